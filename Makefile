@@ -1,0 +1,59 @@
+# One door to everything. A machine needs only Python (>= 3.11) and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: demo test check unit integration e2e soak golden lock clean
+
+demo: $(VENV)/.demo        ## the main job on real captured segments (KEEP=1 leaves it running)
+	$(BIN)/strandline demo $(if $(KEEP),--keep)
+
+test: check unit integration e2e   ## everything: lint, types, architecture, unit, integration, end to end
+
+check: $(VENV)/.dev        ## format, lint, types, who may import whom
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.dev
+	$(PYTEST) -m "not integration and not e2e and not soak" -n 2 -q
+
+integration: $(VENV)/.dev
+	$(PYTEST) -m "integration and not soak" -q
+
+e2e: $(VENV)/.dev
+	$(PYTEST) -m "e2e and not soak" -q
+
+soak: $(VENV)/.dev         ## long runs
+	$(PYTEST) -m soak -q
+
+golden: $(VENV)/.dev       ## rewrite golden files; read the diff before you commit it
+	STRANDLINE_GOLDEN=rewrite $(PYTEST) -m "not integration and not e2e and not soak" -q -k golden
+
+lock:                      ## resolve the lock files anew (needs uv)
+	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra dev pyproject.toml -o requirements/dev.txt
+	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra demo -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/demo.txt
+	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/runtime.txt
+	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra pipeline -c requirements/dev.txt pyproject.toml -o requirements/pipeline.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Strandline needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: requirements/demo.txt pyproject.toml | $(BIN)/python
+	@echo "installing the packages of requirements/demo.txt (once, about half a minute)"
+	$(PIP) install --no-deps -r requirements/demo.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(BIN)/python
+	@echo "installing the packages of requirements/dev.txt (once, about a minute)"
+	$(PIP) install --no-deps -r requirements/dev.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@

@@ -1,0 +1,1 @@
+"""The HTTP interface: FastAPI application, routes, wire models, error mapping."""

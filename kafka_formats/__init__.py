@@ -1,0 +1,1 @@
+"""Kafka's on-disk formats, pure: bytes in, values out, and back."""

@@ -1,0 +1,43 @@
+"""Kafka's Uuid: 16 raw bytes, written as 22 characters of URL-safe base64 without padding.
+
+Source: org.apache.kafka.common.Uuid.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from kafka_formats.errors import InvalidRequest
+
+
+class Uuid(bytes):
+    """Sixteen bytes, most significant first. `str()` gives Kafka's 22-character text form."""
+
+    def __new__(cls, raw: bytes) -> Uuid:
+        if len(raw) != 16:
+            raise InvalidRequest(f"a Uuid has 16 bytes, not {len(raw)}", field="uuid")
+        return super().__new__(cls, raw)
+
+    @classmethod
+    def parse(cls, text: str) -> Uuid:
+        """Read the text form; anything but the canonical 22 characters is an InvalidRequest."""
+        try:
+            raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raw = b""
+        if len(text) != 22 or len(raw) != 16 or str(cls(raw)) != text:
+            raise InvalidRequest(
+                f"{text[:40]!r} is not a Kafka Uuid (22 characters of URL-safe base64)",
+                field="uuid",
+            )
+        return cls(raw)
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self).decode("ascii").rstrip("=")
+
+    def __repr__(self) -> str:
+        return f"Uuid({str(self)!r})"
+
+
+ZERO_UUID = Uuid(bytes(16))

@@ -1,0 +1,1 @@
+"""Remote log metadata manager: the metadata log, its rules and its view."""

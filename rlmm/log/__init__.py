@@ -1,0 +1,1 @@
+"""The metadata log on disk, in Kafka's format."""

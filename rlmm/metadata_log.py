@@ -1,0 +1,118 @@
+"""The metadata log port: a replicated log of one partition, whoever replicates it.
+
+The rules above it (`rlmm/apply.py`, `rlmm/manager.py`) know no more than this. Offsets count
+records; control batches of the log itself (leader changes, voters) use offsets that `follow` skips,
+so offsets are sparse for the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A record to be appended: `control_type` None for Kafka's own framed metadata records,
+    else the private control record type of ours; `value` is the encoded record.
+    """
+
+    control_type: int | None
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRecord:
+    """A record at or below the high watermark and fsynced here.
+
+    `epoch` is the quorum leader's epoch, `timestamp_ms` the batch timestamp the leader gave it.
+    """
+
+    offset: int
+    epoch: int
+    timestamp_ms: int
+    control_type: int | None
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotId:
+    """Kafka's snapshot id: `end_offset` exclusive, `epoch` of the last record in it (KIP-630)."""
+
+    end_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One voter or observer as the leader sees it; times are milliseconds since the epoch."""
+
+    node_id: int
+    directory_id: str
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDescription:
+    """What `describe` answers. `leader_id` is -1 while none is known."""
+
+    cluster_id: str
+    node_id: int
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    log_start_offset: int
+    log_end_offset: int
+    voters: tuple[ReplicaState, ...]
+    observers: tuple[ReplicaState, ...]
+
+
+class MetadataLog(Protocol):
+    """Propose records, follow what is committed, keep snapshots."""
+
+    async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
+        """Append the records as neighbours and return the offset of the first, once committed.
+
+        Survives any crash once returned. RetryLater: nothing was appended (no leader, queue full).
+        OutcomeUnknown: the deadline passed or the answer was lost; it may still be committed.
+        """
+        ...
+
+    def follow(self, from_offset: int) -> AsyncIterator[tuple[CommittedRecord, ...]]:
+        """Committed records from `from_offset` on, in order, in groups; never ends by itself.
+
+        Raises NotFound when `from_offset` lies below the log start: install a snapshot first.
+        """
+        ...
+
+    async def read(self, from_offset: int, *, limit: int) -> tuple[CommittedRecord, ...]:
+        """At most `limit` committed records from `from_offset` on; empty at the high watermark."""
+        ...
+
+    async def barrier(self, *, deadline_s: float) -> int:
+        """An offset such that every write completed before the call lies below it."""
+        ...
+
+    def latest_snapshot(self) -> tuple[SnapshotId, Path] | None:
+        """The newest complete snapshot file, for a view that has to start from it."""
+        ...
+
+    async def snapshot_taken(self, snapshot: SnapshotId) -> None:
+        """A snapshot up to `snapshot` was stored; the log may be cut up to what `retain_from` says."""
+        ...
+
+    def allow_truncation_to(self, offset: int) -> None:
+        """The view has durably flushed everything below `offset`; the log may go below it, no further."""
+        ...
+
+    def describe(self) -> LogDescription:
+        """Leader, epoch, offsets, voters, as this node knows them now."""
+        ...
+
+    async def close(self) -> None:
+        """Stop, with everything appended fsynced. Idempotent."""
+        ...

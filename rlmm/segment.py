@@ -1,0 +1,163 @@
+"""Ids, states and metadata of remote log segments, with the transition tables.
+
+Sources: KIP-405; Kafka's RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState,
+RemotePartitionDeleteState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kafka_formats.kafka_uuid import Uuid
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicIdPartition:
+    """A partition of one incarnation of a topic."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}({self.topic_id})"
+
+
+class SegmentState(IntEnum):
+    """Kafka's RemoteLogSegmentState; the numbers are on the wire."""
+
+    COPY_SEGMENT_STARTED = 0
+    COPY_SEGMENT_FINISHED = 1
+    DELETE_SEGMENT_STARTED = 2
+    DELETE_SEGMENT_FINISHED = 3
+
+
+class PartitionDeleteState(IntEnum):
+    """Kafka's RemotePartitionDeleteState; the numbers are on the wire."""
+
+    DELETE_PARTITION_MARKED = 0
+    DELETE_PARTITION_STARTED = 1
+    DELETE_PARTITION_FINISHED = 2
+
+
+SEGMENT_TRANSITIONS: Mapping[SegmentState | None, frozenset[SegmentState]] = {
+    None: frozenset({SegmentState.COPY_SEGMENT_STARTED}),
+    SegmentState.COPY_SEGMENT_STARTED: frozenset(
+        {
+            SegmentState.COPY_SEGMENT_STARTED,
+            SegmentState.COPY_SEGMENT_FINISHED,
+            SegmentState.DELETE_SEGMENT_STARTED,
+        }
+    ),
+    SegmentState.COPY_SEGMENT_FINISHED: frozenset(
+        {SegmentState.COPY_SEGMENT_FINISHED, SegmentState.DELETE_SEGMENT_STARTED}
+    ),
+    SegmentState.DELETE_SEGMENT_STARTED: frozenset(
+        {SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED}
+    ),
+    SegmentState.DELETE_SEGMENT_FINISHED: frozenset({SegmentState.DELETE_SEGMENT_FINISHED}),
+}
+"""From state -> allowed next states. A state may follow itself: retries are normal."""
+
+PARTITION_DELETE_TRANSITIONS: Mapping[
+    PartitionDeleteState | None, frozenset[PartitionDeleteState]
+] = {
+    None: frozenset({PartitionDeleteState.DELETE_PARTITION_MARKED}),
+    PartitionDeleteState.DELETE_PARTITION_MARKED: frozenset(
+        {
+            PartitionDeleteState.DELETE_PARTITION_MARKED,
+            PartitionDeleteState.DELETE_PARTITION_STARTED,
+        }
+    ),
+    PartitionDeleteState.DELETE_PARTITION_STARTED: frozenset(
+        {
+            PartitionDeleteState.DELETE_PARTITION_STARTED,
+            PartitionDeleteState.DELETE_PARTITION_FINISHED,
+        }
+    ),
+    PartitionDeleteState.DELETE_PARTITION_FINISHED: frozenset(
+        {PartitionDeleteState.DELETE_PARTITION_FINISHED}
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentId:
+    """A segment upload attempt: every attempt has an id of its own."""
+
+    partition: TopicIdPartition
+    id: Uuid
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Incarnation:
+    """One life of one node: its id, the id of its data directory, and how often that was started."""
+
+    node_id: int
+    directory_id: Uuid
+    boot_counter: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentMetadata:
+    """What the metadata log knows of one segment.
+
+    `end_offset` is inclusive. `leader_epochs` holds (epoch, first offset of it inside the segment),
+    ascending and never empty; the first starts at `start_offset`. `size_bytes` is that of the `.log`
+    file. `custom_metadata` is opaque here (`rlm/custom_metadata.py` writes it). The rest is
+    Strandline's own, None or -1 for rows written by Kafka's manager: `token` (metadata offset of the
+    claim under which the copy was started), `writer` (who started it), `upload_deadline_ms` (after
+    this time, since the epoch, no byte of the upload may be sent), `finished_at` (metadata offset of
+    COPY_SEGMENT_FINISHED).
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    broker_id: int
+    max_timestamp_ms: int
+    event_timestamp_ms: int
+    leader_epochs: tuple[tuple[int, int], ...]
+    size_bytes: int
+    custom_metadata: bytes | None
+    state: SegmentState
+    txn_index_empty: bool = False
+    token: int = -1
+    writer: Incarnation | None = None
+    upload_deadline_ms: int = -1
+    finished_at: int = -1
+    unknown_tags: tuple[tuple[int, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentMetadataUpdate:
+    """A state change of a known segment. `custom_metadata` None keeps the stored one.
+
+    `expected_state` (compare and set) is needed for DELETE_SEGMENT_STARTED.
+    """
+
+    segment_id: RemoteLogSegmentId
+    broker_id: int
+    event_timestamp_ms: int
+    custom_metadata: bytes | None
+    state: SegmentState
+    token: int = -1
+    writer: Incarnation | None = None
+    expected_state: SegmentState | None = None
+    unknown_tags: tuple[tuple[int, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePartitionDeleteMetadata:
+    """A step in the deletion of a whole partition."""
+
+    partition: TopicIdPartition
+    broker_id: int
+    event_timestamp_ms: int
+    state: PartitionDeleteState
+    unknown_tags: tuple[tuple[int, bytes], ...] = ()

@@ -1,0 +1,126 @@
+"""The object store port: everything Strandline asks of S3, a file system or a test double.
+
+Keys are text with `/` between parts. Every write is whole or absent: no reader ever sees half an
+object. All methods raise only errors of `kafka_formats.errors`:
+
+    RetryLater      throttled, timed out, connection lost: repeat (reads always; writes after a look)
+    NotFound        no such object, upload or bucket
+    AlreadyExists   create-only met an existing object; never repeat
+    CorruptData     the store's or our checksum does not fit the bytes
+    Refused         credentials or permissions
+    InvalidRequest  a key or range that no store takes
+
+Writes are idempotent as long as the bytes are the same; `create_only` writes are settled, when their
+answer is lost, by `head` and a comparison of `crc32c` and `size`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What the store knows of an object.
+
+    `size` in bytes; `crc32c` of the whole object, or None where the store did not keep it;
+    `last_modified_ms` since the epoch by the store's clock; `etag` opaque.
+    """
+
+    key: str
+    size: int
+    crc32c: int | None
+    last_modified_ms: int | None
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page in key order. `next_cursor` is opaque; None means that was the last page."""
+
+    objects: tuple[ObjectInfo, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedPart:
+    """A finished part of a multipart upload; `number` counts from 1."""
+
+    number: int
+    size: int
+    crc32c: int
+    etag: str
+
+
+class ObjectStore(Protocol):
+    """The port. Implementations: memory, filesystem, s3. Decorators: retrying, measured, faulty."""
+
+    async def put(
+        self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
+    ) -> ObjectInfo:
+        """Write a whole object durably. `crc32c` of `data` is checked by the store before it counts.
+
+        Survives a crash once returned. Safe to repeat unless `create_only`.
+        """
+        ...
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """Stream bytes [start, end); `end` None means to the end, past the size is cut to it.
+
+        NotFound is raised at the first step. Abandoning the iterator frees the connection.
+        """
+        ...
+
+    async def head(self, key: str) -> ObjectInfo:
+        """Describe one object; NotFound if absent."""
+        ...
+
+    async def list_page(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> ListPage:
+        """List keys that start with `prefix`, at most `limit` (1 to 1000), in UTF-8 byte order."""
+        ...
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete; absent objects count as deleted. Raises when any key could not be deleted."""
+        ...
+
+    async def start_multipart(self, key: str) -> str:
+        """Begin a multipart upload and return its id. Nothing is visible until it completes."""
+        ...
+
+    async def put_part(
+        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+    ) -> UploadedPart:
+        """Upload one part (numbers from 1; every part but the last >= `part_bytes_min`)."""
+        ...
+
+    async def complete_multipart(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[UploadedPart],
+        *,
+        crc32c: int,
+        create_only: bool = False,
+    ) -> ObjectInfo:
+        """Make the object visible, whole. `crc32c` is that of the full object and is checked."""
+        ...
+
+    async def abort_multipart(self, key: str, upload_id: str) -> None:
+        """Drop an upload and its parts; an unknown upload counts as dropped."""
+        ...
+
+    async def list_uploads(self, key: str) -> tuple[str, ...]:
+        """Ids of the unfinished uploads of exactly this key."""
+        ...
+
+    async def close(self) -> None:
+        """Free connections and handles. Idempotent."""
+        ...
+
+
+PART_BYTES_MIN = 5 * 1024 * 1024
+"""The smallest part but the last that S3 accepts (AWS S3 multipart limits)."""

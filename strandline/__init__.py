@@ -1,0 +1,1 @@
+"""Command line, settings and the composition root of a Strandline node."""
