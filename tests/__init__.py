@@ -1,0 +1,1 @@
+"""Tests; the folders mirror the packages, plus golden/, integration/, e2e/ and real/ (real parts)."""
