@@ -1,0 +1,178 @@
+"""The budgets and bans no linter of ours checks: sizes, names, left-overs, docs in step."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGES = ("strandline", "api", "rlm", "rlmm", "rsm_backends", "kafka_formats")
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+BLOB_BYTES_MAX = 1_000_000
+BANNED_MODULE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "manager_of_managers"}
+LEFT_OVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+PURE_FORBIDDEN = {
+    "asyncio", "threading", "socket", "time", "random", "uuid", "boto3", "botocore",
+    "aiobotocore", "rocksdict", "fastapi", "kio", "confluent_kafka",
+}  # fmt: skip
+PURE_MODULES = (
+    "kafka_formats/*.py",
+    "rlmm/segment.py",
+    "rlmm/*records.py",
+    "rlmm/rows.py",
+    "rlmm/lineage.py",
+    "rlmm/coverage.py",
+    "rlmm/apply*.py",
+    "rlmm/queries.py",
+    "rlmm/partition_state.py",
+    "rlm/leadership.py",
+    "rlm/copy_plan.py",
+    "rlm/backoff.py",
+    "rlm/leader_transition.py",
+    "rlm/follower_fetch.py",
+    "rlm/list_offsets.py",
+    "rlm/object_keys.py",
+    "rlm/manifest.py",
+    "rlm/custom_metadata.py",
+)
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files git knows (or would add), so that a build folder never fails a check."""
+    out = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=True,
+    ).stdout
+    paths = (REPOSITORY / name for name in out.decode().split("\0") if name)
+    return sorted(path for path in paths if path.is_file())
+
+
+def python_files() -> list[Path]:
+    return tracked("*.py")
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+def test_files_stay_small_enough_to_read_at_once() -> None:
+    long = {
+        relative(path): count
+        for path in python_files()
+        if (count := len(path.read_text().splitlines())) > FILE_LINES_MAX
+    }
+    assert long == {}
+
+
+def test_functions_stay_small_enough_to_hold_in_the_head() -> None:
+    long = []
+    for path in python_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    long.append(f"{relative(path)}: {node.name} has {lines} lines")
+    assert long == []
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    bad = [
+        relative(path)
+        for path in python_files()
+        if {path.stem, *path.relative_to(REPOSITORY).parts} & BANNED_MODULE_NAMES
+    ]
+    assert bad == []
+
+
+def test_nothing_is_left_over() -> None:
+    found = [
+        f"{relative(path)}:{number}"
+        for path in tracked("*.py", "*.md", "*.java", "*.sh", "Makefile")
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if LEFT_OVERS.search(line)
+    ]
+    assert found == []
+
+
+def test_no_large_blob_is_kept_in_the_repository() -> None:
+    assert [relative(path) for path in tracked() if path.stat().st_size > BLOB_BYTES_MAX] == []
+
+
+def test_package_init_files_hold_a_docstring_only() -> None:
+    busy = []
+    for path in python_files():
+        if path.name == "__init__.py":
+            body = ast.parse(path.read_text()).body
+            if len(body) != 1 or not isinstance(body[0], ast.Expr):
+                busy.append(relative(path))
+    assert busy == []
+
+
+def imported_roots(path: Path) -> set[str]:
+    roots: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            roots.add(node.module.split(".")[0])
+    return roots
+
+
+@pytest.mark.parametrize("pattern", PURE_MODULES)
+def test_pure_modules_import_no_world(pattern: str) -> None:
+    paths = list(REPOSITORY.glob(pattern))
+    assert paths, f"{pattern} names no file any more: bring this list up to date"
+    for path in paths:
+        assert imported_roots(path) & PURE_FORBIDDEN == set(), relative(path)
+
+
+ONE_HOME = {
+    "rocksdict": ("rlmm/view.py",),
+    "confluent_kafka": ("rlm/broker_view.py", "rlm/topic_configs.py"),
+    "kio": ("rlmm/wire/",),
+    "aiobotocore": ("rsm_backends/s3",),
+    "boto3": ("rsm_backends/s3",),
+    "fastapi": ("api/",),
+}
+
+
+@pytest.mark.parametrize("library", sorted(ONE_HOME))
+def test_each_large_library_has_one_home(library: str) -> None:
+    strays = [
+        relative(path)
+        for path in python_files()
+        if relative(path).startswith(PACKAGES)
+        and library in imported_roots(path)
+        and not relative(path).startswith(ONE_HOME[library])
+    ]
+    assert strays == []
+
+
+def test_the_loop_clock_is_not_a_way_around_the_ban_on_ambient_time() -> None:
+    loop_time = re.compile(r"get_(running_|event_)?loop\(\)\.time\(")
+    found = [
+        relative(path)
+        for path in python_files()
+        if relative(path).startswith(PACKAGES) and loop_time.search(path.read_text())
+    ]
+    assert found == []
+
+
+def test_lock_files_name_no_registry() -> None:
+    for path in tracked("requirements/*.txt"):
+        text = path.read_text()
+        assert "://" not in text, f"{relative(path)} names an address"
+        assert "--hash=" in text, f"{relative(path)} is not hash-locked"
+
+
+def test_documents_cite_no_line_numbers() -> None:
+    cited = re.compile(r"\.py:\d+")
+    assert [relative(p) for p in tracked("*.md") if cited.search(p.read_text())] == []
