@@ -14,7 +14,15 @@ PACKAGES = ("strandline", "api", "rlm", "rlmm", "rsm_backends", "kafka_formats")
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 BLOB_BYTES_MAX = 1_000_000
-BANNED_MODULE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "manager_of_managers"}
+BANNED_MODULE_NAMES = {
+    "utils",
+    "util",
+    "common",
+    "helpers",
+    "helper",
+    "misc",
+    "manager_of_managers",
+}
 LEFT_OVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 PURE_FORBIDDEN = {
     "asyncio", "threading", "socket", "time", "random", "uuid", "boto3", "botocore",

@@ -1,0 +1,1 @@
+"""The command line: Typer commands, tables for people, JSON for scripts."""

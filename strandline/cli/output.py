@@ -1,0 +1,92 @@
+"""Tables for people, JSON for scripts, one line for an error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output, keys as the HTTP interface names them."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+) -> None:
+    """A plain table; numbers stand to the right."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    body = [[_cell(value) for value in row] for row in rows]
+    raw_numeric = [all(_numeric(row[index]) for row in body) for index in range(len(columns))]
+    for name, numeric in zip(columns, raw_numeric, strict=True):
+        table.add_column(name, justify="right" if numeric and body else "left", overflow="fold")
+    for row in body:
+        table.add_row(*row)
+    console.print(table)
+
+
+def print_fields(fields: Mapping[str, object], *, title: str | None = None) -> None:
+    """Two columns: name, value."""
+    if title:
+        console.print(title, style="bold")
+    table = Table.grid(padding=(0, 2))
+    for name, value in fields.items():
+        table.add_row(name, _cell(value))
+    console.print(table)
+
+
+def print_error(message: str) -> None:
+    """`error: ...` on standard error; the message itself says what to do."""
+    errors.print(f"[red]error:[/red] {_escape(message)}", soft_wrap=True)
+
+
+def human_bytes(count: int | float | None) -> str:
+    """1536 -> `1.5 KiB`."""
+    if count is None:
+        return "-"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} PiB"
+
+
+def human_time(timestamp_ms: int | None) -> str:
+    """Milliseconds since the epoch -> `2026-01-31 12:00:00.000Z`; `-` where there is none."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _escape(str(value))
+
+
+def _escape(text: str) -> str:
+    """Keep names from the outside from being read as Rich markup or terminal codes."""
+    shown = "".join(
+        char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text
+    )
+    return shown.replace("[", "\\[")
+
+
+def _numeric(text: str) -> bool:
+    return text == "-" or text.replace(",", "").replace(".", "", 1).lstrip("-").isdigit()

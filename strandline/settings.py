@@ -1,0 +1,246 @@
+"""Settings of a node: one TOML file, every key overridable by an environment variable.
+
+`[copier] interval_s` is overridden by STRANDLINE_COPIER__INTERVAL_S. Unknown keys and unknown
+STRANDLINE_ variables are refused, because a misspelt limit that is silently ignored is worse than a
+node that does not start. Secrets are read from files only, never from a value or a variable.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+PositiveInt = Annotated[int, Field(gt=0, le=2**53)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+PatternList = Annotated[list[str], Field(max_length=1_000)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NodeSettings(_Section):
+    """Where this node keeps its own state."""
+
+    data_dir: Path = Field(
+        default=Path("strandline-data"),
+        description="Directory of the metadata log and its view; made by `strandline format`.",
+    )
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's `security.protocol`."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class KafkaSettings(_Section):
+    """The broker beside this node."""
+
+    log_dirs: list[Path] = Field(
+        default=[], max_length=64, description="The broker's `log.dirs`; read only."
+    )
+    broker: str = Field(
+        default="",
+        description="`host:port` of this node's own broker. Empty: a standalone directory; this "
+        "node counts as leader of what it finds there.",
+    )
+    security_protocol: SecurityProtocol = Field(
+        default=SecurityProtocol.PLAINTEXT, description="How to talk to the broker."
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        default="SCRAM-SHA-512", description="SASL mechanism, where the protocol uses SASL."
+    )
+    sasl_username: str = Field(default="", description="SASL user name.")
+    sasl_password_file: Path | None = Field(
+        default=None, description="File that holds the SASL password."
+    )
+    ssl_ca_file: Path | None = Field(
+        default=None, description="PEM file of the authority that signed the broker's certificate."
+    )
+    ssl_certificate_file: Path | None = Field(
+        default=None, description="PEM file with this node's certificate, for mutual TLS."
+    )
+    ssl_key_file: Path | None = Field(
+        default=None, description="PEM file with the key of that certificate."
+    )
+    request_timeout_s: PositiveSeconds = Field(
+        default=10.0, description="Deadline of one request to the broker."
+    )
+
+
+class TopicSettings(_Section):
+    """Which topics are tiered. Internal and compacted topics never are."""
+
+    include: PatternList = Field(
+        default=[],
+        description="Topic names or shell patterns (`orders`, `logs.*`). Empty: nothing is tiered.",
+    )
+    exclude: PatternList = Field(default=[], description="Patterns that win over `include`.")
+
+
+class StoreSettings(_Section):
+    """One object store; `[stores.NAME]`."""
+
+    kind: Literal["s3", "filesystem"] = Field(description="`s3` or `filesystem`.")
+    bucket: str = Field(default="", max_length=255, description="Bucket (s3).")
+    prefix: str = Field(
+        default="", max_length=512, description="Prepended to every key; write the slash yourself."
+    )
+    endpoint_url: str | None = Field(
+        default=None, description="Address of an S3-compatible store; empty for AWS."
+    )
+    region: str = Field(default="us-east-1", description="Region (s3).")
+    path: Path | None = Field(default=None, description="Directory (filesystem).")
+    credentials_file: Path | None = Field(
+        default=None,
+        description="AWS shared credentials file. Without one the usual AWS lookup applies.",
+    )
+    profile: str = Field(default="default", description="Profile in the credentials file.")
+    addressing_style: Literal["auto", "path", "virtual"] = Field(
+        default="auto", description="How the bucket is named in requests (s3)."
+    )
+    ca_file: Path | None = Field(default=None, description="PEM bundle to trust for https (s3).")
+    connect_timeout_s: PositiveSeconds = Field(
+        default=5.0, description="Deadline to open a connection."
+    )
+    read_timeout_s: PositiveSeconds = Field(
+        default=30.0, description="Longest silence on a connection."
+    )
+    connections_max: PositiveInt = Field(default=32, description="Open connections a process.")
+    attempts_max: PositiveInt = Field(default=5, description="Tries of one request.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> StoreSettings:
+        if self.kind == "s3" and not self.bucket:
+            raise ValueError('kind = "s3" needs `bucket`')
+        if self.kind == "filesystem" and self.path is None:
+            raise ValueError('kind = "filesystem" needs `path`')
+        return self
+
+
+class CopierSettings(_Section):
+    """How segments are copied."""
+
+    interval_s: PositiveSeconds = Field(
+        default=5.0, description="Pause between two looks at the log directories."
+    )
+    parallel_max: PositiveInt = Field(default=4, description="Copies under way at once, in all.")
+    part_bytes: Annotated[int, Field(ge=5 * 2**20, le=2**30)] = Field(
+        default=16 * 2**20, description="Size of one multipart part, in bytes."
+    )
+    parts_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=2, description="Parts of one segment under way at once."
+    )
+    upload_deadline_s: PositiveSeconds = Field(
+        default=900.0, description="A copy that takes longer is given up and tried again."
+    )
+    upload_margin_s: PositiveSeconds = Field(
+        default=30.0,
+        description="Waited past a dead attempt's deadline before its objects go for good.",
+    )
+    backoff_base_s: PositiveSeconds = Field(
+        default=1.0, description="Pause after the first failed copy of a partition; doubles."
+    )
+    backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
+
+
+class MetadataSettings(_Section):
+    """The metadata log and its view."""
+
+    view_flush_records: PositiveInt = Field(
+        default=20_000, description="Records applied between two flushes of the view."
+    )
+    snapshot_records: PositiveInt = Field(
+        default=200_000, description="Records between two snapshots of the log."
+    )
+    propose_deadline_s: PositiveSeconds = Field(
+        default=10.0, description="How long a write waits for its outcome."
+    )
+
+
+class WorkerSettings(_Section):
+    """The processes that move bytes."""
+
+    count: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Worker processes.")
+    hang_deadline_s: PositiveSeconds = Field(
+        default=60.0, description="A worker silent for longer is killed and started anew."
+    )
+
+
+class HttpSettings(_Section):
+    """The HTTP interface."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=9480, description="Port; 0 takes a free one."
+    )
+    tokens_file: Path | None = Field(
+        default=None,
+        description="Lines `name role sha256-of-token`; roles read, operate, admin.",
+    )
+    anonymous_role: Literal["none", "read", "operate", "admin"] = Field(
+        default="none",
+        description="Role of a request without a token; other than `none` only on loopback.",
+    )
+    tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
+    tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
+    connections_max: PositiveInt = Field(default=1_000, description="Open connections.")
+    body_bytes_max: PositiveInt = Field(default=1_048_576, description="Largest request body.")
+    request_timeout_s: PositiveSeconds = Field(
+        default=30.0, description="Deadline to answer one request (streams: to send one chunk)."
+    )
+
+    @model_validator(mode="after")
+    def _safe(self) -> HttpSettings:
+        loopback = self.host in ("127.0.0.1", "::1", "localhost")
+        if self.anonymous_role != "none" and not loopback:
+            raise ValueError(
+                'anonymous_role may be given only on loopback: set host = "127.0.0.1", or '
+                'anonymous_role = "none" and a tokens_file'
+            )
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file go together")
+        return self
+
+
+class Settings(BaseSettings):
+    """Everything a node can be told. Made by `settings_loading.load_settings`."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True)
+
+    node: NodeSettings = NodeSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    topics: TopicSettings = TopicSettings()
+    default_store: str = Field(default="main", description="Name of the store that copies go to.")
+    stores: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,15}$")], StoreSettings] = {}
+    copier: CopierSettings = CopierSettings()
+    metadata: MetadataSettings = MetadataSettings()
+    worker: WorkerSettings = WorkerSettings()
+    http: HttpSettings = HttpSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is handed in: the loader reads the sources itself, to know each origin."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _default_store_exists(self) -> Settings:
+        if self.stores and self.default_store not in self.stores:
+            known = ", ".join(sorted(self.stores))
+            raise ValueError(f"default_store {self.default_store!r} is not among [stores]: {known}")
+        return self
