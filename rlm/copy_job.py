@@ -1,0 +1,88 @@
+"""What a worker is asked to copy, and what it answers. Plain values: they cross a process border."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlm.custom_metadata import CustomMetadata
+from rlmm.segment import RemoteLogSegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    """Bounds of one copy. Memory for parts is at most `part_bytes` times (`parts_parallel` + 1)."""
+
+    part_bytes: int = 16 * 2**20
+    parts_parallel: int = 2
+    progress_interval_ms: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """One attempt to copy one sealed segment.
+
+    `start_offset` is the segment's base offset, `end_offset` (inclusive) the next segment's base
+    minus one. `leader_epochs` are the lineage's entries in that range; `lineage_checkpoint` is the
+    text of the leader epoch checkpoint for the tier, cut at the next base by the worker if it is
+    longer. Batches below `log_start_offset` (-1: none) are history no reader gets, so their leader
+    epochs may be missing from the lineage. No byte is sent at or after `upload_deadline_ms` (since
+    the epoch). `store` names the store; `prefix` goes in front of every key.
+    `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
+    COPY_SEGMENT_STARTED record and are repeated in the manifest.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    directory: Path
+    leader_epochs: Epochs
+    lineage_checkpoint: bytes
+    broker_id: int
+    event_timestamp_ms: int
+    max_timestamp_ms: int
+    txn_index_empty: bool
+    store: str
+    prefix: str
+    upload_deadline_ms: int
+    log_start_offset: int = -1
+    limits: UploadLimits = UploadLimits()
+
+    @property
+    def next_base_offset(self) -> int:
+        """The base offset of the segment after this one."""
+        return self.end_offset + 1
+
+
+class ProducerSnapshotOrigin(StrEnum):
+    """Where the uploaded producer snapshot came from."""
+
+    COPIED = "copied"
+    REBUILT = "rebuilt"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """A whole, verified, durable upload. `max_timestamp_ms` is the batches' own maximum."""
+
+    custom_metadata: CustomMetadata
+    log_bytes: int
+    uploaded_bytes: int
+    max_timestamp_ms: int
+    txn_index_empty: bool
+    producer_snapshot: ProducerSnapshotOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """Bytes of the copy that the store has, of those it will get."""
+
+    bytes_done: int
+    bytes_total: int
+
+
+OnProgress = Callable[[CopyProgress], None]

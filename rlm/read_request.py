@@ -1,0 +1,116 @@
+"""What a reader asks of the tier. Plain values: they cross a process border."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from rlm.custom_metadata import CustomMetadata
+from rlmm.segment import RemoteLogSegmentId
+
+
+class IndexType(StrEnum):
+    """The indexes of a segment, by their names in Aiven's manifest and in its order of writing."""
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    PRODUCER_SNAPSHOT = "producerSnapshot"
+    LEADER_EPOCH = "leaderEpoch"
+    TRANSACTION = "transaction"
+
+
+class Isolation(StrEnum):
+    """Kafka's isolation levels."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class RecordFormat(StrEnum):
+    """Batches exactly as stored, or one JSON object a line a record."""
+
+    BATCHES = "batches"
+    JSON_LINES = "json_lines"
+
+
+@dataclass(frozen=True, slots=True)
+class TieredSegment:
+    """A finished segment and where its objects are. `end_offset` is inclusive."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    prefix: str
+    custom_metadata: CustomMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPiece:
+    """The part of a segment that may be served: nothing above `valid_until` (inclusive)."""
+
+    segment: TieredSegment
+    valid_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """Bytes [start, end) of a segment's `.log`; `end` None or past the size means to its end."""
+
+    segment: TieredSegment
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """One whole index of a segment."""
+
+    segment: TieredSegment
+    index: IndexType
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRequest:
+    """Records from `offset` on. `max_bytes` bounds the stored bytes read; at least one batch goes.
+
+    In BATCHES the first batch is the one that holds `offset`, whole, so that it may begin lower.
+    """
+
+    offset: int
+    max_bytes: int
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    format: RecordFormat = RecordFormat.BATCHES
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsEnd:
+    """How a read of records ended.
+
+    `next_offset` is where to go on. `at_end`: nothing readable is in the tier from there on (now);
+    otherwise `max_bytes` was reached.
+    """
+
+    next_offset: int
+    batches: int
+    stored_bytes: int
+    at_end: bool
+
+
+class SegmentResolver(Protocol):
+    """What a read of records asks of the metadata, one step at a time. Answers are of one partition.
+
+    May be answered from a view that moves on while the read goes on.
+    """
+
+    async def piece_at(self, offset: int) -> SegmentPiece | None:
+        """The piece that serves `offset`, or else the next one above it; None when none is left."""
+        ...
+
+    async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
+        """The first piece that serves `offset` or more and whose transaction index has entries."""
+        ...
+
+    async def last_piece(self) -> SegmentPiece | None:
+        """The piece that serves the highest copied offset."""
+        ...
