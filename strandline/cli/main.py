@@ -1,4 +1,4 @@
-"""The `strandline` command: its sub-commands, and how an error becomes a message and an exit code."""
+"""The `strandline` command: its sub-commands, and how errors become messages and exit codes."""
 
 from __future__ import annotations
 

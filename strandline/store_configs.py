@@ -1,0 +1,66 @@
+"""From `[stores.NAME]` to what the backends take; credentials are read from their file here."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+from kafka_formats.errors import InvalidRequest
+from rsm_backends.store_config import StoreConfig
+from strandline.settings import Settings, StoreSettings
+
+
+def store_configs(settings: Settings) -> dict[str, StoreConfig]:
+    """All configured stores by name; InvalidRequest when there is none."""
+    if not settings.stores:
+        raise InvalidRequest(
+            "no store is configured: add [stores.main] with kind and bucket (or path)",
+            field="stores",
+        )
+    return {name: _config(name, section) for name, section in settings.stores.items()}
+
+
+def _config(name: str, section: StoreSettings) -> StoreConfig:
+    key_id, secret, session = None, None, None
+    if section.credentials_file is not None:
+        key_id, secret, session = _credentials(section.credentials_file, section.profile)
+    return StoreConfig(
+        name=name,
+        kind=section.kind,
+        bucket=section.bucket,
+        prefix=section.prefix,
+        endpoint_url=section.endpoint_url,
+        region=section.region,
+        path=section.path,
+        access_key_id=key_id,
+        secret_access_key=secret,
+        session_token=session,
+        addressing_style=section.addressing_style,
+        connect_timeout_s=section.connect_timeout_s,
+        read_timeout_s=section.read_timeout_s,
+        connections_max=section.connections_max,
+        attempts_max=section.attempts_max,
+        ca_bundle=section.ca_file,
+    )
+
+
+def _credentials(path: Path, profile: str) -> tuple[str, str, str | None]:
+    """The keys of one profile of an AWS shared credentials file. Never put values in a message."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(path.read_text())
+    except OSError as error:
+        raise InvalidRequest(f"credentials_file {path} can't be read: {error.strerror}") from None
+    except (configparser.Error, UnicodeDecodeError):
+        raise InvalidRequest(
+            f"credentials_file {path} is not an AWS shared credentials file: it needs [{profile}] "
+            "with aws_access_key_id and aws_secret_access_key"
+        ) from None
+    try:
+        section = parser[profile]
+        keys = section["aws_access_key_id"], section["aws_secret_access_key"]
+    except KeyError as missing:
+        raise InvalidRequest(
+            f"credentials_file {path}: profile [{profile}] has no {missing.args[0]}"
+        ) from None
+    return *keys, section.get("aws_session_token")
