@@ -1,0 +1,254 @@
+"""What a partition's copier does next, or why it does nothing. Pure: facts in, one step out.
+
+The rules are design words 6.2 (1), after Kafka's RemoteLogManager copy task: a segment is copied
+when it is sealed, the next segment's base offset is at or below the last stable offset, it lies in
+the merged lineage and it *contains* the next offset (its base may be lower, because a new leader's
+segment borders differ from the old one's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from kafka_formats.leader_epoch_checkpoint import Epochs, entries_in_range, epoch_for_offset
+from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind
+from rlmm.lineage import within_lineage
+from rlmm.partition_state import PartitionState
+
+
+class WhyNot(StrEnum):
+    """Why a partition is not being copied at this moment. Stable words; the text explains."""
+
+    NOT_INCLUDED = "not_included"
+    COMPACTED = "compacted"
+    UNUSABLE_DIRECTORY = "unusable_directory"
+    NO_LOCAL_LOG = "no_local_log"
+    MODE = "mode"
+    PAUSED = "paused"
+    PARTITION_DELETED = "partition_deleted"
+    NO_LEADER_EPOCH = "no_leader_epoch"
+    NOT_LEADER = "not_leader"
+    BROKER_UNAVAILABLE = "broker_unavailable"
+    EPOCH_NOT_ON_DISK = "epoch_not_on_disk"
+    CLAIMED_ELSEWHERE = "claimed_elsewhere"
+    CLAIM_REFUSED = "claim_refused"
+    METADATA_UNAVAILABLE = "metadata_unavailable"
+    CLOCK = "clock"
+    BLOCKED = "blocked"
+    BACK_OFF = "back_off"
+    NO_SEALED_SEGMENT = "no_sealed_segment"
+    WAITING_FOR_LSO = "waiting_for_lso"
+    DIVERGED = "diverged"
+    WAITING_FOR_SLOT = "waiting_for_slot"
+    NOT_SCANNED = "not_scanned"
+
+
+class Segment(Protocol):
+    """A local segment: `next_base_offset` None means active, never copied."""
+
+    @property
+    def base_offset(self) -> int:
+        """First offset of the segment's range, the file name."""
+        ...
+
+    @property
+    def next_base_offset(self) -> int | None:
+        """Base offset of the following segment."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the `.log` file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """Everything the decision depends on.
+
+    `local_log_start_offset` is the larger of the broker's log start and the first segment's base.
+    `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried` are base offsets
+    of segments already copied, or tried, for the sake of a lost range under this claim.
+    `paused` and `clock_trouble` are sentences, None when all is well.
+    """
+
+    segments: Sequence[Segment]
+    checkpoint: Epochs
+    local_log_start_offset: int
+    last_stable_offset: int
+    state: PartitionState
+    now_ms: int
+    back_off: BackOff = NO_BACK_OFF
+    fills_tried: frozenset[int] = frozenset()
+    paused: str | None = None
+    clock_trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopySegment:
+    """Copy the segment [base, next base). `fills_lost_range`: it lies below the next offset."""
+
+    base_offset: int
+    next_base_offset: int
+    size_bytes: int
+    fills_lost_range: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        """The last offset of the range, inclusive."""
+        return self.next_base_offset - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLogStart:
+    """Nothing was ever copied: the tier's log begins where the local log begins now."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLostRange:
+    """Offsets [start, end] (inclusive) are gone from this log and were never copied."""
+
+    start: int
+    end: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do now. `until_ms` (since the epoch) where a time is known."""
+
+    why: WhyNot
+    text: str
+    until_ms: int | None = None
+
+
+Step = CopySegment | RecordLogStart | RecordLostRange | Wait
+
+
+def plan(facts: PlanFacts) -> Step:
+    """The one next step of a partition whose claim this node holds."""
+    held_back = _held_back(facts)
+    if held_back is not None:
+        return held_back
+    if not facts.segments:
+        return Wait(WhyNot.NO_SEALED_SEGMENT, "the log directory holds no segment")
+    if facts.state.next_offset < 0:
+        return _first_log_start(facts)
+    for segment in _sealed(facts.segments):
+        if _fills_a_lost_range(facts, segment):
+            return _copy(segment, fills_lost_range=True)
+    first = facts.segments[0].base_offset
+    if first > facts.state.next_offset:
+        return _gap(facts, first)
+    return _next_segment(facts)
+
+
+def _held_back(facts: PlanFacts) -> Wait | None:
+    if facts.paused is not None:
+        return Wait(WhyNot.PAUSED, facts.paused)
+    back_off = facts.back_off
+    if back_off.waits_at(facts.now_ms):
+        why = WhyNot.BLOCKED if back_off.kind is FailureKind.CORRUPT else WhyNot.BACK_OFF
+        return Wait(why, back_off.text, back_off.until_ms)
+    return None
+
+
+def _first_log_start(facts: PlanFacts) -> Step:
+    if facts.clock_trouble is not None:
+        return Wait(WhyNot.CLOCK, facts.clock_trouble)
+    offset = facts.local_log_start_offset
+    epoch = epoch_for_offset(facts.checkpoint, offset)
+    if epoch is None:
+        # The checkpoint's head may be written a moment after a log start moved: the first entry
+        # is the epoch that the log start will belong to.
+        if not facts.checkpoint:
+            return Wait(WhyNot.NO_LEADER_EPOCH, "leader-epoch-checkpoint has no entry")
+        epoch = facts.checkpoint[0].epoch
+    return RecordLogStart(offset, epoch)
+
+
+def _gap(facts: PlanFacts, first: int) -> Step:
+    if facts.last_stable_offset < first:
+        # What is on disk is not known to be committed yet, so neither is the gap before it.
+        return _waiting_for_lso(facts, first)
+    return RecordLostRange(
+        facts.state.next_offset,
+        first - 1,
+        f"the local log starts at offset {first}: the broker deleted segments before they were "
+        "copied (local retention, DeleteRecords, or a replica that started later)",
+    )
+
+
+def _next_segment(facts: PlanFacts) -> Step:
+    next_offset = facts.state.next_offset
+    for segment in _sealed(facts.segments):
+        end = segment.next_base_offset
+        if end is None or not segment.base_offset <= next_offset < end:
+            continue
+        if end > facts.last_stable_offset:
+            return _waiting_for_lso(facts, end)
+        if not _in_lineage(facts, segment.base_offset, end):
+            return Wait(
+                WhyNot.DIVERGED,
+                f"segment {segment.base_offset} to {end - 1} does not lie in the partition's "
+                "lineage; a leader with a higher epoch wrote other records at these offsets",
+            )
+        return _copy(segment, fills_lost_range=False)
+    last_base = facts.segments[-1].base_offset
+    if next_offset < last_base:
+        return Wait(
+            WhyNot.NO_SEALED_SEGMENT, f"no local segment contains the next offset {next_offset}"
+        )
+    return Wait(
+        WhyNot.NO_SEALED_SEGMENT,
+        f"everything below offset {next_offset} is copied; the active segment {last_base} is not "
+        "copied before the broker rolls it",
+    )
+
+
+def _waiting_for_lso(facts: PlanFacts, needed: int) -> Wait:
+    return Wait(
+        WhyNot.WAITING_FOR_LSO,
+        f"the last stable offset is {facts.last_stable_offset}; the segment needs {needed} "
+        "(an open transaction, a slow replica, or a high watermark not yet on disk)",
+    )
+
+
+def _sealed(segments: Sequence[Segment]) -> Iterator[Segment]:
+    return (segment for segment in segments if segment.next_base_offset is not None)
+
+
+def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
+    base, end = segment.base_offset, segment.next_base_offset
+    if end is None or end > facts.last_stable_offset or base in facts.fills_tried:
+        return False
+    overlaps = any(lost.start < end and base <= lost.end for lost in facts.state.lost_ranges)
+    return overlaps and _in_lineage(facts, base, end)
+
+
+def _in_lineage(facts: PlanFacts, base: int, next_base: int) -> bool:
+    epochs = entries_in_range(facts.checkpoint, base, next_base)
+    log_end = max(facts.last_stable_offset, next_base)
+    return within_lineage(base, next_base - 1, epochs, facts.state.lineage, log_end)
+
+
+def _copy(segment: Segment, *, fills_lost_range: bool) -> CopySegment:
+    end = segment.next_base_offset
+    assert end is not None, "only sealed segments are copied"
+    return CopySegment(segment.base_offset, end, segment.size_bytes, fills_lost_range)
+
+
+def eligible_bytes(facts: PlanFacts) -> int:
+    """The backlog: bytes of sealed, committed segments at or after the next offset."""
+    return sum(
+        segment.size_bytes
+        for segment in _sealed(facts.segments)
+        if segment.next_base_offset is not None
+        and facts.state.next_offset < segment.next_base_offset <= facts.last_stable_offset
+    )

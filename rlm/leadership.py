@@ -1,0 +1,171 @@
+"""Whether this node works for a partition: claim it, go on, or keep away. Pure.
+
+The broker's word is one ListOffsets(latest, read_committed) answer from the node's *own* broker; it
+carries leader epoch and last stable offset together, so an offset never belongs to another
+leadership than the one it is used for (design 5.3). Without a broker (a standalone directory) this
+node counts as leader at the checkpoint's last epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlm.copy_plan import WhyNot
+from rlmm.partition_state import Claim, Mode, PartitionState
+from rlmm.segment import Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """The node's own broker leads the partition at this epoch, up to this last stable offset."""
+
+    leader_epoch: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotLeading:
+    """The node's own broker says NOT_LEADER_OR_FOLLOWER."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The broker could not be asked, or does not know yet."""
+
+    reason: str
+
+
+BrokerWord = Leads | NotLeading | NoAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim this incarnation had accepted."""
+
+    token: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedClaim:
+    """A claim that apply refused: not repeated at this epoch before `until_ms`."""
+
+    leader_epoch: int
+    text: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeClaim:
+    """Commit a claim at this epoch; nothing read from the view before it counts."""
+
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The claim stands; plan with this last stable offset."""
+
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandBy:
+    """Start nothing. `cancel` also ends the copies under way."""
+
+    why: WhyNot
+    text: str
+    cancel: bool
+
+
+Decision = ProposeClaim | Lead | StandBy
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipFacts:
+    """`state` is the partition in the view, None while the log never heard of it."""
+
+    word: BrokerWord
+    checkpoint: Epochs
+    state: PartitionState | None
+    incarnation: Incarnation
+    now_ms: int
+    held: HeldClaim | None = None
+    refused: RefusedClaim | None = None
+
+
+def decide(facts: LeadershipFacts) -> Decision:
+    """One decision a scan; every rule that keeps a node away comes before the claim."""
+    if isinstance(facts.word, NotLeading):
+        return StandBy(WhyNot.NOT_LEADER, "this node's broker does not lead it", cancel=True)
+    by_state = _kept_away_by_state(facts.state)
+    if by_state is not None:
+        return by_state
+    if isinstance(facts.word, NoAnswer):
+        # Copies under way may finish: the claim in the log, not the broker, fences them.
+        return StandBy(WhyNot.BROKER_UNAVAILABLE, facts.word.reason, cancel=False)
+    return _with_epoch(facts, facts.word)
+
+
+def _kept_away_by_state(state: PartitionState | None) -> StandBy | None:
+    if state is None:
+        return None
+    if state.delete_state is not None:
+        word = state.delete_state.name
+        return StandBy(WhyNot.PARTITION_DELETED, f"the partition is {word}", cancel=True)
+    if state.mode is not Mode.SIDECAR:
+        return StandBy(
+            WhyNot.MODE,
+            f"its mode is {state.mode.name.lower()}; only partitions in mode sidecar are copied "
+            "by this node",
+            cancel=True,
+        )
+    return None
+
+
+def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
+    epoch = word.leader_epoch
+    if not facts.checkpoint:
+        return StandBy(
+            WhyNot.NO_LEADER_EPOCH,
+            "its leader-epoch-checkpoint has no entry: nothing was written to it yet",
+            cancel=False,
+        )
+    on_disk = facts.checkpoint[-1].epoch
+    if on_disk != epoch:
+        # The broker writes the checkpoint before the first record of an epoch; the next scan
+        # finds both alike.
+        return StandBy(
+            WhyNot.EPOCH_NOT_ON_DISK,
+            f"the broker leads at epoch {epoch}, its leader-epoch-checkpoint ends at {on_disk}",
+            cancel=False,
+        )
+    standing = facts.state.claim if facts.state is not None else None
+    if facts.held is not None and standing is not None and standing.token == facts.held.token:
+        if facts.held.leader_epoch == epoch:
+            return Lead(word.last_stable_offset)
+    return _claim(facts, epoch, standing)
+
+
+def _claim(facts: LeadershipFacts, epoch: int, standing: Claim | None) -> Decision:
+    if standing is not None and not _may_follow(standing, epoch, facts.incarnation):
+        return StandBy(
+            WhyNot.CLAIMED_ELSEWHERE,
+            f"node {standing.incarnation.node_id} holds the claim at leader epoch "
+            f"{standing.leader_epoch}; this node sees epoch {epoch}",
+            cancel=True,
+        )
+    refused = facts.refused
+    if refused is not None and refused.leader_epoch == epoch and facts.now_ms < refused.until_ms:
+        return StandBy(WhyNot.CLAIM_REFUSED, refused.text, cancel=False)
+    return ProposeClaim(epoch)
+
+
+def _may_follow(standing: Claim, epoch: int, incarnation: Incarnation) -> bool:
+    """Apply's rule for claims, asked beforehand so that a sure refusal is not proposed again."""
+    if epoch != standing.leader_epoch:
+        return epoch > standing.leader_epoch
+    there = standing.incarnation
+    same = (there.node_id, there.directory_id) == (incarnation.node_id, incarnation.directory_id)
+    return same and incarnation.boot_counter >= there.boot_counter

@@ -1,0 +1,36 @@
+"""Which topics are tiered at all: `topics.include` and `topics.exclude` as shell patterns.
+
+Nothing is tiered without an `include`; internal topics never are, whatever the patterns say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+INTERNAL_TOPIC_PREFIX = "__"
+"""`__consumer_offsets`, `__transaction_state`, `__share_group_state`, `__remote_log_metadata`, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFilter:
+    """Names or patterns (`orders`, `logs.*`); `exclude` wins."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def why_left_out(self, topic: str) -> str | None:
+        """None when the topic is tiered, else a sentence that says what to change."""
+        if is_internal(topic):
+            return f"{topic} is an internal topic; internal topics are never tiered"
+        for pattern in self.exclude:
+            if fnmatchcase(topic, pattern):
+                return f"topics.exclude has {pattern!r}, which names {topic}"
+        if not any(fnmatchcase(topic, pattern) for pattern in self.include):
+            return f"no pattern in topics.include names {topic}"
+        return None
+
+
+def is_internal(topic: str) -> bool:
+    """Topics that Kafka or Strandline keep for themselves."""
+    return topic.startswith(INTERNAL_TOPIC_PREFIX)
