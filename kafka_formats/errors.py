@@ -3,9 +3,9 @@
     StrandlineError
     ├── RetryLater            it may work again: wait `retry_after_ms`, then repeat
     ├── OutcomeUnknown        it may or may not have happened: read the row by its id, then decide
-    ├── Fenced                somebody newer is in charge: stop, and do nothing more for that leadership
+    ├── Fenced                somebody newer is in charge: stop all work for that leadership
     ├── NotFound              it does not exist; repeating will not help
-    ├── Conflict              the state is not what the request expected: read it again, then decide
+    ├── Conflict              the state is not what the request expected: read it, then decide
     │   └── AlreadyExists     a create-only write met an existing object or row
     ├── InvalidRequest        the request is wrong, in `field`; nothing was changed
     ├── CorruptData           stored bytes fail their check, in `source` at `position`; never served
@@ -39,7 +39,7 @@ class RetryLater(StrandlineError):
 
 
 class OutcomeUnknown(StrandlineError):
-    """A write was sent and its answer lost. Never clean up on this: read the row by its id first."""
+    """A write was sent and its answer lost. Never clean up on this: read the row by its id."""
 
     kind = "outcome_unknown"
 

@@ -1,0 +1,154 @@
+"""Walks the batches of a `.log` file, verifying each: whole, of magic 2, and with the right CRC.
+
+Nothing is decompressed and, where a batch lies whole within one piece, nothing is copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafka_formats.crc32c import Buffer
+from kafka_formats.errors import CorruptData, InternalError
+from kafka_formats.record_batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    BatchHeader,
+    check_crc,
+    parse_header,
+)
+
+BATCH_BYTES_MAX = 128 << 20
+_ZERO_CHECK_BYTES = 1 << 20
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedBatch:
+    """A verified batch and the position of its first byte in the file.
+
+    `data` may be a view into what the caller fed: take a copy of it to keep it longer than that.
+    """
+
+    header: BatchHeader
+    position: int
+    data: memoryview | bytes
+
+
+class BatchScanner:
+    """Takes a file in pieces of any size and gives its batches.
+
+    A batch whose length is 0 ends the data: the rest of a preallocated file, which must be all
+    zeros (zeros in front of more data are a hole that some crash left, and so CorruptData). A batch
+    of more than `batch_bytes_max` bytes is CorruptData; no more than that is ever held back.
+    """
+
+    def __init__(
+        self, source: str, *, batch_bytes_max: int = BATCH_BYTES_MAX, position: int = 0
+    ) -> None:
+        self._source = source
+        self._batch_bytes_max = batch_bytes_max
+        self._position = position
+        self._held = bytearray()  # the front of the batch at `_position`
+        self._header: BatchHeader | None = None  # of that batch, once it is there
+        self._in_zero_tail = False
+        self._feeding = False
+
+    @property
+    def position(self) -> int:
+        """Where the next batch starts: behind the last one given."""
+        return self._position
+
+    def feed(self, data: Buffer) -> Iterator[ScannedBatch]:
+        """The batches that `data` completes. Exhaust the iterator before the next call."""
+        if self._feeding:
+            raise InternalError("a batch scanner was fed before the last batches were taken")
+        self._feeding = True
+        return self._scan(memoryview(data))
+
+    def finish(self) -> None:
+        """Say that the file ends here; bytes of an unfinished batch are CorruptData."""
+        if self._feeding:
+            raise InternalError("a batch scanner was finished before the last batches were taken")
+        if not any(self._held):
+            return  # the file ends between two batches, or in a zero tail shorter than a batch
+        if self._header is None:
+            parse_header(self._held, source=self._source, position=self._position)
+        assert self._header is not None  # fewer bytes than a header are always refused above
+        raise self._corrupt(
+            f"the file ends inside a record batch of {self._header.size_bytes} bytes, after "
+            f"{len(self._held)} of them"
+        )
+
+    def _scan(self, data: memoryview) -> Iterator[ScannedBatch]:
+        at = 0
+        while at < len(data):
+            if self._in_zero_tail:
+                self._check_zeros(data[at:])
+                break
+            if not self._held:
+                header = self._read_header(data, at)
+                if header is not None and header.size_bytes <= len(data) - at:
+                    whole = data[at : at + header.size_bytes]
+                    at += header.size_bytes
+                    yield self._verified(header, whole)
+                    continue
+            at += self._hold(data[at:])
+            if self._header is not None and len(self._held) == self._header.size_bytes:
+                header, batch = self._header, bytes(self._held)
+                self._header, self._held = None, bytearray()
+                yield self._verified(header, batch)
+        self._feeding = False
+
+    def _read_header(self, data: Buffer, at: int) -> BatchHeader | None:
+        """The header of the batch at `data[at]`; None if it is not whole yet or the data ends."""
+        if len(data) - at < LOG_OVERHEAD:
+            return None
+        if _LENGTH.unpack_from(data, at + _LENGTH_AT)[0] == 0:
+            self._in_zero_tail = True
+            return None
+        if len(data) - at < HEADER_BYTES:
+            return None
+        header = parse_header(data, at, source=self._source, position=self._position)
+        if header.size_bytes > self._batch_bytes_max:
+            raise self._corrupt(
+                f"a record batch of {header.size_bytes} bytes is announced, over the limit of "
+                f"{self._batch_bytes_max}"
+            )
+        return header
+
+    def _hold(self, data: memoryview) -> int:
+        """Keep what belongs to the unfinished batch; returns how many bytes that is."""
+        wanted = HEADER_BYTES if self._header is None else self._header.size_bytes
+        taken = data[: wanted - len(self._held)]
+        self._held += taken
+        if self._header is None:
+            self._header = self._read_header(self._held, 0)
+            if self._in_zero_tail:
+                self._check_zeros(memoryview(self._held))
+                self._held = bytearray()
+        return len(taken)
+
+    def _verified(self, header: BatchHeader, data: memoryview | bytes) -> ScannedBatch:
+        check_crc(data, 0, header, source=self._source, position=self._position)
+        batch = ScannedBatch(header, self._position, data)
+        self._position += header.size_bytes
+        return batch
+
+    def _check_zeros(self, data: memoryview) -> None:
+        for at in range(0, len(data), _ZERO_CHECK_BYTES):
+            piece = bytes(data[at : at + _ZERO_CHECK_BYTES])
+            if piece.count(0) != len(piece):
+                raise self._corrupt("a hole: a record batch of length 0, and more data behind it")
+
+    def _corrupt(self, message: str) -> CorruptData:
+        return CorruptData(message, source=self._source, position=self._position)
+
+
+def scan(data: Buffer, *, source: str, position: int = 0) -> Iterator[ScannedBatch]:
+    """The batches of a whole file, or of a part that starts at `position` and ends with a batch."""
+    scanner = BatchScanner(source, position=position)
+    yield from scanner.feed(data)
+    scanner.finish()

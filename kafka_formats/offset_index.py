@@ -1,0 +1,77 @@
+"""`.index`: from an offset to a byte position in the `.log` file at or before its batch.
+
+8-byte entries: int32 offset relative to the segment's base, int32 position. Source: Kafka's
+OffsetIndex.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+from kafka_formats.crc32c import Buffer
+from kafka_formats.errors import CorruptData, InvalidRequest
+
+_ENTRY = struct.Struct(">ii")
+
+
+class OffsetIndex:
+    """A parsed `.index`: offsets and positions, both strictly ascending."""
+
+    def __init__(self, offsets: Sequence[int], positions: Sequence[int]) -> None:
+        self._offsets = offsets
+        self._positions = positions
+
+    @classmethod
+    def parse(cls, data: Buffer, *, base_offset: int, source: str) -> OffsetIndex:
+        """Read the entries up to the first all-zero one: a live index has a preallocated tail."""
+        if len(data) % _ENTRY.size:
+            raise CorruptData(
+                f"an offset index has entries of {_ENTRY.size} bytes, and the file has {len(data)}",
+                source=source,
+                position=len(data) - len(data) % _ENTRY.size,
+            )
+        offsets: list[int] = []
+        positions: list[int] = []
+        last_relative = last_position = -1
+        for relative, position in _ENTRY.iter_unpack(data):
+            if relative == 0 and position == 0:
+                break
+            if relative <= last_relative or position <= last_position:
+                raise CorruptData(
+                    f"the entry (relative offset {relative}, position {position}) does not ascend "
+                    f"from ({last_relative}, {last_position})",
+                    source=source,
+                    position=len(offsets) * _ENTRY.size,
+                )
+            last_relative, last_position = relative, position
+            offsets.append(base_offset + relative)
+            positions.append(position)
+        return cls(offsets, positions)
+
+    @property
+    def entries(self) -> tuple[tuple[int, int], ...]:
+        """(offset, position) pairs."""
+        return tuple(zip(self._offsets, self._positions, strict=True))
+
+    def lookup(self, offset: int) -> int:
+        """Position from which to scan for `offset`; 0 if it is before the first entry."""
+        slot = bisect_right(self._offsets, offset)
+        return self._positions[slot - 1] if slot else 0
+
+    def upper_bound_offset(self, position: int) -> int | None:
+        """Offset of the first entry at or behind `position`; None if there is none.
+
+        No batch that starts before `position` holds an offset above it.
+        """
+        slot = bisect_left(self._positions, position)
+        return self._offsets[slot] if slot < len(self._offsets) else None
+
+
+def encode(entries: Iterable[tuple[int, int]], base_offset: int) -> bytes:
+    """Write (offset, position) pairs; one that does not fit is an InvalidRequest."""
+    try:
+        return b"".join(_ENTRY.pack(offset - base_offset, at) for offset, at in entries)
+    except struct.error as error:
+        raise InvalidRequest(f"an offset index entry does not fit ({error})") from error
