@@ -3,15 +3,15 @@
 Keys are text with `/` between parts. Every write is whole or absent: no reader ever sees half an
 object. All methods raise only errors of `kafka_formats.errors`:
 
-    RetryLater      throttled, timed out, connection lost: repeat (reads always; writes after a look)
+    RetryLater      throttled, timed out, cut off: repeat (reads always; writes after a look)
     NotFound        no such object, upload or bucket
     AlreadyExists   create-only met an existing object; never repeat
     CorruptData     the store's or our checksum does not fit the bytes
     Refused         credentials or permissions
     InvalidRequest  a key or range that no store takes
 
-Writes are idempotent as long as the bytes are the same; `create_only` writes are settled, when their
-answer is lost, by `head` and a comparison of `crc32c` and `size`.
+Writes are idempotent as long as the bytes are the same; `create_only` writes are settled, when
+their answer is lost, by `head` and a comparison of `crc32c` and `size`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ObjectStore(Protocol):
     async def put(
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
     ) -> ObjectInfo:
-        """Write a whole object durably. `crc32c` of `data` is checked by the store before it counts.
+        """Write a whole object durably; `crc32c` of `data` is checked before it counts.
 
         Survives a crash once returned. Safe to repeat unless `create_only`.
         """

@@ -1,0 +1,118 @@
+"""What every backend refuses alike, before a byte moves.
+
+Keys are held to the narrowest of the stores (S3's 1024 bytes, no `.` or `..` or empty part, nothing
+that XML cannot carry), so that a key that one backend takes does not fail on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from kafka_formats.crc32c import crc32c as crc32c_of
+from kafka_formats.crc32c import crc32c_combine
+from kafka_formats.errors import CorruptData, InvalidRequest
+from rsm_backends.store import UploadedPart
+
+KEY_BYTES_MAX = 1024
+PAGE_KEYS_MAX = 1000
+PARTS_MAX = 10_000
+"""The highest part number of a multipart upload (AWS S3 multipart limits)."""
+
+_FIRST_PRINTABLE = 0x20
+_DELETE_CHARACTER = 0x7F
+_NOT_IN_XML = frozenset("\ufffe\uffff")
+
+
+def check_key(key: str) -> None:
+    """Raise InvalidRequest unless `key` names an object on every backend."""
+    if not key:
+        raise InvalidRequest("an object key must not be empty", field="key")
+    _check_text(key, field="key")
+    if any(part in ("", ".", "..") for part in key.split("/")):
+        raise InvalidRequest(
+            f"{shown(key)} has an empty part or one that is '.' or '..'", field="key"
+        )
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise InvalidRequest unless `prefix` may start a key; an empty one lists everything."""
+    _check_text(prefix, field="prefix")
+
+
+def check_range(start: int, end: int | None) -> None:
+    """Raise InvalidRequest unless 0 <= start <= end."""
+    if start < 0:
+        raise InvalidRequest(f"a range cannot start at {start}", field="start")
+    if end is not None and end < start:
+        raise InvalidRequest(f"a range from {start} cannot end at {end}", field="end")
+
+
+def check_limit(limit: int) -> None:
+    """Raise InvalidRequest unless a page of `limit` keys can be asked for."""
+    if not 1 <= limit <= PAGE_KEYS_MAX:
+        raise InvalidRequest(f"must be 1 to {PAGE_KEYS_MAX}, not {limit}", field="limit")
+
+
+def check_part_number(number: int) -> None:
+    """Raise InvalidRequest unless `number` is a legal part number."""
+    if not 1 <= number <= PARTS_MAX:
+        raise InvalidRequest(f"must be 1 to {PARTS_MAX}, not {number}", field="number")
+
+
+def check_parts(parts: Sequence[UploadedPart]) -> None:
+    """Raise InvalidRequest unless `parts` is not empty and ascends by number."""
+    if not parts:
+        raise InvalidRequest("an upload needs at least one part to complete", field="parts")
+    numbers = [part.number for part in parts]
+    if any(later <= earlier for earlier, later in pairwise(numbers)):
+        raise InvalidRequest("part numbers must ascend, each once", field="parts")
+
+
+def check_crc32c(data: bytes, crc32c: int, *, source: str) -> None:
+    """Raise CorruptData unless `data` has the checksum its sender computed.
+
+    Stores exist that ignore the checksum header; this check makes the promise of the port hold on
+    them too, and catches memory damage between reading and sending.
+    """
+    actual = crc32c_of(data)
+    if actual != crc32c:
+        raise CorruptData(
+            f"the bytes to write have CRC32C {actual:08x}, their sender said {crc32c:08x}",
+            source=source,
+            position=0,
+        )
+
+
+def check_combined_crc32c(parts: Sequence[UploadedPart], crc32c: int, *, source: str) -> None:
+    """Raise CorruptData unless the parts' checksums add up to that of the whole object."""
+    combined = 0
+    for part in parts:
+        combined = crc32c_combine(combined, part.crc32c, part.size)
+    if combined != crc32c:
+        raise CorruptData(
+            f"the parts combine to CRC32C {combined:08x}, the object's is said to be {crc32c:08x}",
+            source=source,
+            position=0,
+        )
+
+
+def shown(key: str) -> str:
+    """The key for a message: quoted, escaped and cut, since a key may come from anywhere."""
+    return ascii(key if len(key) <= 200 else key[:200] + "…")
+
+
+def _check_text(text: str, *, field: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{shown(text)} is not valid Unicode", field=field) from None
+    if size > KEY_BYTES_MAX:
+        raise InvalidRequest(f"{size} bytes are too long, at most {KEY_BYTES_MAX}", field=field)
+    if any(
+        ord(char) < _FIRST_PRINTABLE or ord(char) == _DELETE_CHARACTER or char in _NOT_IN_XML
+        for char in text
+    ):
+        raise InvalidRequest(
+            f"{shown(text)} has a control character; no store keeps that faithfully", field=field
+        )

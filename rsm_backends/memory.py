@@ -1,0 +1,164 @@
+"""An object store in memory: for tests, the simulation and dry runs. Nothing survives the process.
+
+It keeps every promise of the port that does not need a disk, so what is tested on it may be trusted
+(`rsm_backends.conformance` holds it to that).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound
+from rsm_backends.arguments import (
+    check_combined_crc32c,
+    check_crc32c,
+    check_key,
+    check_limit,
+    check_part_number,
+    check_parts,
+    check_prefix,
+    check_range,
+    shown,
+)
+from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
+
+GET_PIECE_BYTES = 256 * 1024
+
+
+@dataclass(slots=True)
+class _Upload:
+    key: str
+    parts: dict[int, tuple[UploadedPart, bytes]] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """Objects in a dict, keys also in a sorted list. One event loop; no locks needed."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._objects: dict[str, tuple[ObjectInfo, bytes]] = {}
+        self._order: list[tuple[bytes, str]] = []  # (key in UTF-8, key), for list_page
+        self._uploads: dict[str, _Upload] = {}
+        self._writes = 0
+
+    async def put(
+        self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
+    ) -> ObjectInfo:
+        check_key(key)
+        check_crc32c(data, crc32c, source=key)
+        return self._place(key, bytes(data), crc32c, create_only)
+
+    async def get(
+        self, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        check_key(key)
+        check_range(start, end)
+        _, data = self._find(key)
+        stop = len(data) if end is None else min(end, len(data))
+        for at in range(start, stop, GET_PIECE_BYTES):
+            yield data[at : min(at + GET_PIECE_BYTES, stop)]
+
+    async def head(self, key: str) -> ObjectInfo:
+        check_key(key)
+        return self._find(key)[0]
+
+    async def list_page(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> ListPage:
+        check_prefix(prefix)
+        check_limit(limit)
+        encoded = prefix.encode()
+        if cursor is None:
+            at = bisect_left(self._order, (encoded, ""))
+        else:
+            at = bisect_right(self._order, (cursor.encode(), cursor))
+        found: list[ObjectInfo] = []
+        while at < len(self._order) and self._order[at][0].startswith(encoded):
+            if len(found) == limit:
+                return ListPage(tuple(found), found[-1].key)
+            found.append(self._objects[self._order[at][1]][0])
+            at += 1
+        return ListPage(tuple(found), None)
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        for key in keys:
+            if self._objects.pop(key, None) is not None:
+                del self._order[bisect_left(self._order, (key.encode(), key))]
+
+    async def start_multipart(self, key: str) -> str:
+        check_key(key)
+        self._writes += 1
+        upload_id = f"upload-{self._writes}"
+        self._uploads[upload_id] = _Upload(key)
+        return upload_id
+
+    async def put_part(
+        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+    ) -> UploadedPart:
+        check_key(key)
+        check_part_number(number)
+        check_crc32c(data, crc32c, source=f"{key} part {number}")
+        part = UploadedPart(number, len(data), crc32c, f'"{len(data):x}-{crc32c:08x}"')
+        self._upload(key, upload_id).parts[number] = (part, bytes(data))
+        return part
+
+    async def complete_multipart(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[UploadedPart],
+        *,
+        crc32c: int,
+        create_only: bool = False,
+    ) -> ObjectInfo:
+        check_key(key)
+        check_parts(parts)
+        check_combined_crc32c(parts, crc32c, source=key)
+        stored = self._upload(key, upload_id).parts
+        for part in parts:
+            if part.number not in stored or stored[part.number][0].etag != part.etag:
+                raise InvalidRequest(
+                    f"part {part.number} of {shown(key)} was not stored as named", field="parts"
+                )
+        whole = b"".join(stored[part.number][1] for part in parts)
+        info = self._place(key, whole, crc32c, create_only)
+        del self._uploads[upload_id]
+        return info
+
+    async def abort_multipart(self, key: str, upload_id: str) -> None:
+        check_key(key)
+        self._uploads.pop(upload_id, None)
+
+    async def list_uploads(self, key: str) -> tuple[str, ...]:
+        check_key(key)
+        return tuple(name for name, upload in self._uploads.items() if upload.key == key)
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    def _place(self, key: str, data: bytes, crc32c: int, create_only: bool) -> ObjectInfo:
+        if key not in self._objects:
+            encoded = (key.encode(), key)
+            self._order.insert(bisect_left(self._order, encoded), encoded)
+        elif create_only:
+            raise AlreadyExists(f"an object {shown(key)} is already there; it was left as it is")
+        self._writes += 1
+        info = ObjectInfo(key, len(data), crc32c, self._now_ms(), f'"{self._writes}"')
+        self._objects[key] = (info, data)
+        return info
+
+    def _find(self, key: str) -> tuple[ObjectInfo, bytes]:
+        found = self._objects.get(key)
+        if found is None:
+            raise NotFound(f"there is no object {shown(key)}")
+        return found
+
+    def _upload(self, key: str, upload_id: str) -> _Upload:
+        upload = self._uploads.get(upload_id)
+        if upload is None or upload.key != key:
+            raise NotFound(f"there is no unfinished upload {shown(upload_id)} of {shown(key)}")
+        return upload

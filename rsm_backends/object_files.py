@@ -1,0 +1,357 @@
+"""Objects as plain files under a root folder: the blocking half of the filesystem store.
+
+Layout:
+
+    <root>/<key>                                    an object, byte for byte
+    <root>/.strandline/temporary/*                  files being written
+    <root>/.strandline/uploads/<id>/                an unfinished upload: `key`, and its parts
+    <root>/.strandline/checksums/<2 hex>/<30 hex>   the CRC32C of an object, by a hash of its key
+
+Order of a write, and what a crash leaves after each step:
+
+1. the bytes into a temporary file, fsync: a temporary file, swept a day later;
+2. link(2) (create-only: it fails if the name is taken) or rename(2) to the key: the whole object,
+   perhaps not yet durable, which nobody was told;
+3. fsync of every folder from the object's up to the root: durable, and the caller is told;
+4. the checksum file: it names inode, size and time of the file it describes. A missing or stale one
+   only means that `describe` reads the object again.
+
+Folders are opened part by part without following symbolic links, so no key leaves the root.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kafka_formats.crc32c import crc32c as crc32c_of
+from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound, Refused
+from rsm_backends.arguments import shown
+from rsm_backends.store import ObjectInfo
+
+STAGING = ".strandline"
+READ_BYTES = 1024 * 1024
+STALE_TEMPORARY_MS = 24 * 3600 * 1000
+PLACE_ATTEMPTS_MAX = 100
+"""How often a write makes its folder again that a delete just removed as empty."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_MODE = 0o755
+_OBJECT_MODE = 0o644
+_NO_OBJECT = (FileNotFoundError, NotADirectoryError)
+
+
+class OpenObject:
+    """A file open for reading, closed when nobody refers to it any more.
+
+    So neither a stream left early nor a call cancelled while a thread is still at work on it leaks
+    the descriptor, or closes it under a read.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __del__(self) -> None:
+        """Close the descriptor."""
+        os.close(self._fd)
+
+    def status(self) -> os.stat_result:
+        """What fstat says."""
+        return os.fstat(self._fd)
+
+    def read(self, size: int, at: int) -> bytes:
+        """At most `size` bytes from position `at`; empty at the end."""
+        return os.pread(self._fd, size, at)
+
+    def pieces(self) -> Iterator[bytes]:
+        """All bytes from the start."""
+        at = 0
+        while piece := self.read(READ_BYTES, at):
+            at += len(piece)
+            yield piece
+
+
+class ObjectFiles:
+    """Blocking; call it from an executor. Raises OSError and our errors; safe from many threads."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise NotFound(
+                f"the store's folder {str(root)!r} does not exist: create it, or mount its disk"
+            ) from None
+        except NotADirectoryError:
+            raise InvalidRequest(f"{str(root)!r} is not a folder", field="path") from None
+        except PermissionError:
+            raise Refused(f"no permission to open the store's folder {str(root)!r}") from None
+
+    def close(self) -> None:
+        """Close the root folder. Idempotent."""
+        if self._root_fd >= 0:
+            os.close(self._root_fd)
+            self._root_fd = -1
+
+    @contextmanager
+    def temporary_file(self) -> Iterator[tuple[int, str]]:
+        """A new file (descriptor and path) for bytes on their way; it is removed if still there."""
+        fd, path = tempfile.mkstemp(dir=self.staging_folder("temporary"))
+        try:
+            os.fchmod(fd, _OBJECT_MODE)
+            yield fd, path
+        finally:
+            os.close(fd)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def staging_folder(self, *parts: str) -> Path:
+        """A folder of the hidden staging area, made if need be."""
+        folder = self.root / STAGING
+        if folder.is_symlink():
+            raise Refused(f"{str(folder)!r} is a symbolic link; remove it")
+        folder = folder.joinpath(*parts)
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        return folder
+
+    def place(self, temporary: tuple[int, str], key: str, crc32c: int, create_only: bool) -> None:
+        """Make a complete temporary file the object `key`, durably (steps 1 to 4 above)."""
+        fd, path = temporary
+        os.fsync(fd)
+        for _ in range(PLACE_ATTEMPTS_MAX):
+            try:
+                with self._folders(key, create=True) as folders:
+                    try:
+                        self._name(path, folders[-1], key, create_only)
+                    finally:
+                        _sync_folders(folders)  # also for AlreadyExists: it must stay true
+            except FileNotFoundError:
+                if not os.path.exists(path):
+                    raise
+                continue  # a delete removed the folder, being empty: make it again
+            self._remember_crc32c(key, os.fstat(fd), crc32c)
+            return
+        raise OSError(errno.EAGAIN, "its folder is removed again and again", key)
+
+    def open_object(self, key: str) -> OpenObject:
+        """The file of `key` for reading; NotFound unless it is an object."""
+        try:
+            with self._folders(key, create=False) as folders:
+                opened = OpenObject(
+                    os.open(
+                        _last(key),
+                        os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                        dir_fd=folders[-1],
+                    )
+                )
+        except OSError as error:
+            if isinstance(error, _NO_OBJECT) or error.errno in (errno.ELOOP, errno.ENXIO):
+                raise NotFound(f"there is no object {shown(key)}") from None
+            raise
+        if not stat.S_ISREG(opened.status().st_mode):
+            raise NotFound(f"there is no object {shown(key)}")
+        return opened
+
+    def describe(self, key: str) -> ObjectInfo:
+        """What is known of `key`; reads the whole object if its checksum file is missing."""
+        opened = self.open_object(key)
+        status = opened.status()
+        crc32c = self._remembered_crc32c(key, status)
+        if crc32c is None:
+            crc32c = 0
+            for piece in opened.pieces():
+                crc32c = crc32c_of(piece, crc32c)
+            self._remember_crc32c(key, status, crc32c)
+        return object_info(key, status, crc32c)
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove objects durably, then the folders that became empty; absent ones are no error."""
+        parents: set[str] = set()
+        for key in keys:
+            with suppress(*_NO_OBJECT), self._folders(key, create=False) as folders:
+                parents.add(_parent(key))
+                try:
+                    os.unlink(_last(key), dir_fd=folders[-1])
+                except (IsADirectoryError, PermissionError):
+                    if not _is_folder(_last(key), folders[-1]):
+                        raise
+            with suppress(FileNotFoundError):
+                os.unlink(self._checksum_path(key))
+        for parent in sorted(parents, key=len, reverse=True):
+            # Synced even where nothing was removed: an earlier removal may not be durable yet.
+            with suppress(*_NO_OBJECT), self._folders(_in(parent), create=False) as folders:
+                os.fsync(folders[-1])
+            self._remove_empty_folders(parent)
+
+    def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
+        """Objects that start with `prefix`, in UTF-8 byte order, beyond the key `after`."""
+        start = _parent(prefix)
+        parts = start.split("/") if start else []
+        if parts[:1] == [STAGING] or any(part in ("", ".", "..") for part in parts):
+            return  # no key starts like this
+        with suppress(*_NO_OBJECT), self._folders(_in(start), create=False) as folders:
+            path = f"{start}/" if start else ""
+            yield from _walk(folders[-1], path, prefix, "" if after is None else after)
+
+    def sweep(self) -> None:
+        """Remove temporary files that a crash left more than a day ago, by the disk's clock."""
+        folder = self.staging_folder("temporary")
+        with self.temporary_file() as (fd, _):
+            stale_ns = os.fstat(fd).st_mtime_ns - STALE_TEMPORARY_MS * 1_000_000
+        for name in os.listdir(folder):
+            with suppress(FileNotFoundError, PermissionError):  # another process's, or just gone
+                if os.stat(folder / name).st_mtime_ns < stale_ns:
+                    os.unlink(folder / name)
+
+    def _name(self, path: str, folder: int, key: str, create_only: bool) -> None:
+        name = _last(key)
+        if _is_folder(name, folder):
+            raise InvalidRequest(
+                f"{shown(key)} is a folder of other objects; on a filesystem it can't be both",
+                field="key",
+            )
+        if not create_only:
+            os.replace(path, name, dst_dir_fd=folder)
+            return
+        try:
+            os.link(path, name, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            raise AlreadyExists(
+                f"an object {shown(key)} is already there; it was left as it is"
+            ) from None
+
+    @contextmanager
+    def _folders(self, key: str, *, create: bool) -> Iterator[list[int]]:
+        """Descriptors of the folders from the root down to the one that holds `key`."""
+        opened = [os.dup(self._root_fd)]
+        try:
+            for part in key.split("/")[:-1]:
+                if create:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, _FOLDER_MODE, dir_fd=opened[-1])
+                opened.append(os.open(part, _FOLDER, dir_fd=opened[-1]))
+            yield opened
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+    def _remove_empty_folders(self, folder: str) -> None:
+        while folder:
+            try:
+                with self._folders(folder, create=False) as folders:
+                    os.rmdir(_last(folder), dir_fd=folders[-1])
+            except OSError:
+                return  # not empty, or already gone
+            folder = _parent(folder)
+
+    def _checksum_path(self, key: str) -> Path:
+        digest = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+        return self.root / STAGING / "checksums" / digest[:2] / digest[2:]
+
+    def _remember_crc32c(self, key: str, status: os.stat_result, crc32c: int) -> None:
+        path = self._checksum_path(key)
+        line = f"{crc32c:08x} {_identity(status)}\n".encode()
+        # It only saves reading the object again, so a full disk or a read-only one is no error.
+        with suppress(OSError), self.temporary_file() as (fd, temporary):
+            os.write(fd, line)
+            self.staging_folder("checksums", path.parent.name)
+            os.replace(temporary, path)
+
+    def _remembered_crc32c(self, key: str, status: os.stat_result) -> int | None:
+        try:
+            crc32c, _, identity = self._checksum_path(key).read_text("ascii").partition(" ")
+            return int(crc32c, 16) if identity == f"{_identity(status)}\n" else None
+        except (FileNotFoundError, ValueError):
+            return None
+
+
+def object_info(key: str, status: os.stat_result, crc32c: int | None) -> ObjectInfo:
+    """The port's description of a file."""
+    return ObjectInfo(
+        key, status.st_size, crc32c, status.st_mtime_ns // 1_000_000, f'"{_identity(status)}"'
+    )
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Append all of `data`; one write(2) may take less."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _walk(folder: int, path: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+    limit = after.encode()
+    for name in _ordered_names(folder, at_root=not path):
+        key = path + name
+        if name.endswith("/"):
+            if not (key.startswith(prefix) or prefix.startswith(key)):
+                continue
+            if key.encode() < limit and not after.startswith(key):
+                continue
+            with suppress(*_NO_OBJECT), _opened(name[:-1], folder) as below:
+                yield from _walk(below, key, prefix, after)
+        elif key.startswith(prefix) and key.encode() > limit:
+            with suppress(FileNotFoundError):
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                yield object_info(key, status, None)
+
+
+def _ordered_names(folder: int, *, at_root: bool) -> list[str]:
+    """Entries in the order of the keys they lead to: a folder sorts as its name with a slash."""
+    names = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if at_root and entry.name == STAGING:
+                continue
+            with suppress(UnicodeEncodeError):  # no key could name it: not ours
+                entry.name.encode()
+                if entry.is_dir(follow_symlinks=False):
+                    names.append(entry.name + "/")
+                elif entry.is_file(follow_symlinks=False):
+                    names.append(entry.name)
+    return sorted(names, key=str.encode)
+
+
+@contextmanager
+def _opened(name: str, folder: int) -> Iterator[int]:
+    fd = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _sync_folders(folders: list[int]) -> None:
+    """From the object's folder up: any of them may have been made by a write not yet durable."""
+    for fd in reversed(folders):
+        os.fsync(fd)
+
+
+def _is_folder(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _identity(status: os.stat_result) -> str:
+    return f"{status.st_size:x}-{status.st_ino:x}-{status.st_mtime_ns:x}"
+
+
+def _in(folder: str) -> str:
+    """Some key in this folder ("" is the root), to open the folder by."""
+    return f"{folder}/x" if folder else "x"
+
+
+def _parent(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def _last(key: str) -> str:
+    return key.rpartition("/")[2]

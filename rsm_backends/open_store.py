@@ -1,0 +1,46 @@
+"""From a configuration to a store that is ready to use: backend chosen, retries around it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from rsm_backends.filesystem import FilesystemStore
+from rsm_backends.memory import MemoryStore
+from rsm_backends.retrying import RetryingStore, RetryPolicy
+from rsm_backends.s3 import S3Store
+from rsm_backends.store import ObjectStore
+from rsm_backends.store_config import StoreConfig
+
+__all__ = ["StoreConfig", "open_store"]
+
+
+async def open_store(
+    config: StoreConfig,
+    *,
+    sleep: Callable[[float], Awaitable[None]],
+    monotonic: Callable[[], float],
+    random_fraction: Callable[[], float],
+    now_ms: Callable[[], int],
+) -> ObjectStore:
+    """Open the store of `config`; the caller closes it.
+
+    No request is sent to S3 yet. A filesystem store's folder must exist: a missing one may be a
+    disk that was not mounted. Two opened memory stores share nothing.
+    """
+    policy = RetryPolicy(attempts_max=config.attempts_max, deadline_s=config.deadline_s)
+    return RetryingStore(
+        await _open_backend(config, now_ms),
+        policy,
+        sleep=sleep,
+        random_fraction=random_fraction,
+        monotonic=monotonic,
+    )
+
+
+async def _open_backend(config: StoreConfig, now_ms: Callable[[], int]) -> ObjectStore:
+    if config.kind == "s3":
+        return await S3Store.open(config)
+    if config.kind == "filesystem":
+        assert config.path is not None, "StoreConfig checks this"
+        return FilesystemStore(config.path)
+    return MemoryStore(now_ms)

@@ -1,0 +1,234 @@
+"""Retries around any store: full jitter, a deadline a call, and a look after every lost answer.
+
+Only `RetryLater` is repeated. NotFound, AlreadyExists, Refused, InvalidRequest and CorruptData pass
+at once: repeating cannot change them. A create-only write whose answer was lost may have happened;
+its repetition then meets its own object. So once an attempt ended without a clear answer, "already
+there" and "no such upload" are settled by reading what is there: same size and CRC32C means it was
+us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kafka_formats.crc32c import crc32c as crc32c_of
+from kafka_formats.errors import AlreadyExists, NotFound, RetryLater, StrandlineError
+from rsm_backends.arguments import shown
+from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long; the n-th wait is random in [0, min(max, base * 2^(n-1)))."""
+
+    attempts_max: int = 6
+    backoff_base_s: float = 0.1
+    backoff_max_s: float = 10.0
+    deadline_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Settling(Generic[_Answer]):
+    """After one of these errors, or when attempts run out: `look` answers if it did happen."""
+
+    after: tuple[type[StrandlineError], ...]
+    look: Callable[[], Awaitable[_Answer | None]]
+
+
+class RetryingStore:
+    """A store that repeats what may be repeated. `deadline_s` bounds one call, retries included.
+
+    A stream is resumed at the byte it broke off at; its deadline starts anew with every piece.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        policy: RetryPolicy,
+        *,
+        sleep: Callable[[float], Awaitable[None]],
+        random_fraction: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._sleep = sleep
+        self._random_fraction = random_fraction
+        self._monotonic = monotonic
+
+    def __repr__(self) -> str:
+        """The store within."""
+        return f"RetryingStore({self._store!r})"
+
+    async def put(
+        self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
+    ) -> ObjectInfo:
+        return await self._repeated(
+            f"put of {shown(key)}",
+            lambda: self._store.put(key, data, crc32c=crc32c, create_only=create_only),
+            _Settling((AlreadyExists,), lambda: self._ours(key, len(data), crc32c)),
+        )
+
+    async def get(
+        self, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        at = start
+        failures = 0
+        while True:
+            stream = self._store.get(key, start=at, end=end)
+            try:
+                async with _closing(stream):
+                    while True:
+                        async with self._deadline(f"get of {shown(key)}"):
+                            piece = await anext(stream, None)
+                        if piece is None:
+                            return
+                        at += len(piece)
+                        failures = 0
+                        yield piece
+            except RetryLater:
+                failures += 1
+                if failures >= self._policy.attempts_max:
+                    raise
+                await self._sleep(self._wait_s(failures))
+            if end is not None and at >= end:
+                return
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self._repeated(f"head of {shown(key)}", lambda: self._store.head(key))
+
+    async def list_page(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> ListPage:
+        return await self._repeated(
+            f"list of {shown(prefix)}",
+            lambda: self._store.list_page(prefix, cursor=cursor, limit=limit),
+        )
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        await self._repeated(
+            f"delete of {len(keys)} objects", lambda: self._store.delete_many(keys)
+        )
+
+    async def start_multipart(self, key: str) -> str:
+        # A lost answer leaves an upload that nobody knows; clean-up of the key lists and aborts it.
+        return await self._repeated(
+            f"start of an upload of {shown(key)}", lambda: self._store.start_multipart(key)
+        )
+
+    async def put_part(
+        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+    ) -> UploadedPart:
+        return await self._repeated(
+            f"put of part {number} of {shown(key)}",
+            lambda: self._store.put_part(key, upload_id, number, data, crc32c=crc32c),
+        )
+
+    async def complete_multipart(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[UploadedPart],
+        *,
+        crc32c: int,
+        create_only: bool = False,
+    ) -> ObjectInfo:
+        size = sum(part.size for part in parts)
+        return await self._repeated(
+            f"completion of {shown(key)}",
+            lambda: self._store.complete_multipart(
+                key, upload_id, parts, crc32c=crc32c, create_only=create_only
+            ),
+            # A completed upload is no longer known by its id, whether create-only or not.
+            _Settling((AlreadyExists, NotFound), lambda: self._ours(key, size, crc32c)),
+        )
+
+    async def abort_multipart(self, key: str, upload_id: str) -> None:
+        await self._repeated(
+            f"abort of an upload of {shown(key)}",
+            lambda: self._store.abort_multipart(key, upload_id),
+        )
+
+    async def list_uploads(self, key: str) -> tuple[str, ...]:
+        return await self._repeated(
+            f"list of the uploads of {shown(key)}", lambda: self._store.list_uploads(key)
+        )
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def _repeated(
+        self,
+        what: str,
+        attempt: Callable[[], Awaitable[_Answer]],
+        settling: _Settling[_Answer] | None = None,
+    ) -> _Answer:
+        """Attempt until there is a clear answer. `settling` counts once an answer was lost."""
+        async with self._deadline(what):
+            ends_at = self._monotonic() + self._policy.deadline_s
+            for failures in range(1, self._policy.attempts_max + 1):
+                try:
+                    return await attempt()
+                except RetryLater:
+                    wait_s = self._wait_s(failures)
+                    no_time = self._monotonic() + wait_s >= ends_at
+                    if no_time or failures == self._policy.attempts_max:
+                        done = await settling.look() if settling else None
+                        if done is not None:
+                            return done
+                        raise
+                except StrandlineError as error:
+                    if failures == 1 or settling is None or not isinstance(error, settling.after):
+                        raise
+                    done = await self._repeated(f"look after a {what}", settling.look)
+                    if done is not None:
+                        return done
+                    raise
+                await self._sleep(wait_s)
+        raise AssertionError("the last round returns or raises")
+
+    async def _ours(self, key: str, size: int, crc32c: int) -> ObjectInfo | None:
+        """What is at `key`, if it has this size and checksum."""
+        try:
+            info = await self._store.head(key)
+            if info.size != size:
+                return None
+            found = info.crc32c
+            if found is None:  # the store keeps no checksum of this object: read it
+                found = 0
+                stream = self._store.get(key)
+                async with _closing(stream):
+                    async for piece in stream:
+                        found = crc32c_of(piece, found)
+        except NotFound:
+            return None
+        return info if found == crc32c else None
+
+    def _wait_s(self, failures: int) -> float:
+        ceiling_s = self._policy.backoff_base_s * 2.0 ** min(failures - 1, 32)
+        return self._random_fraction() * min(self._policy.backoff_max_s, ceiling_s)
+
+    @asynccontextmanager
+    async def _deadline(self, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._policy.deadline_s):
+                yield
+        except TimeoutError as error:
+            raise RetryLater(f"{what} did not end within {self._policy.deadline_s:g} s") from error
+
+
+@asynccontextmanager
+async def _closing(stream: AsyncIterator[bytes]) -> AsyncIterator[None]:
+    """Close a stream that can be closed: its connection must not wait for the garbage collector."""
+    try:
+        yield
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()

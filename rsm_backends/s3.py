@@ -1,0 +1,420 @@
+"""The object store on S3 and everything that speaks its protocol, through aiobotocore.
+
+Every PUT and every part carries its CRC32C, so that the store itself refuses damaged bytes; a
+completed upload carries the CRC32C of the full object where the store knows how (AWS since 2024,
+MinIO); elsewhere the store's own answer is compared afterwards. The client's own retries and
+checksums are off: the retrying decorator and the port's callers do both, once.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import aiohttp
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    SSLError,
+)
+from botocore.parsers import ResponseParserError
+
+from kafka_formats.errors import (
+    CorruptData,
+    InternalError,
+    InvalidRequest,
+    Refused,
+    RetryLater,
+    StrandlineError,
+)
+from rsm_backends.arguments import (
+    PAGE_KEYS_MAX,
+    check_combined_crc32c,
+    check_crc32c,
+    check_key,
+    check_limit,
+    check_part_number,
+    check_parts,
+    check_prefix,
+    check_range,
+)
+from rsm_backends.s3_errors import error_for_code
+from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store_config import StoreConfig
+
+if TYPE_CHECKING:
+    from types_aiobotocore_s3.client import S3Client
+
+GET_PIECE_BYTES = 256 * 1024
+UPLOAD_PAGES_MAX = 1000
+"""How many pages `list_uploads` follows before it calls the store broken."""
+
+
+class S3Store:
+    """One bucket. Build with `await S3Store.open(config)`; call `close` when done."""
+
+    def __init__(self, config: StoreConfig, client: S3Client, resources: AsyncExitStack) -> None:
+        self._bucket = config.bucket
+        self._endpoint = config.endpoint_url
+        self._client = client
+        self._resources = resources
+        # Whether the store takes FULL_OBJECT checksums: assumed until an upload's answer denies it.
+        self._full_object_checksums = True
+
+    @classmethod
+    async def open(cls, config: StoreConfig) -> Self:
+        """Make a client; no request is sent yet: an unreachable store is noticed at first use."""
+        over_tls = config.endpoint_url is None or config.endpoint_url.startswith("https:")
+        resources = AsyncExitStack()
+        with _translated("connect", config.bucket, None):
+            client = await resources.enter_async_context(
+                get_session().create_client(
+                    "s3",
+                    region_name=config.region,
+                    endpoint_url=config.endpoint_url,
+                    aws_access_key_id=config.access_key_id,
+                    aws_secret_access_key=config.secret_access_key,
+                    aws_session_token=config.session_token,
+                    verify=str(config.ca_bundle) if config.ca_bundle is not None else None,
+                    config=AioConfig(
+                        connect_timeout=config.connect_timeout_s,
+                        read_timeout=config.read_timeout_s,
+                        max_pool_connections=config.connections_max,
+                        retries={"total_max_attempts": 1},
+                        signature_version="s3v4",
+                        request_checksum_calculation="when_required",
+                        response_checksum_validation="when_required",
+                        warm_up_loader_caches=True,
+                        s3={
+                            "addressing_style": config.addressing_style,
+                            # Over TLS the signed CRC32C is enough; SHA-256 would cost more CPU
+                            # than the rest of the upload.
+                            "payload_signing_enabled": not over_tls,
+                        },
+                    ),
+                )
+            )
+        return cls(config, client, resources)
+
+    def __repr__(self) -> str:
+        """Bucket and endpoint; never credentials."""
+        return f"S3Store(bucket={self._bucket!r}, endpoint={self._endpoint!r})"
+
+    async def put(
+        self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
+    ) -> ObjectInfo:
+        check_key(key)
+        check_crc32c(data, crc32c, source=self._url(key))
+        extra: dict[str, Any] = {"IfNoneMatch": "*"} if create_only else {}
+        with self._errors("put", key):
+            answer = await self._client.put_object(
+                Bucket=self._bucket,
+                Key=key,
+                Body=_body(data),
+                ContentLength=len(data),
+                ChecksumAlgorithm="CRC32C",
+                ChecksumCRC32C=_encoded(crc32c),
+                **extra,
+            )
+        self._check_answered_crc32c(key, _crc32c_of(answer), crc32c)
+        return ObjectInfo(key, len(data), crc32c, None, answer["ETag"])
+
+    async def get(
+        self, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        check_key(key)
+        check_range(start, end)
+        if end == start:
+            await self.head(key)  # S3 has no empty range; an absent object is still NotFound
+            return
+        extra: dict[str, Any] = {}
+        if start > 0 or end is not None:
+            extra["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        with self._errors("get", key):
+            try:
+                answer = await self._client.get_object(Bucket=self._bucket, Key=key, **extra)
+            except ClientError as error:
+                if _status(error) == 416:  # the range starts at or past the end
+                    return
+                raise
+            body = answer["Body"]
+            # Leaving early closes the connection: the rest of the object is not read for nothing.
+            try:
+                self._check_range_answer(key, start, answer)
+                while piece := await body.read(GET_PIECE_BYTES):
+                    yield piece
+            finally:
+                body.close()
+
+    async def head(self, key: str) -> ObjectInfo:
+        check_key(key)
+        with self._errors("head", key):
+            answer = await self._client.head_object(
+                Bucket=self._bucket, Key=key, ChecksumMode="ENABLED"
+            )
+        return ObjectInfo(
+            key,
+            answer["ContentLength"],
+            _crc32c_of(answer),
+            int(answer["LastModified"].timestamp() * 1000),
+            answer["ETag"],
+        )
+
+    async def list_page(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> ListPage:
+        check_prefix(prefix)
+        check_limit(limit)
+        extra: dict[str, Any] = {} if cursor is None else {"ContinuationToken": cursor}
+        with self._errors("list", prefix):
+            answer = await self._client.list_objects_v2(
+                Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **extra
+            )
+        found = tuple(
+            ObjectInfo(
+                entry["Key"],
+                entry["Size"],
+                None,
+                int(entry["LastModified"].timestamp() * 1000),
+                entry["ETag"],
+            )
+            for entry in answer.get("Contents", ())
+        )
+        cursor = answer.get("NextContinuationToken") if answer.get("IsTruncated") else None
+        return ListPage(found, cursor)
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        for at in range(0, len(keys), PAGE_KEYS_MAX):
+            batch = keys[at : at + PAGE_KEYS_MAX]
+            with self._errors("delete", batch[0] if len(batch) == 1 else None):
+                answer = await self._client.delete_objects(
+                    Bucket=self._bucket,
+                    Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
+                )
+            refused = [
+                error_for_code(
+                    entry.get("Code", "unknown"),
+                    0,
+                    entry.get("Message", ""),
+                    operation="delete",
+                    bucket=self._bucket,
+                    key=entry.get("Key"),
+                )
+                for entry in answer.get("Errors", ())
+                if entry.get("Code") not in ("NoSuchKey", "NoSuchVersion")
+            ]
+            if refused:
+                # What will not pass by itself comes first: a retry would only hide it.
+                raise min(refused, key=lambda error: isinstance(error, RetryLater))
+
+    async def start_multipart(self, key: str) -> str:
+        check_key(key)
+        extra: dict[str, Any] = {}
+        if self._full_object_checksums:
+            extra["ChecksumType"] = "FULL_OBJECT"
+        with self._errors("start upload", key):
+            try:
+                answer = await self._client.create_multipart_upload(
+                    Bucket=self._bucket, Key=key, ChecksumAlgorithm="CRC32C", **extra
+                )
+            except ClientError as error:
+                if not extra or _code(error) not in (
+                    "InvalidRequest",
+                    "InvalidArgument",
+                    "NotImplemented",
+                ):
+                    raise
+                self._full_object_checksums = False
+                answer = await self._client.create_multipart_upload(
+                    Bucket=self._bucket, Key=key, ChecksumAlgorithm="CRC32C"
+                )
+        if answer.get("ChecksumType") != "FULL_OBJECT":
+            self._full_object_checksums = False
+        return answer["UploadId"]
+
+    async def put_part(
+        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+    ) -> UploadedPart:
+        check_key(key)
+        check_part_number(number)
+        check_crc32c(data, crc32c, source=f"{self._url(key)} part {number}")
+        with self._errors("put part", key):
+            answer = await self._client.upload_part(
+                Bucket=self._bucket,
+                Key=key,
+                UploadId=upload_id,
+                PartNumber=number,
+                Body=_body(data),
+                ContentLength=len(data),
+                ChecksumAlgorithm="CRC32C",
+                ChecksumCRC32C=_encoded(crc32c),
+            )
+        self._check_answered_crc32c(key, _crc32c_of(answer), crc32c)
+        return UploadedPart(number, len(data), crc32c, answer["ETag"])
+
+    async def complete_multipart(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[UploadedPart],
+        *,
+        crc32c: int,
+        create_only: bool = False,
+    ) -> ObjectInfo:
+        check_key(key)
+        check_parts(parts)
+        check_combined_crc32c(parts, crc32c, source=self._url(key))
+        extra: dict[str, Any] = {"IfNoneMatch": "*"} if create_only else {}
+        if self._full_object_checksums:
+            extra |= {"ChecksumCRC32C": _encoded(crc32c), "ChecksumType": "FULL_OBJECT"}
+        with self._errors("complete upload", key):
+            answer = await self._client.complete_multipart_upload(
+                Bucket=self._bucket,
+                Key=key,
+                UploadId=upload_id,
+                MultipartUpload={
+                    "Parts": [
+                        {
+                            "PartNumber": part.number,
+                            "ETag": part.etag,
+                            "ChecksumCRC32C": _encoded(part.crc32c),
+                        }
+                        for part in parts
+                    ]
+                },
+                **extra,
+            )
+        self._check_answered_crc32c(key, _crc32c_of(answer), crc32c)
+        size = sum(part.size for part in parts)
+        return ObjectInfo(key, size, crc32c, None, answer["ETag"])
+
+    async def abort_multipart(self, key: str, upload_id: str) -> None:
+        check_key(key)
+        with self._errors("abort upload", key):
+            try:
+                await self._client.abort_multipart_upload(
+                    Bucket=self._bucket, Key=key, UploadId=upload_id
+                )
+            except ClientError as error:
+                if _code(error) != "NoSuchUpload":
+                    raise
+
+    async def list_uploads(self, key: str) -> tuple[str, ...]:
+        check_key(key)
+        found: list[str] = []
+        markers: dict[str, Any] = {}
+        for _ in range(UPLOAD_PAGES_MAX):
+            with self._errors("list uploads", key):
+                answer = await self._client.list_multipart_uploads(
+                    Bucket=self._bucket, Prefix=key, **markers
+                )
+            uploads = answer.get("Uploads", [])
+            # The prefix also matches longer keys, which come after this one.
+            found += [entry["UploadId"] for entry in uploads if entry["Key"] == key]
+            if not answer.get("IsTruncated") or (uploads and uploads[-1]["Key"] > key):
+                return tuple(found)
+            markers = {
+                "KeyMarker": answer["NextKeyMarker"],
+                "UploadIdMarker": answer["NextUploadIdMarker"],
+            }
+        raise InternalError(f"the store pages endlessly through the uploads of {self._url(key)}")
+
+    async def close(self) -> None:
+        """Close every connection; safe to call twice."""
+        await self._resources.aclose()
+
+    def _url(self, key: str) -> str:
+        return f"s3://{self._bucket}/{key}"
+
+    def _errors(self, operation: str, key: str | None) -> AbstractContextManager[None]:
+        return _translated(operation, self._bucket, key)
+
+    def _check_answered_crc32c(self, key: str, answered: int | None, sent: int) -> None:
+        if answered is not None and answered != sent:
+            raise CorruptData(
+                f"the store holds CRC32C {answered:08x}, sent was {sent:08x}",
+                source=self._url(key),
+                position=0,
+            )
+
+    def _check_range_answer(self, key: str, start: int, answer: Any) -> None:
+        """A proxy that ignores Range would hand out the wrong bytes: refuse them."""
+        if start == 0 and "ContentRange" not in answer:
+            return
+        if not str(answer.get("ContentRange", "")).startswith(f"bytes {start}-"):
+            raise CorruptData(
+                f"asked for bytes from {start}, the store answered "
+                f"{answer.get('ContentRange', 'without a range')!r}",
+                source=self._url(key),
+                position=start,
+            )
+
+
+@contextmanager
+def _translated(operation: str, bucket: str, key: str | None) -> Iterator[None]:
+    """Turn every error of the client into ours; cancellation and our own errors pass."""
+    try:
+        yield
+    except (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError) as error:
+        raise store_error(error, operation=operation, bucket=bucket, key=key) from error
+
+
+def store_error(
+    error: Exception, *, operation: str, bucket: str, key: str | None
+) -> StrandlineError:
+    """The one mapping from botocore's and aiohttp's errors to our tree."""
+    if isinstance(error, ClientError):
+        code, status = _code(error), _status(error)
+        message = str(error.response.get("Error", {}).get("Message", ""))
+        return error_for_code(code, status, message, operation=operation, bucket=bucket, key=key)
+    where = f"{operation} in bucket {bucket!r}"
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return Refused(
+            f"{where}: no credentials; set the store's access_key_id and secret_access_key"
+        )
+    if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return Refused(
+            f"{where}: the store's TLS certificate is not trusted; set the store's ca_bundle"
+        )
+    if isinstance(error, ResponseParserError):
+        return RetryLater(
+            f"{where}: the answer is not S3's; if this lasts, correct the store's endpoint_url"
+        )
+    if isinstance(error, HTTPClientError | aiohttp.ClientError | OSError):
+        return RetryLater(f"{where}: the connection failed: {type(error).__name__}: {error}")
+    return InvalidRequest(f"{where}: the client refused the request: {error}")
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "unknown"))
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _body(data: bytes) -> io.BytesIO:
+    # A file object is sent in pieces; plain bytes would be copied to the socket in one go.
+    return io.BytesIO(data)
+
+
+def _encoded(crc32c: int) -> str:
+    return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+
+
+def _crc32c_of(answer: Mapping[str, Any]) -> int | None:
+    """The full object's CRC32C in an answer; None where there is none or one of part checksums."""
+    text = answer.get("ChecksumCRC32C")
+    if not text or "-" in text or answer.get("ChecksumType") == "COMPOSITE":
+        return None
+    return int.from_bytes(base64.b64decode(text), "big")

@@ -1,0 +1,130 @@
+"""What an S3 error code means for the caller: the one table from S3's words to our error tree.
+
+Pure: `rsm_backends.s3` takes botocore's exceptions apart and asks here. Codes: AWS S3's list of
+error responses, MinIO's additions. A HEAD has no body, so a bare HTTP status must do there.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kafka_formats.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    NotFound,
+    Refused,
+    RetryLater,
+    StrandlineError,
+)
+
+_MESSAGE_CHARS_MAX = 300
+
+_NO_SUCH_BUCKET = frozenset({"NoSuchBucket"})
+_NOT_FOUND = frozenset({"NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
+_EXISTS = frozenset({"PreconditionFailed", "412"})
+_WRONG_CREDENTIALS = frozenset(
+    {
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+        "401",
+    }
+)
+_NOT_ALLOWED = frozenset(
+    {
+        "AccessDenied",
+        "AccountProblem",
+        "AllAccessDisabled",
+        "InvalidObjectState",
+        "MethodNotAllowed",
+        "ObjectLocked",
+        "UnauthorizedAccess",
+        "403",
+        "405",
+    }
+)
+_CLOCK = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
+_RETRY = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "ConditionalRequestConflict",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+        "XMinioServerNotInitialized",
+        "408",
+        "409",
+        "429",
+    }
+)
+_DAMAGED_ON_THE_WAY = frozenset(
+    {"BadDigest", "IncompleteBody", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
+)
+_FULL = frozenset({"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull", "507"})
+_WRONG_REGION = frozenset(
+    {
+        "AuthorizationHeaderMalformed",
+        "AuthorizationQueryParametersError",
+        "IllegalLocationConstraintException",
+        "PermanentRedirect",
+        "TemporaryRedirect",
+        "301",
+        "307",
+    }
+)
+_NOT_IMPLEMENTED = frozenset({"NotImplemented", "501"})
+
+
+def error_for_code(
+    code: str, status: int, message: str, *, operation: str, bucket: str, key: str | None
+) -> StrandlineError:
+    """Our error for S3's `code` (or, where the answer had no body, its HTTP `status`)."""
+    what = (
+        f"{operation} of {key!a} in bucket {bucket!r}"
+        if key
+        else f"{operation} in bucket {bucket!r}"
+    )
+    said = f"the store said {code}: {_shortened(message)}" if message else f"the store said {code}"
+    if code in _NO_SUCH_BUCKET:
+        return NotFound(
+            f"bucket {bucket!r} does not exist: create it, or correct the bucket setting"
+        )
+    if code in _NOT_FOUND:
+        return NotFound(f"{what}: not there ({said})")
+    if code in _EXISTS:
+        return AlreadyExists(f"{what}: an object is already there; it was left as it is")
+    if code in _WRONG_CREDENTIALS:
+        return Refused(f"{what}: wrong or expired credentials ({said}); correct the store's keys")
+    if code in _CLOCK:
+        return Refused(f"{what}: this machine's clock differs from the store's; set it ({said})")
+    if code in _DAMAGED_ON_THE_WAY:
+        return RetryLater(f"{what}: the bytes arrived damaged ({said})")
+    if code in _FULL:
+        return RetryLater(f"{what}: the store is full ({said})", retry_after_ms=10_000)
+    if code in _WRONG_REGION:
+        return InvalidRequest(
+            f"{what}: wrong region or endpoint for this bucket ({said})", field="region"
+        )
+    if code in _NOT_IMPLEMENTED:
+        return InvalidRequest(f"{what}: this store cannot do it ({said})")
+    if code in _RETRY or status >= 500:
+        return RetryLater(f"{what}: failed for now ({said})")
+    if code in _NOT_ALLOWED or status in (401, 403):
+        return Refused(
+            f"{what}: not allowed ({said}); grant the store's user this right on the bucket"
+        )
+    return InvalidRequest(f"{what}: {said}")
+
+
+def _shortened(message: str) -> str:
+    """The store's own words, cut; anything that looks like a key or signature is blotted out."""
+    plain = re.sub(r"[A-Za-z0-9/+=]{20,}", "…", " ".join(message.split()))
+    return plain if len(plain) <= _MESSAGE_CHARS_MAX else plain[:_MESSAGE_CHARS_MAX] + "…"

@@ -1,0 +1,78 @@
+"""Where a named store is and how to reach it. Picklable, since worker processes get it too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from kafka_formats.errors import InvalidRequest
+
+StoreKind = Literal["s3", "filesystem", "memory"]
+AddressingStyle = Literal["auto", "path", "virtual"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """One entry of `[stores.NAME]`.
+
+    `prefix` belongs to the keys of this store (it is put in front by whoever makes keys, not by the
+    store). Without `access_key_id` the AWS default chain is used (environment, profile, instance).
+    `endpoint_url` None means AWS itself. `deadline_s` bounds one call, its retries included.
+    """
+
+    name: str
+    kind: StoreKind
+    bucket: str = ""
+    prefix: str = ""
+    endpoint_url: str | None = None
+    region: str = "us-east-1"
+    path: Path | None = None
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    addressing_style: AddressingStyle = "auto"
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 30.0
+    connections_max: int = 32
+    attempts_max: int = 6
+    deadline_s: float = 120.0
+    ca_bundle: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what can never work, naming the setting."""
+        where = f"stores.{self.name}"
+        if self.kind not in ("s3", "filesystem", "memory"):
+            raise InvalidRequest(
+                f"must be s3, filesystem or memory, not {self.kind!r}", field=f"{where}.kind"
+            )
+        if self.kind == "filesystem" and self.path is None:
+            raise InvalidRequest("a filesystem store needs a path", field=f"{where}.path")
+        if self.kind == "s3":
+            self._check_s3(where)
+        for name in ("connect_timeout_s", "read_timeout_s", "deadline_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidRequest("must be above 0", field=f"{where}.{name}")
+        for name in ("connections_max", "attempts_max"):
+            if getattr(self, name) < 1:
+                raise InvalidRequest("must be at least 1", field=f"{where}.{name}")
+
+    def _check_s3(self, where: str) -> None:
+        if not self.bucket:
+            raise InvalidRequest("an s3 store needs a bucket", field=f"{where}.bucket")
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise InvalidRequest(
+                "give both access_key_id and secret_access_key, or neither",
+                field=f"{where}.access_key_id",
+            )
+        if self.endpoint_url is None:
+            return
+        url = urlsplit(self.endpoint_url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise InvalidRequest("must look like https://host:port", field=f"{where}.endpoint_url")
+        if url.username is not None or url.password is not None:
+            raise InvalidRequest(
+                "must not carry credentials; use access_key_id and secret_access_key",
+                field=f"{where}.endpoint_url",
+            )
