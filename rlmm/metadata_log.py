@@ -1,15 +1,14 @@
 """The metadata log port: a replicated log of one partition, whoever replicates it.
 
 The rules above it (`rlmm/apply.py`, `rlmm/manager.py`) know no more than this. Offsets count
-records; control batches of the log itself (leader changes, voters) use offsets that `follow` skips,
-so offsets are sparse for the reader.
+records; control records of the log itself (leader changes, voters) use offsets too and are left out
+of what is read, so offsets are sparse for the reader and every group says where it ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 
@@ -35,6 +34,17 @@ class CommittedRecord:
     timestamp_ms: int
     control_type: int | None
     value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedGroup:
+    """Neighbouring committed records. Everything below `end_offset` is in this group, in an earlier
+    one, or a record of the log's own; `end_epoch` is the epoch of the record before `end_offset`.
+    """
+
+    records: tuple[CommittedRecord, ...]
+    end_offset: int
+    end_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,22 @@ class LogDescription:
     observers: tuple[ReplicaState, ...]
 
 
+class SnapshotSink(Protocol):
+    """One snapshot being written. Ends with `finish` or `abandon`."""
+
+    async def add(self, rows: Sequence[Proposal]) -> None:
+        """Append rows, in key order."""
+        ...
+
+    async def finish(self) -> None:
+        """Complete and durable on return; the log may then be cut up to it."""
+        ...
+
+    async def abandon(self) -> None:
+        """Give up; nothing of it stays."""
+        ...
+
+
 class MetadataLog(Protocol):
     """Propose records, follow what is committed, keep snapshots."""
 
@@ -82,10 +108,11 @@ class MetadataLog(Protocol):
         """
         ...
 
-    def follow(self, from_offset: int) -> AsyncIterator[tuple[CommittedRecord, ...]]:
-        """Committed records from `from_offset` on, in order, in groups; never ends by itself.
+    def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
+        """Committed records from `from_offset` on, in order, in groups; waits at the high watermark.
 
-        Raises NotFound when `from_offset` lies below the log start: install a snapshot first.
+        Ends when the log is closed. Raises NotFound when `from_offset` lies below the log start
+        (install a snapshot first), RetryLater when the log has failed and the node must stop.
         """
         ...
 
@@ -97,12 +124,23 @@ class MetadataLog(Protocol):
         """An offset such that every write completed before the call lies below it."""
         ...
 
-    def latest_snapshot(self) -> tuple[SnapshotId, Path] | None:
-        """The newest complete snapshot file, for a view that has to start from it."""
+    def latest_snapshot(self) -> SnapshotId | None:
+        """The newest complete snapshot, for a view that has to start from it; None: there is none."""
         ...
 
-    async def snapshot_taken(self, snapshot: SnapshotId) -> None:
-        """A snapshot up to `snapshot` was stored; the log may be cut up to what `retain_from` says."""
+    def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
+        """Its rows, in order. Blocks: iterate in a thread. CorruptData: it fails its checks, and
+        what was read so far must not be used.
+        """
+        ...
+
+    async def begin_snapshot(
+        self, snapshot: SnapshotId, *, last_contained_timestamp_ms: int
+    ) -> SnapshotSink:
+        """Start writing a snapshot of everything below `snapshot.end_offset`, which is committed.
+
+        InvalidRequest: it lies above the high watermark. Conflict: that snapshot exists.
+        """
         ...
 
     def allow_truncation_to(self, offset: int) -> None:

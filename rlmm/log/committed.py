@@ -1,0 +1,77 @@
+"""From proposals to record batches, and from batches back to committed records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from kafka_formats.control_record import control_key, parse_control_key
+from kafka_formats.record_batch import Record, encode_batch, iter_records
+from rlmm.log.log_directory import EncodedBatch, StoredBatch
+from rlmm.log.snapshot_files import PRIVATE_CONTROL_TYPES_FROM
+from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal
+
+
+def encode_proposals(
+    proposals: Sequence[Proposal], *, base_offset: int, epoch: int, timestamp_ms: int
+) -> tuple[EncodedBatch, ...]:
+    """Neighbouring data records share a batch; a control record has one of its own, as in Kafka."""
+    batches: list[EncodedBatch] = []
+    offset = base_offset
+    runs: list[list[Proposal]] = []
+    for is_control, run in groupby(
+        proposals, key=lambda proposal: proposal.control_type is not None
+    ):
+        runs.extend([proposal] for proposal in run) if is_control else runs.append(list(run))
+    for members in runs:
+        records = [
+            Record(
+                offset=offset + index,
+                timestamp_ms=timestamp_ms,
+                key=None if member.control_type is None else control_key(member.control_type),
+                value=member.value,
+                headers=(),
+            )
+            for index, member in enumerate(members)
+        ]
+        data = encode_batch(
+            records,
+            base_offset=offset,
+            partition_leader_epoch=epoch,
+            control=members[0].control_type is not None,
+        )
+        batches.append(EncodedBatch(offset, offset + len(records) - 1, epoch, data))
+        offset += len(records)
+    return tuple(batches)
+
+
+def committed_group(batches: Sequence[StoredBatch], from_offset: int) -> CommittedGroup:
+    """What a reader at `from_offset` gets of whole batches; there is at least one."""
+    records = [
+        record
+        for batch in batches
+        for record in committed_records(batch)
+        if record.offset >= from_offset
+    ]
+    last = batches[-1].header
+    return CommittedGroup(tuple(records), last.last_offset + 1, last.partition_leader_epoch)
+
+
+def committed_records(batch: StoredBatch) -> Iterable[CommittedRecord]:
+    """The records of a batch, without those of the log itself. CorruptData on damage."""
+    header = batch.header
+    for record in iter_records(batch.data, source=batch.source, position=batch.position):
+        control_type = None
+        if header.is_control:
+            control_type = parse_control_key(
+                record.key, source=batch.source, position=batch.position
+            )
+            if control_type < PRIVATE_CONTROL_TYPES_FROM:
+                continue
+        yield CommittedRecord(
+            offset=record.offset,
+            epoch=header.partition_leader_epoch,
+            timestamp_ms=record.timestamp_ms,
+            control_type=control_type,
+            value=record.value or b"",
+        )

@@ -1,0 +1,168 @@
+"""The few disk operations everything durable here is made of.
+
+They stand behind a port for one reason: SIGKILL keeps the page cache and so proves nothing about
+fsync. Tests slide in a disk that drops what was not synced. What a crash may take away:
+
+- bytes appended since the last `sync` of their file, in any order;
+- creations, renames and removals since the last `sync_directory` of their directory;
+- nothing else.
+
+All operations block: call them from an executor thread, or before the event loop matters. An
+`OSError` is passed on unchanged; the layer above decides what it means.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class AppendFile(Protocol):
+    """A file open for appending, by one writer."""
+
+    def append(self, data: bytes) -> None:
+        """Add all of `data` at the end. Not durable before `sync` returned."""
+        ...
+
+    def sync(self) -> None:
+        """Make all appended bytes and the file's length durable.
+
+        After an OSError nothing is known about the bytes: the kernel may have dropped them and the
+        next call would wrongly succeed. Never call it again on that file.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the handle, syncing nothing. Idempotent."""
+        ...
+
+
+class Disk(Protocol):
+    """Files and directories of one mount."""
+
+    def list_names(self, directory: Path) -> tuple[str, ...]:
+        """Names in `directory`, sorted; none if the directory does not exist."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Create `path` and missing parents; fine if it is there. Durable on return."""
+        ...
+
+    def size(self, path: Path) -> int:
+        """Length in bytes. FileNotFoundError if there is no such file."""
+        ...
+
+    def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
+        """At most `length` bytes from `position` (None: to the end); short only at the end."""
+        ...
+
+    def open_append(self, path: Path) -> AppendFile:
+        """Open for appending, creating an empty file if there is none."""
+        ...
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Cut the file to `size` bytes. Durable on return."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Put `old` in the place of `new`, atomically. Durable after `sync_directory`."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove the file; fine if it is gone. Durable after `sync_directory`."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make creations, renames and removals in `path` durable."""
+        ...
+
+
+def replace_file(disk: Disk, path: Path, data: bytes) -> None:
+    """Write a whole small file so that a crash leaves the old content or the new, never a mix.
+
+    Order: bytes durable under a temporary name, rename, name durable.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    disk.remove(temporary)
+    handle = disk.open_append(temporary)
+    try:
+        handle.append(data)
+        handle.sync()
+    finally:
+        handle.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+
+
+class OsAppendFile:
+    """An `AppendFile` on a file descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o640)
+
+    def append(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def sync(self) -> None:
+        # fdatasync also writes the length, which is all the metadata that reading needs.
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class OsDisk:
+    """The operating system's file system."""
+
+    def list_names(self, directory: Path) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(directory)))
+        except FileNotFoundError:
+            return ()
+
+    def make_directory(self, path: Path) -> None:
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        path.mkdir(mode=0o750, exist_ok=True)
+        self.sync_directory(path.parent)
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
+        with path.open("rb") as handle:
+            handle.seek(position)
+            return handle.read(-1 if length is None else length)
+
+    def open_append(self, path: Path) -> AppendFile:
+        return OsAppendFile(path)
+
+    def truncate(self, path: Path, size: int) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.replace(new)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,295 @@
+"""The metadata log's partition directory: append durably, read, cut at either end.
+
+One thread (the writer) appends and cuts; any other may read. Nothing here is asynchronous.
+
+Invariant: `synced_end` never exceeds what a crash of the machine leaves readable.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.errors import CorruptData, InternalError, NotFound, RetryLater
+from kafka_formats.leader_epoch_checkpoint import Epochs, append_entry
+from kafka_formats.log_names import segment_file_name
+from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, check_crc, parse_header
+from rlmm.log.disk import AppendFile, Disk, replace_file
+from rlmm.log.recovery import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_DIRECTORY,
+    RecoveredLog,
+    recover,
+    store_recovery_point,
+)
+from rlmm.log.segment_file import INDEX_INTERVAL_BYTES, SegmentFile
+from rlmm.log.snapshot_files import list_snapshots, snapshot_file_name
+from rlmm.metadata_log import SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """A record batch ready to be written, with what its header says."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A whole batch read back, its CRC checked; `source` and `position` say where it was."""
+
+    header: BatchHeader
+    data: bytes
+    source: str
+    position: int
+
+
+class LogDirectory:
+    """See the module's text. `open` recovers first; the object is then ready to append."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        metadata_directory: Path,
+        recovered: RecoveredLog,
+        *,
+        segment_bytes_max: int,
+    ) -> None:
+        self._disk = disk
+        self._metadata_directory = metadata_directory
+        self.directory = metadata_directory / PARTITION_DIRECTORY
+        self._segment_bytes_max = segment_bytes_max
+        # Replaced, never changed in place, so that a reader sees one or the other.
+        self._segments = recovered.segments
+        self._epochs = recovered.epochs
+        self._failure: str | None = None
+        self._active: AppendFile | None = disk.open_append(recovered.segments[-1].path)
+        self.cut = recovered.cut
+        self.synced_end = recovered.segments[-1].end_offset
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        metadata_directory: Path,
+        *,
+        view_flushed_end: int,
+        segment_bytes_max: int,
+    ) -> LogDirectory:
+        """Recover and open. CorruptData: see `recovery.recover`."""
+        recovered = recover(disk, metadata_directory, view_flushed_end=view_flushed_end)
+        return cls(disk, metadata_directory, recovered, segment_bytes_max=segment_bytes_max)
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._segments[0].base_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """First offset not yet written, synced or not."""
+        return self._segments[-1].end_offset
+
+    @property
+    def epochs(self) -> Epochs:
+        return self._epochs
+
+    @property
+    def last_epoch(self) -> int:
+        """Epoch of the last batch; 0 while there is none."""
+        return self._epochs[-1].epoch if self._epochs else 0
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log refuses everything; None while it works."""
+        return self._failure
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def snapshots(self) -> tuple[SnapshotId, ...]:
+        """Complete snapshots on disk, oldest first."""
+        return list_snapshots(self._disk, self.directory)
+
+    def append_and_sync(self, batches: Sequence[EncodedBatch]) -> None:
+        """Write the batches and make them durable: one sync for all, whatever their number.
+
+        RetryLater: the disk failed, now or before. Then nothing is known about these batches, and
+        this object refuses everything from then on; a sync is never repeated, because the kernel
+        may have dropped the bytes and would report success.
+        """
+        with self._fatal_errors():
+            self._append(batches)
+            self._sync_active()
+            self.synced_end = self.log_end_offset
+
+    def _append(self, batches: Sequence[EncodedBatch]) -> None:
+        pending = bytearray()
+        for batch in batches:
+            segment = self._segments[-1]
+            if batch.base_offset != segment.end_offset:
+                raise InternalError(
+                    f"batch at {batch.base_offset} appended where {segment.end_offset} is next"
+                )
+            if batch.epoch != (self._epochs[-1].epoch if self._epochs else -1):
+                self._start_epoch(batch.epoch, batch.base_offset)
+            size = len(batch.data)
+            if segment.size_bytes and segment.size_bytes + size > self._segment_bytes_max:
+                self._write(pending)
+                pending = bytearray()
+                segment = self._roll()
+            pending += batch.data
+            segment.note(batch.base_offset, batch.last_offset, size)
+        self._write(pending)
+
+    def _write(self, data: bytearray) -> None:
+        if data:
+            self._handle().append(bytes(data))
+
+    def _handle(self) -> AppendFile:
+        if self._active is None:
+            raise RetryLater("the metadata log is closed; the node is shutting down")
+        return self._active
+
+    def _sync_active(self) -> None:
+        self._handle().sync()
+
+    def _roll(self) -> SegmentFile:
+        """Start the next segment: the old one durable, then the new one's name."""
+        self._sync_active()
+        self._handle().close()
+        offset = self.log_end_offset
+        segment = SegmentFile(offset, self.directory / segment_file_name(offset, LOG_SUFFIX))
+        self._active = self._disk.open_append(segment.path)
+        self._disk.sync_directory(self.directory)
+        self._segments = (*self._segments, segment)
+        return segment
+
+    def _start_epoch(self, epoch: int, start_offset: int) -> None:
+        """An epoch is in the checkpoint before its first batch is in the log."""
+        self._epochs = append_entry(self._epochs, epoch, start_offset)
+        self._store_epochs()
+
+    def _store_epochs(self) -> None:
+        data = leader_epoch_checkpoint.encode(self._epochs)
+        replace_file(self._disk, self.directory / LEADER_EPOCH_CHECKPOINT, data)
+
+    def store_recovery_point(self) -> int:
+        """Make `synced_end` the durable end a later start goes by; any thread but one at a time."""
+        with self._fatal_errors():
+            end = self.synced_end
+            store_recovery_point(self._disk, self._metadata_directory, end)
+            return end
+
+    def read(self, from_offset: int, end_offset: int, *, bytes_max: int) -> tuple[StoredBatch, ...]:
+        """Whole batches, from the one that holds `from_offset` to below `end_offset`.
+
+        About `bytes_max` bytes, at least one batch if there is one. NotFound: below the log start.
+        CorruptData: the stored bytes fail their check.
+        """
+        segments = self._segments
+        at = bisect_right(segments, from_offset, key=lambda segment: segment.base_offset) - 1
+        if at < 0:
+            raise NotFound(
+                f"offset {from_offset} is below the metadata log's start {segments[0].base_offset}: "
+                "install a snapshot first"
+            )
+        segment = segments[at]
+        start = segment.position_before(from_offset)
+        # What precedes `from_offset` behind an index entry is shorter than the index interval, so
+        # a read of this length always reaches the wanted batch's header.
+        length = max(bytes_max, INDEX_INTERVAL_BYTES + HEADER_BYTES)
+        try:
+            return self._batches(segment.path, start, length, from_offset, end_offset)
+        except FileNotFoundError as error:
+            raise NotFound(
+                f"offset {from_offset} was cut from the metadata log: install a snapshot first"
+            ) from error
+
+    def _batches(
+        self, path: Path, start: int, length: int, from_offset: int, end_offset: int
+    ) -> tuple[StoredBatch, ...]:
+        source = str(path)
+        data = self._disk.read(path, start, length)
+        found: list[StoredBatch] = []
+        at = 0
+        while len(data) - at >= HEADER_BYTES:
+            header = parse_header(data, at, source=source, position=start + at)
+            if header.last_offset >= end_offset:
+                break
+            if len(data) - at < header.size_bytes:
+                if found:
+                    break
+                data, start, at = self._read_one(path, start + at, header), start + at, 0
+            if header.last_offset >= from_offset:
+                check_crc(data, at, header, source=source, position=start + at)
+                batch = data[at : at + header.size_bytes]
+                found.append(StoredBatch(header, batch, source, start + at))
+            at += header.size_bytes
+        return tuple(found)
+
+    def _read_one(self, path: Path, position: int, header: BatchHeader) -> bytes:
+        data = self._disk.read(path, position, header.size_bytes)
+        if len(data) < header.size_bytes:
+            raise CorruptData("the batch is cut off", source=str(path), position=position)
+        return data
+
+    def cut_start(self, up_to_offset: int, *, keep_bytes: int) -> None:
+        """Delete oldest segments wholly below `up_to_offset`, as long as `keep_bytes` stay.
+
+        The active segment always stays. Only what a snapshot covers and the view has flushed may be
+        given. One at a time, each durable: a crash never leaves a hole.
+        """
+        with self._fatal_errors():
+            start = self.log_start_offset
+            while (
+                len(self._segments) > 1
+                and self._segments[0].end_offset <= up_to_offset
+                and self.size_bytes - self._segments[0].size_bytes >= keep_bytes
+            ):
+                oldest, *rest = self._segments
+                self._segments = tuple(rest)
+                self._disk.remove(oldest.path)
+                self._disk.sync_directory(self.directory)
+            if self.log_start_offset > start:
+                self._epochs = leader_epoch_checkpoint.truncate_from_start(
+                    self._epochs, self.log_start_offset
+                )
+                self._store_epochs()
+
+    def remove_old_snapshots(self, *, keep: int) -> None:
+        """Delete all but the newest `keep` snapshots (at least one always stays)."""
+        for snapshot in self.snapshots()[: -max(keep, 1)]:
+            self._disk.remove(self.directory / snapshot_file_name(snapshot))
+        self._disk.sync_directory(self.directory)
+
+    def snapshot_path(self, snapshot: SnapshotId) -> Path:
+        return self.directory / snapshot_file_name(snapshot)
+
+    def close(self) -> None:
+        """Let go of the file. Everything that was acknowledged is durable already. Idempotent."""
+        handle, self._active = self._active, None
+        if handle is not None:
+            handle.close()
+
+    @contextmanager
+    def _fatal_errors(self) -> Iterator[None]:
+        """Refuse after a failure, and make any failure of the disk the last thing that happens."""
+        if self._failure is not None:
+            raise RetryLater(self._failure)
+        try:
+            yield
+        except OSError as error:
+            self._failure = (
+                f"the metadata log in {self.directory} stopped: {error}. What was being written "
+                "may or may not be on disk. Check the disk and its free space, then restart the node"
+            )
+            raise RetryLater(self._failure) from error

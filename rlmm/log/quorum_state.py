@@ -1,0 +1,90 @@
+"""Kafka's `quorum-state` file: what a voter must never forget, namely its epoch and its vote.
+
+One line of JSON, version 1 (KIP-595, KIP-853; Kafka's FileQuorumStateStore). It is on disk *before*
+anything done in that epoch takes effect. An unreadable file is a hard error: carrying on with an
+empty one could vote twice in an epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import CorruptData, StrandlineError
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
+from rlmm.log.disk import Disk, replace_file
+
+QUORUM_STATE = "quorum-state"
+DATA_VERSION = 1
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """`leader_id` and `voted_id` are -1 when there is none; the directory id belongs to the vote."""
+
+    leader_epoch: int
+    leader_id: int = NOBODY
+    voted_id: int = NOBODY
+    voted_directory_id: Uuid = ZERO_UUID
+
+
+def encode(state: QuorumState) -> bytes:
+    """Kafka's field names and order."""
+    fields = {
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.leader_epoch,
+        "votedId": state.voted_id,
+        "votedDirectoryId": str(state.voted_directory_id),
+        "data_version": DATA_VERSION,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def parse(data: bytes, *, source: str) -> QuorumState:
+    """Read version 0 or 1. CorruptData: not such a file."""
+    try:
+        fields = json.loads(data)
+        version = _integer(fields, "data_version")
+        if version not in (0, 1):
+            raise ValueError(f"data_version {version} is not known here")
+        directory = Uuid.parse(fields["votedDirectoryId"]) if version else ZERO_UUID
+        state = QuorumState(
+            leader_epoch=_integer(fields, "leaderEpoch"),
+            leader_id=_integer(fields, "leaderId"),
+            voted_id=_integer(fields, "votedId"),
+            voted_directory_id=directory,
+        )
+        if state.leader_epoch < 0:
+            raise ValueError(f"leaderEpoch {state.leader_epoch} is negative")
+    except (ValueError, TypeError, KeyError, StrandlineError) as error:
+        raise CorruptData(
+            f"unreadable quorum state ({error}). This node will not guess its epoch and vote: "
+            "restore the file from a backup, or format the node anew as a new replica",
+            source=source,
+            position=0,
+        ) from error
+    return state
+
+
+def _integer(fields: dict[str, object], name: str) -> int:
+    value = fields[name]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is no integer")
+    return value
+
+
+def load(disk: Disk, directory: Path) -> QuorumState | None:
+    """The stored state; None if none was ever stored. CorruptData if it is unreadable."""
+    path = directory / QUORUM_STATE
+    try:
+        data = disk.read(path)
+    except FileNotFoundError:
+        return None
+    return parse(data, source=str(path))
+
+
+def store(disk: Disk, directory: Path, state: QuorumState) -> None:
+    """Durable on return. The state may take effect only afterwards."""
+    replace_file(disk, directory / QUORUM_STATE, encode(state))

@@ -1,0 +1,231 @@
+"""Bring a log directory back to a state that can be trusted, after any crash.
+
+The rule (design 5.1 (6)): some of the log is known to have been durable, up to the *durable end*:
+the highest of the view's flushed offset, the newest snapshot's end and the recovery-point
+checkpoint. Damage below it is a broken disk and stops the node; nothing is repaired. Above it
+nobody was told anything that rests on this disk alone, and unsynced writes reach a disk in any
+order: everything from the first damaged batch on is cut, intact batches behind it included.
+
+What survives the cut may sit in the page cache only (the process died, the machine did not), so it
+is synced before anybody may count it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
+from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import parse_segment_file_name, segment_file_name
+from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, replace_file
+from rlmm.log.segment_file import SegmentFile, SegmentScan, scan_segment
+from rlmm.log.snapshot_files import list_snapshots, remove_partial_snapshots
+from rlmm.metadata_log import SnapshotId
+
+TOPIC = "__remote_log_metadata"
+PARTITION_DIRECTORY = f"{TOPIC}-0"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_SUFFIX = ".log"
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """What recovery took away: everything from `offset` on, because of `reason`."""
+
+    offset: int
+    bytes_removed: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """Segments in order (at least one, the last is the active one), epochs, snapshots."""
+
+    segments: tuple[SegmentFile, ...]
+    epochs: Epochs
+    snapshots: tuple[SnapshotId, ...]
+    durable_end: int
+    cut: LogCut | None
+
+
+def load_recovery_point(disk: Disk, metadata_directory: Path) -> int:
+    """Offset below which the log was durable when this was last written; 0 if it never was."""
+    path = metadata_directory / RECOVERY_POINT_CHECKPOINT
+    try:
+        data = disk.read(path)
+    except FileNotFoundError:
+        return 0
+    try:
+        return offset_checkpoint.parse(data, source=str(path)).get((TOPIC, 0), 0)
+    except CorruptData as error:
+        raise CorruptData(
+            f"{error.detail}. It says how much of the metadata log was durable, and nothing else "
+            "does: restore the data directory, or format this node anew",
+            source=error.source,
+            position=error.position,
+        ) from error
+
+
+def store_recovery_point(disk: Disk, metadata_directory: Path, offset: int) -> None:
+    """Everything below `offset` is durable. Only a synced end may be given."""
+    replace_file(
+        disk,
+        metadata_directory / RECOVERY_POINT_CHECKPOINT,
+        offset_checkpoint.encode({(TOPIC, 0): offset}),
+    )
+
+
+def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> RecoveredLog:
+    """Check the whole retained log, cut a damaged tail, sync what is left. Blocks.
+
+    `view_flushed_end` is the offset below which the view holds everything durably. CorruptData:
+    damage below the durable end, or a log whose start no snapshot covers.
+    """
+    directory = metadata_directory / PARTITION_DIRECTORY
+    disk.make_directory(directory)
+    remove_partial_snapshots(disk, directory)
+    _remove_temporaries(disk, directory)
+    _remove_temporaries(disk, metadata_directory)
+    snapshots = list_snapshots(disk, directory)
+    snapshot_end = snapshots[-1].end_offset if snapshots else 0
+    durable_end = max(view_flushed_end, snapshot_end, load_recovery_point(disk, metadata_directory))
+    bases = _segment_bases(disk, directory)
+    if not bases:
+        return _start_empty(disk, directory, snapshots, durable_end)
+    if bases[0] > snapshot_end:
+        raise CorruptData(
+            f"the metadata log starts at offset {bases[0]} and no snapshot covers what is below "
+            f"(newest snapshot: {snapshot_end}). Restore the directory from a backup, or format "
+            "this node anew",
+            source=str(directory),
+            position=0,
+        )
+    scans, cut = _scan(disk, directory, bases, durable_end)
+    if cut is not None:
+        _apply_cut(disk, directory, bases, scans)
+    epochs = scans[-1].epochs
+    _store_epochs(disk, directory, epochs)
+    for scan in scans:
+        if scan.segment.end_offset > durable_end:
+            _sync(disk, scan.segment.path)
+    disk.sync_directory(directory)
+    return RecoveredLog(tuple(scan.segment for scan in scans), epochs, snapshots, durable_end, cut)
+
+
+def _start_empty(
+    disk: Disk, directory: Path, snapshots: tuple[SnapshotId, ...], durable_end: int
+) -> RecoveredLog:
+    start = snapshots[-1].end_offset if snapshots else 0
+    if durable_end > start:
+        raise CorruptData(
+            f"the metadata log is gone: it was durable up to offset {durable_end} and the newest "
+            f"snapshot ends at {start}. Restore the directory from a backup, or format this node "
+            "anew",
+            source=str(directory),
+            position=0,
+        )
+    segment = SegmentFile(start, directory / segment_file_name(start, LOG_SUFFIX))
+    disk.open_append(segment.path).close()
+    _store_epochs(disk, directory, ())
+    disk.sync_directory(directory)
+    return RecoveredLog((segment,), (), snapshots, durable_end, None)
+
+
+def _segment_bases(disk: Disk, directory: Path) -> tuple[int, ...]:
+    names = (parse_segment_file_name(name) for name in disk.list_names(directory))
+    return tuple(sorted(name[0] for name in names if name is not None and name[1] == LOG_SUFFIX))
+
+
+def _scan(
+    disk: Disk, directory: Path, bases: tuple[int, ...], durable_end: int
+) -> tuple[list[SegmentScan], LogCut | None]:
+    """Scans up to and including the first damaged segment, and the cut it makes necessary."""
+    expected = _load_epochs(disk, directory)
+    scans: list[SegmentScan] = []
+    epochs: Epochs = ()
+    for index, base in enumerate(bases):
+        path = directory / segment_file_name(base, LOG_SUFFIX)
+        scan = scan_segment(path, base, disk.read(path), epochs, expected)
+        end, damage = scan.segment.end_offset, scan.damage
+        if damage is None and index + 1 < len(bases) and bases[index + 1] != end:
+            damage = CorruptData(
+                f"the segment ends at offset {end}, the next one starts at {bases[index + 1]}",
+                source=str(path),
+                position=scan.segment.size_bytes,
+            )
+        scans.append(scan)
+        epochs = scan.epochs
+        if damage is not None:
+            _check_may_cut(damage, end, durable_end)
+            later = (directory / segment_file_name(base, LOG_SUFFIX) for base in bases[index + 1 :])
+            removed = scan.file_bytes - scan.segment.size_bytes + sum(map(disk.size, later))
+            return scans, LogCut(end, removed, str(damage))
+    if scans[-1].segment.end_offset < durable_end:
+        segment = scans[-1].segment
+        missing = CorruptData(
+            f"the log ends at offset {segment.end_offset}",
+            source=str(segment.path),
+            position=segment.size_bytes,
+        )
+        _check_may_cut(missing, segment.end_offset, durable_end)
+    return scans, None
+
+
+def _check_may_cut(damage: CorruptData, offset: int, durable_end: int) -> None:
+    if offset < durable_end:
+        raise CorruptData(
+            f"{damage.detail}, although everything below offset {durable_end} was durable here. "
+            "This is a damaged or replaced disk; nothing was changed. Check the disk, then restore "
+            "the data directory from a backup or format this node anew",
+            source=damage.source,
+            position=damage.position,
+        ) from damage
+
+
+def _apply_cut(
+    disk: Disk, directory: Path, bases: tuple[int, ...], scans: list[SegmentScan]
+) -> None:
+    # Newest first, each durable: what a crash leaves in between is again a damaged tail.
+    for base in reversed(bases[len(scans) :]):
+        disk.remove(directory / segment_file_name(base, LOG_SUFFIX))
+        disk.sync_directory(directory)
+    last = scans[-1].segment
+    if scans[-1].file_bytes > last.size_bytes:
+        disk.truncate(last.path, last.size_bytes)
+
+
+def _load_epochs(disk: Disk, directory: Path) -> Epochs | None:
+    """The epoch checkpoint, or None where it is missing or unreadable: the batches tell as much."""
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    try:
+        return leader_epoch_checkpoint.parse(disk.read(path), source=str(path))
+    except (FileNotFoundError, CorruptData):
+        return None
+
+
+def _store_epochs(disk: Disk, directory: Path, epochs: Epochs) -> None:
+    path = directory / LEADER_EPOCH_CHECKPOINT
+    data = leader_epoch_checkpoint.encode(epochs)
+    try:
+        if disk.read(path) == data:
+            return
+    except FileNotFoundError:
+        pass
+    replace_file(disk, path, data)
+
+
+def _remove_temporaries(disk: Disk, directory: Path) -> None:
+    for name in disk.list_names(directory):
+        if name.endswith(TEMPORARY_SUFFIX):
+            disk.remove(directory / name)
+
+
+def _sync(disk: Disk, path: Path) -> None:
+    handle = disk.open_append(path)
+    try:
+        handle.sync()
+    finally:
+        handle.close()

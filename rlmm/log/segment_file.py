@@ -1,0 +1,118 @@
+"""One segment of the metadata log: where its batches are, and what of a file is intact.
+
+The index is in memory only: every start reads the retained log once anyway, to find damage.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import Epochs, append_entry, epoch_for_offset
+from kafka_formats.record_batch import BatchHeader, check_crc, parse_header
+
+INDEX_INTERVAL_BYTES = 4 * 1024
+
+
+@dataclass(slots=True)
+class SegmentFile:
+    """A `.log` file. `end_offset` is exclusive; one thread changes it, others may read it."""
+
+    base_offset: int
+    path: Path
+    size_bytes: int = 0
+    end_offset: int = -1
+    _offsets: list[int] = field(default_factory=list)
+    _positions: list[int] = field(default_factory=list)
+    _indexed_bytes: int = -INDEX_INTERVAL_BYTES
+
+    def __post_init__(self) -> None:
+        if self.end_offset < 0:
+            self.end_offset = self.base_offset
+
+    def note(self, base_offset: int, last_offset: int, size_bytes: int) -> None:
+        """A batch of these offsets was appended."""
+        if self.size_bytes - self._indexed_bytes >= INDEX_INTERVAL_BYTES:
+            # Position first: a reader in another thread looks offsets up.
+            self._positions.append(self.size_bytes)
+            self._offsets.append(base_offset)
+            self._indexed_bytes = self.size_bytes
+        self.size_bytes += size_bytes
+        self.end_offset = last_offset + 1
+
+    def position_before(self, offset: int) -> int:
+        """A batch border at or before the batch that holds `offset`."""
+        at = bisect_right(self._offsets, offset) - 1
+        return self._positions[at] if at >= 0 else 0
+
+    def cut(self, offset: int, position: int) -> None:
+        """Forget everything from `offset` (a batch border, at `position`) on."""
+        keep = bisect_right(self._offsets, offset - 1)
+        del self._offsets[keep:], self._positions[keep:]
+        self._indexed_bytes = self._positions[-1] if self._positions else -INDEX_INTERVAL_BYTES
+        self.size_bytes, self.end_offset = position, offset
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """What a file holds: the intact batches from its start, and the damage that ends them, if any."""
+
+    segment: SegmentFile
+    epochs: Epochs
+    damage: CorruptData | None = None
+    file_bytes: int = 0
+
+
+def scan_segment(
+    path: Path, base_offset: int, data: bytes, epochs: Epochs, expected_epochs: Epochs | None
+) -> SegmentScan:
+    """Check every batch of a whole file: header, CRC, offsets without a gap, epochs ascending.
+
+    `epochs` is the history up to this file and comes back with this file's. Offset and epoch of a
+    batch lie outside its CRC, so they are held against their neighbours and, where it exists,
+    against the epoch checkpoint (`expected_epochs`), which is durable before an epoch's first batch.
+    """
+    scan = SegmentScan(SegmentFile(base_offset, path), epochs, file_bytes=len(data))
+    segment, source = scan.segment, str(path)
+    while segment.size_bytes < len(data):
+        at = segment.size_bytes
+        try:
+            header = parse_header(data, at, source=source, position=at)
+            check_crc(data, at, header, source=source, position=at)
+            _check_place(header, segment.end_offset, scan.epochs, expected_epochs, source, at)
+        except CorruptData as damage:
+            scan.damage = damage
+            break
+        if not scan.epochs or header.partition_leader_epoch != scan.epochs[-1].epoch:
+            scan.epochs = append_entry(
+                scan.epochs, header.partition_leader_epoch, header.base_offset
+            )
+        segment.note(header.base_offset, header.last_offset, header.size_bytes)
+    return scan
+
+
+def _check_place(
+    header: BatchHeader,
+    next_offset: int,
+    epochs: Epochs,
+    expected_epochs: Epochs | None,
+    source: str,
+    position: int,
+) -> None:
+    problem = None
+    epoch = header.partition_leader_epoch
+    if header.base_offset != next_offset:
+        problem = f"the batch starts at offset {header.base_offset}, expected {next_offset}"
+    elif epoch < (epochs[-1].epoch if epochs else 0):
+        problem = f"the batch at offset {next_offset} has epoch {epoch}, lower than the one before"
+    elif expected_epochs is not None:
+        expected = epoch_for_offset(expected_epochs, next_offset)
+        if expected != epoch:
+            problem = (
+                f"the batch at offset {next_offset} has epoch {epoch}, "
+                f"the leader epoch checkpoint says {expected}"
+            )
+    if problem:
+        raise CorruptData(problem, source=source, position=position)

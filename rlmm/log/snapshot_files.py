@@ -1,0 +1,207 @@
+"""Snapshot files of the metadata log: `<end offset>-<epoch>.checkpoint` (KIP-630).
+
+A snapshot is a sequence of record batches like the log: SnapshotHeader, KRaftVersion, Voters, the
+rows, SnapshotFooter. It is written as `.checkpoint.part` and gets its name once it is durable, so a
+file with the final name is complete; what is left of an interrupted one is removed at start. Every
+batch carries the time of the last record the snapshot contains, so that nodes at the same offset
+write the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from kafka_formats.batch_scan import BatchScanner, ScannedBatch
+from kafka_formats.control_record import ControlType, control_key, parse_control_key
+from kafka_formats.errors import CorruptData
+from kafka_formats.record_batch import Record, encode_batch, iter_records
+from rlmm.log.control_records import (
+    Voter,
+    decode_snapshot_header,
+    encode_kraft_version,
+    encode_snapshot_footer,
+    encode_snapshot_header,
+    encode_voters,
+)
+from rlmm.log.disk import AppendFile, Disk
+from rlmm.metadata_log import Proposal, SnapshotId
+
+PART_SUFFIX = ".checkpoint.part"
+PRIVATE_CONTROL_TYPES_FROM = 1_000
+BATCH_BYTES_TARGET = 64 * 1024
+READ_CHUNK_BYTES = 1024 * 1024
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+def snapshot_file_name(snapshot: SnapshotId) -> str:
+    """Kafka's name: 20 digits of the end offset, a dash, 10 digits of the epoch."""
+    return f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
+
+
+def parse_snapshot_file_name(name: str) -> SnapshotId | None:
+    """The id in a complete snapshot's name; None for any other name."""
+    match = _NAME.fullmatch(name)
+    return SnapshotId(int(match[1]), int(match[2])) if match else None
+
+
+def list_snapshots(disk: Disk, directory: Path) -> tuple[SnapshotId, ...]:
+    """Complete snapshots, oldest first; the bootstrap one, (0, 0), included."""
+    found = (parse_snapshot_file_name(name) for name in disk.list_names(directory))
+    return tuple(
+        sorted(
+            (snapshot for snapshot in found if snapshot is not None),
+            key=lambda snapshot: (snapshot.end_offset, snapshot.epoch),
+        )
+    )
+
+
+def remove_partial_snapshots(disk: Disk, directory: Path) -> None:
+    """Remove what an interrupted snapshot left. Its absence need not be durable."""
+    for name in disk.list_names(directory):
+        if name.endswith(PART_SUFFIX):
+            disk.remove(directory / name)
+
+
+class SnapshotWriter:
+    """Writes one snapshot: construct, `add` rows in key order, then `finish` or `abandon`.
+
+    All methods block.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        snapshot: SnapshotId,
+        *,
+        last_contained_timestamp_ms: int,
+        voters: tuple[Voter, ...],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._name = snapshot_file_name(snapshot)
+        self._part = directory / (self._name + ".part")
+        self._epoch = snapshot.epoch
+        self._timestamp_ms = last_contained_timestamp_ms
+        self._next_offset = 0
+        self._pending: list[Proposal] = []
+        self._pending_bytes = 0
+        self._pending_control = False
+        disk.remove(self._part)
+        self._file: AppendFile = disk.open_append(self._part)
+        self._control(
+            ControlType.SNAPSHOT_HEADER, encode_snapshot_header(last_contained_timestamp_ms)
+        )
+        self._control(ControlType.KRAFT_VERSION, encode_kraft_version())
+        self._control(ControlType.KRAFT_VOTERS, encode_voters(voters))
+
+    def add(self, rows: Iterable[Proposal]) -> None:
+        """Append rows. Neighbours of one kind share a batch; where a batch ends depends on the rows
+        alone, not on how they were cut into calls.
+        """
+        for row in rows:
+            is_control = row.control_type is not None
+            if self._pending and is_control != self._pending_control:
+                self._append_pending()
+            self._pending_control = is_control
+            self._pending.append(row)
+            self._pending_bytes += len(row.value)
+            if self._pending_bytes >= BATCH_BYTES_TARGET:
+                self._append_pending()
+
+    def finish(self) -> Path:
+        """Complete it: footer, bytes durable, final name, name durable. Returns the file."""
+        self._append_pending()
+        self._control(ControlType.SNAPSHOT_FOOTER, encode_snapshot_footer())
+        self._file.sync()
+        self._file.close()
+        path = self._directory / self._name
+        self._disk.rename(self._part, path)
+        self._disk.sync_directory(self._directory)
+        return path
+
+    def abandon(self) -> None:
+        """Give up: close and remove what was written."""
+        self._file.close()
+        self._disk.remove(self._part)
+
+    def _append_pending(self) -> None:
+        if self._pending:
+            self._append(self._pending, control=self._pending_control)
+        self._pending, self._pending_bytes = [], 0
+
+    def _control(self, control_type: ControlType, value: bytes) -> None:
+        self._append([Proposal(int(control_type), value)], control=True)
+
+    def _append(self, rows: Sequence[Proposal], *, control: bool) -> None:
+        records = [
+            Record(
+                offset=self._next_offset + index,
+                timestamp_ms=self._timestamp_ms,
+                key=None if row.control_type is None else control_key(row.control_type),
+                value=row.value,
+                headers=(),
+            )
+            for index, row in enumerate(rows)
+        ]
+        self._file.append(
+            encode_batch(
+                records,
+                base_offset=self._next_offset,
+                partition_leader_epoch=self._epoch,
+                control=control,
+            )
+        )
+        self._next_offset += len(records)
+
+
+def write_bootstrap_snapshot(disk: Disk, directory: Path, voters: tuple[Voter, ...]) -> Path:
+    """Kafka's bootstrap snapshot (0, 0): how a formatted directory knows the first voters."""
+    writer = SnapshotWriter(
+        disk, directory, SnapshotId(0, 0), last_contained_timestamp_ms=0, voters=voters
+    )
+    return writer.finish()
+
+
+def snapshot_batches(disk: Disk, path: Path) -> Iterator[ScannedBatch]:
+    """The batches of a snapshot file, each checked by its CRC; blocks. CorruptData on damage."""
+    scanner = BatchScanner(str(path))
+    position = 0
+    while chunk := disk.read(path, position, READ_CHUNK_BYTES):
+        position += len(chunk)
+        yield from scanner.feed(chunk)
+    scanner.finish()
+
+
+def read_snapshot(disk: Disk, path: Path) -> Iterator[Proposal]:
+    """The rows of a snapshot, in order; Kafka's own control records are left out. Blocks.
+
+    CorruptData: a failing check, or a first record that is no header, or a missing footer. Rows are
+    good for use only once the iterator ended without an error.
+    """
+    source = str(path)
+    position = 0
+    seen_header = seen_footer = False
+    for batch in snapshot_batches(disk, path):
+        position = batch.position
+        for record in iter_records(batch.data, source=source, position=position):
+            if seen_footer:
+                raise CorruptData("records after the footer", source=source, position=position)
+            kind = (
+                parse_control_key(record.key, source=source, position=position)
+                if batch.header.is_control
+                else None
+            )
+            if not seen_header:
+                if kind != ControlType.SNAPSHOT_HEADER:
+                    raise CorruptData("no snapshot header", source=source, position=position)
+                decode_snapshot_header(record.value or b"", source=source)
+                seen_header = True
+            elif kind == ControlType.SNAPSHOT_FOOTER:
+                seen_footer = True
+            elif kind is None or kind >= PRIVATE_CONTROL_TYPES_FROM:
+                yield Proposal(kind, record.value or b"")
+    if not seen_footer:
+        raise CorruptData("the snapshot has no footer", source=source, position=position)
