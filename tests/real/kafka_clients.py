@@ -134,7 +134,38 @@ def consume_all(
     config: Mapping[str, str | int] | None = None,
 ) -> list[ConsumedRecord]:
     """Everything a consumer reads from the log start to the end of the partition."""
-    consumer = Consumer(
+    consumer = _open_consumer(bootstrap, isolation, config)
+    try:
+        low, _ = _bounds(consumer, topic, partition)
+        consumer.assign([TopicPartition(topic, partition, low)])
+        return _until_the_end(consumer)
+    finally:
+        consumer.close()
+
+
+def log_bounds(
+    bootstrap: str, topic: str, partition: int, *, isolation: Isolation = "read_uncommitted"
+) -> tuple[int, int]:
+    """Log start offset, and high watermark or (read_committed) last stable offset."""
+    consumer = _open_consumer(bootstrap, isolation, None)
+    try:
+        return _bounds(consumer, topic, partition)
+    finally:
+        consumer.close()
+
+
+def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    bounds = consumer.get_watermark_offsets(
+        TopicPartition(topic, partition), timeout=CLIENT_DEADLINE_S, cached=False
+    )
+    assert bounds is not None, f"no offsets of {topic}-{partition} within {CLIENT_DEADLINE_S} s"
+    return bounds
+
+
+def _open_consumer(
+    bootstrap: str, isolation: Isolation, config: Mapping[str, str | int] | None
+) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "strandline-tests",
@@ -147,14 +178,6 @@ def consume_all(
             **(config or {}),
         }
     )
-    try:
-        low, _ = consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=CLIENT_DEADLINE_S, cached=False
-        )
-        consumer.assign([TopicPartition(topic, partition, low)])
-        return _until_the_end(consumer)
-    finally:
-        consumer.close()
 
 
 def _until_the_end(consumer: Consumer) -> list[ConsumedRecord]:

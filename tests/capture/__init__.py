@@ -1,0 +1,1 @@
+"""Scripts that make test data with real programs."""
