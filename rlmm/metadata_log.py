@@ -109,7 +109,7 @@ class MetadataLog(Protocol):
         ...
 
     def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
-        """Committed records from `from_offset` on, in order, in groups; waits at the high watermark.
+        """Committed records from `from_offset` on, in order; waits at the high watermark.
 
         Ends when the log is closed. Raises NotFound when `from_offset` lies below the log start
         (install a snapshot first), RetryLater when the log has failed and the node must stop.
@@ -125,7 +125,7 @@ class MetadataLog(Protocol):
         ...
 
     def latest_snapshot(self) -> SnapshotId | None:
-        """The newest complete snapshot, for a view that has to start from it; None: there is none."""
+        """The newest complete snapshot, for a view that has to start from it; None: none."""
         ...
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
@@ -144,7 +144,7 @@ class MetadataLog(Protocol):
         ...
 
     def allow_truncation_to(self, offset: int) -> None:
-        """The view has durably flushed everything below `offset`; the log may go below it, no further."""
+        """The view has durably flushed everything below `offset`: the log may be cut up to it."""
         ...
 
     def describe(self) -> LogDescription:

@@ -22,7 +22,8 @@ def encode_proposals(
     for is_control, run in groupby(
         proposals, key=lambda proposal: proposal.control_type is not None
     ):
-        runs.extend([proposal] for proposal in run) if is_control else runs.append(list(run))
+        members = list(run)
+        runs.extend([member] for member in members) if is_control else runs.append(members)
     for members in runs:
         records = [
             Record(

@@ -26,7 +26,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A voter is a node id with the directory it was formatted with: a wiped disk is another voter."""
+    """A node id with the directory it was formatted with: a wiped disk is another voter."""
 
     node_id: int
     directory_id: Uuid

@@ -199,8 +199,8 @@ class LogDirectory:
         at = bisect_right(segments, from_offset, key=lambda segment: segment.base_offset) - 1
         if at < 0:
             raise NotFound(
-                f"offset {from_offset} is below the metadata log's start {segments[0].base_offset}: "
-                "install a snapshot first"
+                f"offset {from_offset} is below the metadata log's start "
+                f"{segments[0].base_offset}: install a snapshot first"
             )
         segment = segments[at]
         start = segment.position_before(from_offset)
@@ -289,7 +289,7 @@ class LogDirectory:
             yield
         except OSError as error:
             self._failure = (
-                f"the metadata log in {self.directory} stopped: {error}. What was being written "
-                "may or may not be on disk. Check the disk and its free space, then restart the node"
+                f"the metadata log in {self.directory} stopped: {error}. What was being written may "
+                "or may not be on disk. Check the disk and its free space, then restart the node"
             )
             raise RetryLater(self._failure) from error

@@ -22,7 +22,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """`leader_id` and `voted_id` are -1 when there is none; the directory id belongs to the vote."""
+    """`leader_id` and `voted_id` are -1 for none; the directory id belongs to the vote."""
 
     leader_epoch: int
     leader_id: int = NOBODY

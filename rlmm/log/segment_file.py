@@ -57,7 +57,7 @@ class SegmentFile:
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a file holds: the intact batches from its start, and the damage that ends them, if any."""
+    """What a file holds: intact batches from its start, and the damage that ends them, if any."""
 
     segment: SegmentFile
     epochs: Epochs
@@ -71,8 +71,8 @@ def scan_segment(
     """Check every batch of a whole file: header, CRC, offsets without a gap, epochs ascending.
 
     `epochs` is the history up to this file and comes back with this file's. Offset and epoch of a
-    batch lie outside its CRC, so they are held against their neighbours and, where it exists,
-    against the epoch checkpoint (`expected_epochs`), which is durable before an epoch's first batch.
+    batch lie outside its CRC, so they are held against their neighbours and, where it exists, the
+    epoch checkpoint (`expected_epochs`), which is durable before an epoch's first batch.
     """
     scan = SegmentScan(SegmentFile(base_offset, path), epochs, file_bytes=len(data))
     segment, source = scan.segment, str(path)

@@ -20,6 +20,7 @@ from kafka_formats.record_batch import Record, encode_batch, iter_records
 from rlmm.log.control_records import (
     Voter,
     decode_snapshot_header,
+    decode_voters,
     encode_kraft_version,
     encode_snapshot_footer,
     encode_snapshot_header,
@@ -163,6 +164,22 @@ def write_bootstrap_snapshot(disk: Disk, directory: Path, voters: tuple[Voter, .
         disk, directory, SnapshotId(0, 0), last_contained_timestamp_ms=0, voters=voters
     )
     return writer.finish()
+
+
+def snapshot_voters(disk: Disk, path: Path) -> tuple[Voter, ...]:
+    """The voter set a snapshot was made under; blocks. CorruptData: missing, or none in it."""
+    source = str(path)
+    try:
+        for batch in snapshot_batches(disk, path):
+            if not batch.header.is_control:
+                continue
+            for record in iter_records(batch.data, source=source, position=batch.position):
+                kind = parse_control_key(record.key, source=source, position=batch.position)
+                if kind == ControlType.KRAFT_VOTERS:
+                    return decode_voters(record.value or b"", source=source)
+    except FileNotFoundError as error:
+        raise CorruptData("the snapshot is gone", source=source, position=0) from error
+    raise CorruptData("the snapshot names no voters", source=source, position=0)
 
 
 def snapshot_batches(disk: Disk, path: Path) -> Iterator[ScannedBatch]:

@@ -1,0 +1,346 @@
+"""A node's data directory: made once by `strandline format`, opened by one node at a time.
+
+    <data>/meta.properties     cluster id, node id, directory id (Kafka's file). Written last: it is
+                               what makes a directory a formatted one
+    <data>/cluster.json        the Kafka cluster it serves
+    <data>/boot-counter        how often a node was started here; part of its incarnation
+    <data>/.lock               held while a node runs
+    <data>/metadata/           the metadata log (`rlmm/log`), with the first voters in its bootstrap
+                               snapshot
+    <data>/view/               the view (`rlmm/view.py`)
+
+Errors: InvalidRequest (not a usable path, or not formatted), Refused (another cluster's or node's,
+or no permission), Conflict (in use, or there is something already), CorruptData.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import (
+    AlreadyExists,
+    Conflict,
+    CorruptData,
+    InvalidRequest,
+    Refused,
+    RetryLater,
+)
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
+from kafka_formats.properties import (
+    MetaProperties,
+    encode_meta_properties,
+    encode_partition_metadata,
+    parse_meta_properties,
+)
+from rlmm.log.control_records import Voter
+from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, OsDisk, replace_file
+from rlmm.log.recovery import PARTITION_DIRECTORY, TOPIC
+from rlmm.log.snapshot_files import (
+    remove_partial_snapshots,
+    snapshot_file_name,
+    snapshot_voters,
+    write_bootstrap_snapshot,
+)
+from rlmm.metadata_log import SnapshotId
+from rlmm.segment import Incarnation
+
+META_PROPERTIES = "meta.properties"
+CLUSTER_FILE = "cluster.json"
+BOOT_COUNTER = "boot-counter"
+LOCK = ".lock"
+METADATA = "metadata"
+VIEW = "view"
+PARTITION_METADATA = "partition.metadata"
+FORMAT_VERSION = 1
+NODE_ID_MAX = 2**31 - 1
+_OURS = {CLUSTER_FILE, BOOT_COUNTER, LOCK, METADATA}
+
+
+@dataclass(slots=True)
+class DataDirectory:
+    """An opened data directory: this process alone uses it until `close`."""
+
+    path: Path
+    cluster_id: Uuid
+    kafka_cluster_id: str
+    incarnation: Incarnation
+    initial_voters: tuple[Voter, ...]
+    _lock: int
+
+    @property
+    def node_id(self) -> int:
+        return self.incarnation.node_id
+
+    @property
+    def directory_id(self) -> Uuid:
+        return self.incarnation.directory_id
+
+    @property
+    def boot_counter(self) -> int:
+        return self.incarnation.boot_counter
+
+    @property
+    def metadata_path(self) -> Path:
+        """Where the metadata log lives."""
+        return self.path / METADATA
+
+    @property
+    def view_path(self) -> Path:
+        """Where the view lives."""
+        return self.path / VIEW
+
+    def close(self) -> None:
+        """Let another process open it. Idempotent; close log and view first."""
+        descriptor, self._lock = self._lock, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def metadata_topic_id(cluster_id: Uuid) -> Uuid:
+    """The metadata topic's id: the same on every node of a cluster without anybody choosing it."""
+    raw = bytearray(hashlib.sha256(TOPIC.encode() + cluster_id).digest()[:16])
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    return Uuid(bytes(raw))
+
+
+def format_data_directory(
+    path: Path,
+    *,
+    cluster_id: Uuid,
+    kafka_cluster_id: str,
+    node_id: int,
+    directory_id: Uuid,
+    voters: tuple[Voter, ...],
+    disk: Disk | None = None,
+) -> None:
+    """Make `path` a data directory of this node. Durable on return.
+
+    An interrupted format may be repeated. AlreadyExists: it is formatted. Conflict: it holds
+    something else. Nothing existing is ever overwritten.
+    """
+    disk = disk or OsDisk()
+    _check_identity(cluster_id, kafka_cluster_id, node_id, directory_id, voters)
+    with _disk_errors(path):
+        disk.make_directory(path)
+        lock = _lock(path)
+        try:
+            _check_free(disk, path)
+            partition = path / METADATA / PARTITION_DIRECTORY
+            disk.make_directory(partition)
+            remove_partial_snapshots(disk, partition)
+            write_bootstrap_snapshot(disk, partition, voters)
+            replace_file(
+                disk,
+                partition / PARTITION_METADATA,
+                encode_partition_metadata(metadata_topic_id(cluster_id)),
+            )
+            replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(0))
+            replace_file(disk, path / CLUSTER_FILE, _encode_cluster(cluster_id, kafka_cluster_id))
+            # Last: from here on the directory counts as formatted.
+            replace_file(
+                disk,
+                path / META_PROPERTIES,
+                encode_meta_properties(MetaProperties(1, str(cluster_id), node_id, directory_id)),
+            )
+        finally:
+            os.close(lock)
+
+
+def open_data_directory(
+    path: Path,
+    *,
+    cluster_id: Uuid | None = None,
+    kafka_cluster_id: str | None = None,
+    node_id: int | None = None,
+    disk: Disk | None = None,
+) -> DataDirectory:
+    """Lock the directory, check whose it is, count one more boot (durable on return).
+
+    What is given as `cluster_id`, `kafka_cluster_id`, `node_id` must be what it was formatted with.
+    """
+    disk = disk or OsDisk()
+    with _disk_errors(path):
+        if META_PROPERTIES not in disk.list_names(path):
+            raise InvalidRequest(
+                f"{path} is not formatted: run `strandline format` for this node first, or correct "
+                "the path",
+                field="data_directory",
+            )
+        lock = _lock(path)
+        try:
+            return _open_locked(disk, path, lock, cluster_id, kafka_cluster_id, node_id)
+        except BaseException:
+            os.close(lock)
+            raise
+
+
+def _open_locked(
+    disk: Disk,
+    path: Path,
+    lock: int,
+    cluster_id: Uuid | None,
+    kafka_cluster_id: str | None,
+    node_id: int | None,
+) -> DataDirectory:
+    source = str(path / META_PROPERTIES)
+    meta = parse_meta_properties(disk.read(path / META_PROPERTIES), source=source)
+    if meta.directory_id is None:
+        raise CorruptData("directory.id is missing", source=source, position=0)
+    try:
+        own_cluster = Uuid.parse(meta.cluster_id)
+    except InvalidRequest as error:
+        raise CorruptData(f"cluster.id: {error}", source=source, position=0) from error
+    own_kafka = _load_cluster(disk, path, meta.cluster_id)
+    for name, wanted, found in (
+        ("cluster id", cluster_id and str(cluster_id), meta.cluster_id),
+        ("Kafka cluster id", kafka_cluster_id, own_kafka),
+        ("node id", node_id, meta.node_id),
+    ):
+        if wanted is not None and wanted != found:
+            raise Refused(
+                f"{path} was formatted with {name} {found}, this node is configured for {wanted}: "
+                "correct the configuration or the path; a directory never changes its owner"
+            )
+    partition = path / METADATA / PARTITION_DIRECTORY
+    voters = snapshot_voters(disk, partition / snapshot_file_name(SnapshotId(0, 0)))
+    boot_counter = _load_boot_counter(disk, path) + 1
+    # Durable before anything is done in its name: an incarnation is never lived twice.
+    replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(boot_counter))
+    incarnation = Incarnation(meta.node_id, meta.directory_id, boot_counter)
+    return DataDirectory(path, own_cluster, own_kafka, incarnation, voters, lock)
+
+
+def _check_identity(
+    cluster_id: Uuid,
+    kafka_cluster_id: str,
+    node_id: int,
+    directory_id: Uuid,
+    voters: tuple[Voter, ...],
+) -> None:
+    for field, value in (("cluster_id", cluster_id), ("directory_id", directory_id)):
+        if value == ZERO_UUID:
+            raise InvalidRequest("the zero id is reserved", field=field)
+    if not kafka_cluster_id or not kafka_cluster_id.isprintable() or len(kafka_cluster_id) > 64:
+        raise InvalidRequest(
+            "give the id of the Kafka cluster (`kafka-cluster cluster-id` prints it)",
+            field="kafka_cluster_id",
+        )
+    if not 0 <= node_id <= NODE_ID_MAX:
+        raise InvalidRequest(f"{node_id} is not between 0 and {NODE_ID_MAX}", field="node_id")
+    if not voters or len({voter.node_id for voter in voters}) != len(voters):
+        raise InvalidRequest("name at least one voter, each node once", field="voters")
+    for voter in voters:
+        if voter.node_id == node_id and voter.directory_id != directory_id:
+            raise InvalidRequest(
+                f"node {node_id} is to be formatted with directory id {directory_id}, but stands "
+                f"among the voters with {voter.directory_id}",
+                field="voters",
+            )
+
+
+def _check_free(disk: Disk, path: Path) -> None:
+    names = disk.list_names(path)
+    if META_PROPERTIES in names:
+        raise AlreadyExists(
+            f"{path} is formatted already. To start anew, move it away; its metadata is lost then"
+        )
+    strangers = [
+        name for name in names if name not in _OURS and not name.endswith(TEMPORARY_SUFFIX)
+    ]
+    if strangers:
+        raise Conflict(
+            f"{path} is not empty (it holds {strangers[0]!r}): give a new or an empty directory",
+            reason="NOT_EMPTY",
+        )
+
+
+def _encode_cluster(cluster_id: Uuid, kafka_cluster_id: str) -> bytes:
+    fields = {
+        "version": FORMAT_VERSION,
+        "clusterId": str(cluster_id),
+        "kafkaClusterId": kafka_cluster_id,
+    }
+    return json.dumps(fields, indent=2).encode() + b"\n"
+
+
+def _load_cluster(disk: Disk, path: Path, cluster_id: str) -> str:
+    """The Kafka cluster's id. CorruptData, or Refused where the two files tell two clusters."""
+    source = path / CLUSTER_FILE
+    try:
+        fields = json.loads(disk.read(source))
+        version, own, kafka = fields["version"], fields["clusterId"], fields["kafkaClusterId"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise CorruptData(
+            f"missing or unreadable ({error!r}): restore it from a backup",
+            source=str(source),
+            position=0,
+        ) from error
+    if version != FORMAT_VERSION or not isinstance(kafka, str):
+        raise CorruptData(f"format version {version!r}", source=str(source), position=0)
+    if own != cluster_id:
+        raise Refused(
+            f"{path} mixes two clusters: {META_PROPERTIES} says {cluster_id}, {CLUSTER_FILE} says "
+            f"{own}. Restore the directory from a backup"
+        )
+    return kafka
+
+
+def _encode_boot_counter(count: int) -> bytes:
+    return f"0\n{count}\n".encode()
+
+
+def _load_boot_counter(disk: Disk, path: Path) -> int:
+    source = path / BOOT_COUNTER
+    try:
+        version, count, rest = disk.read(source).decode("ascii").split("\n")
+        if version != "0" or rest or not count.isdigit():
+            raise ValueError(f"{version!r}, {count!r}")
+        return int(count)
+    except (FileNotFoundError, ValueError) as error:
+        raise CorruptData(
+            f"missing or unreadable ({error}). A guessed count could repeat an earlier incarnation "
+            "of this node: format it anew as a new replica, or restore the file with a count above "
+            "any used so far",
+            source=str(source),
+            position=0,
+        ) from error
+
+
+def _lock(path: Path) -> int:
+    """Take the directory's lock; the descriptor holds it. Conflict: another process does."""
+    descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise Conflict(
+            f"{path} is in use by another running node: stop that one first, or give this one a "
+            "directory of its own",
+            reason="IN_USE",
+        ) from error
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"{path}: {error}"
+        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+            raise Refused(f"{message}. The node's user must be able to write there") from error
+        if isinstance(error, NotADirectoryError | FileExistsError | FileNotFoundError):
+            raise InvalidRequest(f"{message}. Give a directory", field="data_directory") from error
+        raise RetryLater(f"{message}. Check the disk and its free space") from error
