@@ -1,0 +1,1 @@
+"""Tests of several parts together, and of parts against real tools."""
