@@ -1,4 +1,4 @@
-"""What a worker is asked to copy, and what it answers. Plain values: they cross a process border."""
+"""What a worker is asked to copy, and what it answers. Plain values: they cross processes."""
 
 from __future__ import annotations
 

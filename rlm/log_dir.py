@@ -1,18 +1,47 @@
-"""Partitions found in a Kafka broker's log directories, read as they lie (reference: Kafka's LogManager,
-UnifiedLog, LogLoader).
+"""Partitions found in a Kafka broker's log directories, read as they lie (Kafka's LogManager).
 
 Everything here blocks; callers use an executor. Nothing is ever written.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
+from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import (
+    LOG_SUFFIX,
+    META_PROPERTIES_FILE,
+    DirectoryKind,
+    parse_partition_directory,
+    segment_file_name,
+)
+from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE, LOG_START_FILE
+from kafka_formats.offset_checkpoint import parse as parse_offset_checkpoint
+from kafka_formats.properties import parse_meta_properties
+from rlm.replica_directory import (
+    ProblemKind,
+    Replica,
+    ReplicaGoneError,
+    ReplicaError,
+    read_replica,
+    read_small,
+)
 from rlmm.segment import TopicIdPartition
+
+__all__ = [
+    "LocalPartition",
+    "LocalSegment",
+    "LogDirProblem",
+    "LogDirScan",
+    "ProblemKind",
+    "find_partitions",
+]
+
+_NEVER_TIERED = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +79,6 @@ class LocalPartition:
         return max(self.segments[0].base_offset, self.log_start_offset or 0)
 
 
-class ProblemKind(StrEnum):
-    """Why something in a log directory was not taken, or only in part."""
-
-    UNREADABLE = "UNREADABLE"
-    NO_TOPIC_ID = "NO_TOPIC_ID"
-    CORRUPT = "CORRUPT"
-    CHANGING = "CHANGING"
-    DUPLICATE = "DUPLICATE"
-    NO_SEGMENTS = "NO_SEGMENTS"
-
-
 @dataclass(frozen=True, slots=True)
 class LogDirProblem:
     """`topic` and `partition` None: the trouble is with the whole directory."""
@@ -89,4 +107,140 @@ def find_partitions(log_dirs: Sequence[Path], *, kafka_cluster_id: str | None) -
     `kafka_cluster_id` (None: any, but one). Trouble with one partition is a problem entry, and the
     others are still found.
     """
-    raise NotImplementedError
+    if not log_dirs:
+        raise InvalidRequest("name at least one log directory", field="log_dirs")
+    scan = _Scan(kafka_cluster_id)
+    ours = [log_dir for log_dir in dict.fromkeys(log_dirs) if scan.identify(log_dir)]
+    for log_dir in ours:
+        scan.look_at(log_dir)
+    return scan.result()
+
+
+class _Scan:
+    """Gathers what the directories hold."""
+
+    def __init__(self, kafka_cluster_id: str | None) -> None:
+        self._cluster_id = kafka_cluster_id
+        self._node_id: int | None = None
+        self._found: dict[tuple[str, int], LocalPartition] = {}
+        self._problems: list[LogDirProblem] = []
+        self._duplicates: dict[tuple[str, int], list[Path]] = {}
+
+    def identify(self, log_dir: Path) -> bool:
+        """Whether the directory's meta.properties was read and fits the cluster and the others."""
+        path = log_dir / META_PROPERTIES_FILE
+        try:
+            found = parse_meta_properties(read_small(path), source=str(path))
+        except (FileNotFoundError, NotADirectoryError):
+            raise InvalidRequest(
+                f"{log_dir} is not a Kafka log directory: it has no meta.properties. Give a path "
+                "that stands in the broker's log.dirs, not the directory of one partition",
+                field="log_dirs",
+            ) from None
+        except OSError as error:
+            self._problem(path, ProblemKind.UNREADABLE, f"cannot be read: {error.strerror}")
+            return False
+        except CorruptData as error:
+            self._problem(path, ProblemKind.CORRUPT, str(error))
+            return False
+        if self._cluster_id is None:
+            self._cluster_id = found.cluster_id
+        if found.cluster_id != self._cluster_id:
+            raise Refused(
+                f"{log_dir} belongs to the Kafka cluster {found.cluster_id}, not to "
+                f"{self._cluster_id}: correct log_dirs, or use the node of that cluster"
+            )
+        if self._node_id is None:
+            self._node_id = found.node_id
+        if found.node_id != self._node_id:
+            raise Refused(
+                f"{log_dir} belongs to broker {found.node_id}, another log directory to broker "
+                f"{self._node_id}: one node serves one broker"
+            )
+        return True
+
+    def look_at(self, log_dir: Path) -> None:
+        """Read every live replica in it."""
+        high_watermarks = self._checkpoint(log_dir / HIGH_WATERMARK_FILE)
+        log_starts = self._checkpoint(log_dir / LOG_START_FILE)
+        try:
+            names = sorted(entry.name for entry in os.scandir(log_dir) if entry.is_dir())
+        except OSError as error:
+            self._problem(log_dir, ProblemKind.UNREADABLE, f"cannot be listed: {error.strerror}")
+            return
+        for name in names:
+            found = parse_partition_directory(name)
+            if found is None or found.kind is not DirectoryKind.LIVE or name in _NEVER_TIERED:
+                continue
+            key = (found.topic, found.partition)
+            try:
+                replica = read_replica(log_dir / name, high_watermarks.get(key))
+            except ReplicaGoneError:
+                continue  # deleted or moved away since the listing
+            except ReplicaError as trouble:
+                self._problem(log_dir / name, trouble.kind, str(trouble), key)
+                continue
+            if replica.warning is not None:
+                self._problem(log_dir / name, replica.warning.kind, str(replica.warning), key)
+            self._take(key, replica, high_watermarks.get(key), log_starts.get(key))
+
+    def result(self) -> LogDirScan:
+        """What was found, without the partitions that lie in two directories."""
+        for key, paths in self._duplicates.items():
+            first = self._found.pop(key).directory
+            text = ", ".join(str(path) for path in (first, *paths))
+            for path in (first, *paths):
+                self._problem(
+                    path,
+                    ProblemKind.DUPLICATE,
+                    f"the same partition is live in {text}; Kafka allows one: remove the stale one "
+                    "while the broker is down",
+                    key,
+                )
+        return LogDirScan(
+            tuple(sorted(self._found.values(), key=lambda found: found.partition)),
+            tuple(self._problems),
+            self._cluster_id,
+            self._node_id,
+        )
+
+    def _take(
+        self, key: tuple[str, int], replica: Replica, hw: int | None, log_start: int | None
+    ) -> None:
+        directory = replica.directory
+        if key in self._found:
+            self._duplicates.setdefault(key, []).append(directory)
+            return
+        bases = [base for base, _ in replica.logs]
+        self._found[key] = LocalPartition(
+            partition=TopicIdPartition(key[0], replica.topic_id, key[1]),
+            directory=directory,
+            segments=tuple(
+                LocalSegment(base, directory / segment_file_name(base, LOG_SUFFIX), size, next_base)
+                for (base, size), next_base in zip(replica.logs, [*bases[1:], None], strict=True)
+            ),
+            leader_epochs=replica.leader_epochs,
+            checkpoint_bytes=replica.checkpoint_bytes,
+            high_watermark=hw,
+            log_start_offset=log_start,
+            producer_snapshots=replica.producer_snapshots,
+            last_stable_offset_bound=replica.last_stable_offset_bound,
+        )
+
+    def _checkpoint(self, path: Path) -> dict[tuple[str, int], int]:
+        """A checkpoint of the whole directory; a fresh broker has none yet."""
+        try:
+            return parse_offset_checkpoint(read_small(path), source=str(path))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self._problem(path, ProblemKind.UNREADABLE, f"cannot be read: {error.strerror}")
+        except CorruptData as error:
+            self._problem(path, ProblemKind.CORRUPT, str(error))
+        return {}
+
+    def _problem(
+        self, path: Path, kind: ProblemKind, message: str, key: tuple[str, int] | None = None
+    ) -> None:
+        topic, partition = (None, None) if key is None else key
+        self._problems.append(LogDirProblem(path, topic, partition, kind, message))

@@ -98,7 +98,7 @@ class RecordsEnd:
 
 
 class SegmentResolver(Protocol):
-    """What a read of records asks of the metadata, one step at a time. Answers are of one partition.
+    """What a read of records asks of the metadata, step by step; all answers are of one partition.
 
     May be answered from a view that moves on while the read goes on.
     """

@@ -1,0 +1,69 @@
+"""Typed access to the fields of a JSON object somebody else may have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeGuard
+
+from kafka_formats.errors import CorruptData
+
+_INT64_MAX = 2**63 - 1
+
+
+class Fields:
+    """One JSON object; a missing field or one of the wrong type is CorruptData that names it."""
+
+    def __init__(self, value: object, source: str, path: str) -> None:
+        self._source = source
+        self._path = path
+        if not _is_object(value):
+            raise self.wrong("", "is not a JSON object")
+        self._value = value
+
+    def names(self) -> Iterable[str]:
+        """The names of all fields, in order."""
+        return self._value.keys()
+
+    def text(self, name: str) -> str:
+        """A string."""
+        value = self._value.get(name)
+        if not isinstance(value, str):
+            raise self.wrong(name, "is missing or no text")
+        return value
+
+    def integer(self, name: str, *, minimum: int = 0, maximum: int = _INT64_MAX) -> int:
+        """An integer in [minimum, maximum]."""
+        value = self._value.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.wrong(name, "is missing or no integer")
+        if not minimum <= value <= maximum:
+            raise self.wrong(name, f"is not between {minimum} and {maximum}")
+        return value
+
+    def boolean(self, name: str) -> bool:
+        """True or false."""
+        value = self._value.get(name)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "is missing or neither true nor false")
+        return value
+
+    def optional_boolean(self, name: str, *, default: bool) -> bool:
+        """True, false, or `default` when absent or null."""
+        return default if self._value.get(name) is None else self.boolean(name)
+
+    def object(self, name: str) -> Fields:
+        """An object."""
+        return Fields(self._value.get(name), self._source, f"{self._path}{name}.")
+
+    def optional_object(self, name: str) -> Fields | None:
+        """An object, or None when absent or null."""
+        return None if self._value.get(name) is None else self.object(name)
+
+    def wrong(self, name: str, why: str) -> CorruptData:
+        """The error for a field."""
+        field = f"{self._path}{name}".rstrip(".") or "the document"
+        return CorruptData(f"{field} {why}", source=self._source, position=0)
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value)

@@ -1,0 +1,280 @@
+"""The `.rsm-manifest` of a segment: Aiven's JSON, version 1, which its own reader still reads.
+
+Aiven's reader fails on a field it does not know, everywhere but inside `remoteLogSegmentMetadata`.
+So our additions stand there, as `strandline`: lengths and CRC32C of `.log` and `.indexes`, whole
+and per chunk, so that ranged reads serve verified chunks only. A chunk table is the base64 of one
+big-endian uint32 a chunk.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_formats.errors import CorruptData, InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from kafka_formats.log_names import check_topic_name
+from rlm.copy_job import ProducerSnapshotOrigin
+from rlm.json_fields import Fields
+from rlm.read_request import IndexType
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+
+CHUNK_BYTES = 1024 * 1024
+"""What one checksum covers; the last chunk of an object may be shorter."""
+
+AIVEN_CHUNK_BYTES = 4 * 1024 * 1024
+"""`originalChunkSize`: how much Aiven's reader fetches at once. 4 MiB is what it recommends."""
+
+MANIFEST_BYTES_MAX = 4 * 1024 * 1024
+_VERSION = "1"
+_OUR_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkChecksums:
+    """CRC32C of an object of `size_bytes`, whole and per `chunk_bytes`."""
+
+    size_bytes: int
+    crc32c: int
+    chunks: tuple[int, ...]
+    chunk_bytes: int = CHUNK_BYTES
+
+    @property
+    def chunks_expected(self) -> int:
+        """How many chunks the size makes."""
+        return -(-self.size_bytes // self.chunk_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChecksums:
+    """Our additions to a manifest."""
+
+    log: ChunkChecksums
+    indexes: ChunkChecksums
+    producer_snapshot: ProducerSnapshotOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """Where an index stands in `.indexes`."""
+
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A parsed manifest. `indexes` lacks those the segment does not have.
+
+    `compressed` and `encrypted` are Aiven's own transforms, which we neither write nor read.
+    `checksums` None: not written by Strandline.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    max_timestamp_ms: int
+    broker_id: int
+    event_timestamp_ms: int
+    leader_epochs: Epochs
+    txn_index_empty: bool
+    log_bytes: int
+    indexes: Mapping[IndexType, IndexRange]
+    compressed: bool = False
+    encrypted: bool = False
+    checksums: ObjectChecksums | None = None
+
+    def encode(self) -> bytes:
+        """The JSON of a segment of ours: untransformed, with checksums."""
+        assert self.checksums is not None
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "chunkIndex": _fixed_chunks(self.log_bytes),
+                "segmentIndexes": {
+                    index.value: None if found is None else _range_json(found)
+                    for index, found in ((i, self.indexes.get(i)) for i in IndexType)
+                },
+                "compression": False,
+                "remoteLogSegmentMetadata": self._segment_json(self.checksums),
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    def _segment_json(self, checksums: ObjectChecksums) -> dict[str, Any]:
+        partition = self.segment_id.partition
+        return {
+            "remoteLogSegmentId": {
+                "topicIdPartition": {
+                    "topicId": str(partition.topic_id),
+                    "topicPartition": {
+                        "topic": partition.topic,
+                        "partition": partition.partition,
+                    },
+                },
+                "id": str(self.segment_id.id),
+            },
+            "startOffset": self.start_offset,
+            "endOffset": self.end_offset,
+            "maxTimestampMs": self.max_timestamp_ms,
+            "brokerId": self.broker_id,
+            "eventTimestampMs": self.event_timestamp_ms,
+            "segmentLeaderEpochs": {str(e.epoch): e.start_offset for e in self.leader_epochs},
+            "txnIdxEmpty": self.txn_index_empty,
+            "strandline": {
+                "version": _OUR_VERSION,
+                "producerSnapshot": checksums.producer_snapshot.value,
+                "log": _checksums_json(checksums.log),
+                "indexes": _checksums_json(checksums.indexes),
+            },
+        }
+
+
+def parse_manifest(data: bytes, *, source: str) -> Manifest:
+    """Read a manifest of ours or of Aiven's plug-in; CorruptData names `source` and the field."""
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise CorruptData(f"{len(data)} bytes are no manifest", source=source, position=0)
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptData(f"not JSON: {error}", source=source, position=0) from None
+    top = Fields(document, source, "")
+    if (version := top.text("version")) != _VERSION:
+        raise top.wrong("version", f"{version[:20]!r} is unknown, only {_VERSION!r} is")
+    segment = top.object("remoteLogSegmentMetadata")
+    segment_id = _parse_segment_id(segment.object("remoteLogSegmentId"))
+    ours = segment.optional_object("strandline")
+    log_bytes = top.object("chunkIndex").integer("originalFileSize")
+    manifest = Manifest(
+        segment_id=segment_id,
+        start_offset=segment.integer("startOffset"),
+        end_offset=segment.integer("endOffset"),
+        max_timestamp_ms=segment.integer("maxTimestampMs", minimum=-1),
+        broker_id=segment.integer("brokerId", minimum=-1),
+        event_timestamp_ms=segment.integer("eventTimestampMs", minimum=-1),
+        leader_epochs=_parse_epochs(segment.object("segmentLeaderEpochs")),
+        txn_index_empty=segment.optional_boolean("txnIdxEmpty", default=False),
+        log_bytes=log_bytes,
+        indexes=_parse_indexes(top.object("segmentIndexes")),
+        compressed=top.boolean("compression"),
+        encrypted=top.optional_object("encryption") is not None,
+        checksums=None if ours is None else _parse_checksums(ours),
+    )
+    _check_whole(manifest, top)
+    return manifest
+
+
+def checksum_chunks(pieces: Iterable[int]) -> bytes:
+    """A chunk table's bytes."""
+    values = tuple(pieces)
+    return struct.pack(f">{len(values)}I", *values)
+
+
+def _check_whole(manifest: Manifest, top: Fields) -> None:
+    """What the fields must say of each other."""
+    if manifest.end_offset < manifest.start_offset:
+        raise top.wrong("endOffset", f"{manifest.end_offset} is below startOffset")
+    checksums = manifest.checksums
+    if checksums is None:
+        return
+    if manifest.compressed or manifest.encrypted:
+        raise top.wrong("compression", "our checksums do not cover transformed chunks")
+    if checksums.log.size_bytes != manifest.log_bytes:
+        raise top.wrong("chunkIndex", "originalFileSize differs from the length we checksummed")
+    for index, found in manifest.indexes.items():
+        if found.position + found.size > checksums.indexes.size_bytes:
+            raise top.wrong(f"segmentIndexes.{index}", "reaches past the end of .indexes")
+
+
+def _fixed_chunks(log_bytes: int) -> dict[str, object]:
+    last = log_bytes % AIVEN_CHUNK_BYTES
+    return {
+        "type": "fixed",
+        "originalChunkSize": AIVEN_CHUNK_BYTES,
+        "originalFileSize": log_bytes,
+        "transformedChunkSize": AIVEN_CHUNK_BYTES,
+        "finalTransformedChunkSize": last or min(log_bytes, AIVEN_CHUNK_BYTES),
+    }
+
+
+def _range_json(found: IndexRange) -> dict[str, int]:
+    return {"position": found.position, "size": found.size}
+
+
+def _checksums_json(checksums: ChunkChecksums) -> dict[str, object]:
+    return {
+        "bytes": checksums.size_bytes,
+        "crc32c": checksums.crc32c,
+        "chunkBytes": checksums.chunk_bytes,
+        "chunkCrc32c": base64.b64encode(checksum_chunks(checksums.chunks)).decode(),
+    }
+
+
+def _parse_segment_id(fields: Fields) -> RemoteLogSegmentId:
+    topic_id_partition = fields.object("topicIdPartition")
+    topic_partition = topic_id_partition.object("topicPartition")
+    try:
+        topic = topic_partition.text("topic")
+        check_topic_name(topic)
+        partition = TopicIdPartition(
+            topic,
+            Uuid.parse(topic_id_partition.text("topicId")),
+            topic_partition.integer("partition"),
+        )
+        return RemoteLogSegmentId(partition, Uuid.parse(fields.text("id")))
+    except InvalidRequest as error:
+        raise fields.wrong("id", str(error)) from None
+
+
+def _parse_epochs(fields: Fields) -> Epochs:
+    entries = []
+    for name in fields.names():
+        if not (name.isascii() and name.isdigit() and len(name) <= 10):
+            raise fields.wrong(name, "is no leader epoch")
+        entries.append(EpochEntry(int(name), fields.integer(name)))
+    return tuple(sorted(entries))
+
+
+def _parse_indexes(fields: Fields) -> Mapping[IndexType, IndexRange]:
+    found = {}
+    for index in IndexType:
+        entry = fields.optional_object(index.value)
+        if entry is not None:
+            found[index] = IndexRange(entry.integer("position"), entry.integer("size"))
+        elif index is not IndexType.TRANSACTION:
+            raise fields.wrong(index.value, "is missing")
+    return found
+
+
+def _parse_checksums(fields: Fields) -> ObjectChecksums:
+    if (version := fields.integer("version")) != _OUR_VERSION:
+        raise fields.wrong("version", f"{version} is unknown; this node is too old for it")
+    try:
+        origin = ProducerSnapshotOrigin(fields.text("producerSnapshot"))
+    except ValueError:
+        raise fields.wrong("producerSnapshot", "is unknown") from None
+    return ObjectChecksums(
+        _parse_chunks(fields.object("log")), _parse_chunks(fields.object("indexes")), origin
+    )
+
+
+def _parse_chunks(fields: Fields) -> ChunkChecksums:
+    try:
+        table = base64.b64decode(fields.text("chunkCrc32c"), validate=True)
+    except (binascii.Error, ValueError):
+        raise fields.wrong("chunkCrc32c", "is not base64") from None
+    checksums = ChunkChecksums(
+        size_bytes=fields.integer("bytes"),
+        crc32c=fields.integer("crc32c", maximum=2**32 - 1),
+        chunk_bytes=fields.integer("chunkBytes", minimum=1, maximum=2**30),
+        chunks=struct.unpack(f">{len(table) // 4}I", table[: len(table) & ~3]),
+    )
+    if len(table) != 4 * checksums.chunks_expected:
+        raise fields.wrong("chunkCrc32c", f"{len(table)} bytes do not fit the object's length")
+    return checksums

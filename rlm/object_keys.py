@@ -1,0 +1,122 @@
+"""Names of objects in a store. Segments use the open layout of Aiven's RemoteStorageManager:
+
+    <prefix><topic>-<topicId>/<partition>/<start offset, 20 digits>-<segmentId>.<suffix>
+
+The prefix is simply put in front. Everything of our own stands below `<prefix>_strandline/`, which
+no topic directory can be: those end with a dash and a topic id.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import check_topic_name
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+
+PREFIX_BYTES_MAX = 256
+"""With the longest topic name a key stays below the 1024 bytes that S3 takes."""
+
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_SEGMENT_KEY = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>[0-9]{1,10})/"
+    r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})\.(?P<suffix>log|indexes|rsm-manifest)"
+)
+
+
+class ObjectSuffix(StrEnum):
+    """The three objects of a segment."""
+
+    LOG = "log"
+    INDEXES = "indexes"
+    MANIFEST = "rsm-manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKeys:
+    """The keys of a segment's three objects. The manifest is written last."""
+
+    log: str
+    indexes: str
+    manifest: str
+
+    def all(self) -> tuple[str, str, str]:
+        """In the order of deletion: without its manifest a segment counts as absent."""
+        return self.manifest, self.indexes, self.log
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedSegmentKey:
+    """What a segment's key says."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    suffix: ObjectSuffix
+
+
+def segment_keys(prefix: str, segment_id: RemoteLogSegmentId, start_offset: int) -> SegmentKeys:
+    """The keys of one segment. InvalidRequest for a topic name Kafka would not take."""
+    if not 0 <= start_offset <= _INT64_MAX:
+        raise InvalidRequest(f"{start_offset} is no offset", field="start_offset")
+    stem = f"{partition_prefix(prefix, segment_id.partition)}{start_offset:020}-{segment_id.id}."
+    return SegmentKeys(
+        stem + ObjectSuffix.LOG, stem + ObjectSuffix.INDEXES, stem + ObjectSuffix.MANIFEST
+    )
+
+
+def partition_prefix(prefix: str, partition: TopicIdPartition) -> str:
+    """What the keys of all segments of a partition start with."""
+    check_topic_name(partition.topic)
+    if not 0 <= partition.partition <= _INT32_MAX:
+        raise InvalidRequest(f"{partition.partition} is no partition", field="partition")
+    return f"{check_prefix(prefix)}{partition.topic}-{partition.topic_id}/{partition.partition}/"
+
+
+def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
+    """Read a key of `segment_keys`; None for every other object."""
+    if not key.startswith(prefix):
+        return None
+    match = _SEGMENT_KEY.fullmatch(key[len(prefix) :])
+    if match is None:
+        return None
+    try:
+        check_topic_name(match["topic"])
+        topic_id, id_ = Uuid.parse(match["topic_id"]), Uuid.parse(match["id"])
+    except InvalidRequest:
+        return None
+    partition, start_offset = int(match["partition"]), int(match["offset"])
+    canonical = str(partition) == match["partition"]
+    if not canonical or partition > _INT32_MAX or start_offset > _INT64_MAX:
+        return None
+    return ParsedSegmentKey(
+        RemoteLogSegmentId(TopicIdPartition(match["topic"], topic_id, partition), id_),
+        start_offset,
+        ObjectSuffix(match["suffix"]),
+    )
+
+
+def cluster_marker_key(prefix: str) -> str:
+    """The object that says which cluster writes under the prefix."""
+    return f"{check_prefix(prefix)}_strandline/cluster.json"
+
+
+def snapshots_prefix(prefix: str) -> str:
+    """What the keys of uploaded metadata snapshots start with."""
+    return f"{check_prefix(prefix)}_strandline/snapshots/"
+
+
+def check_prefix(prefix: str) -> str:
+    """The prefix, or InvalidRequest: keys made with it must be plain on every store."""
+    parts = prefix.split("/")
+    plain = all(part not in (".", "..") for part in parts) and "" not in parts[:-1]
+    if not plain or not prefix.isprintable() or len(prefix.encode()) > PREFIX_BYTES_MAX:
+        raise InvalidRequest(
+            f"{prefix[:60]!r} must be printable text of at most {PREFIX_BYTES_MAX} bytes, without "
+            "a leading slash, empty parts, `.` and `..`",
+            field="prefix",
+        )
+    return prefix

@@ -1,0 +1,191 @@
+"""One replica's directory, read while the broker goes on writing it (Kafka's UnifiedLog).
+
+Blocks; nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint, producer_snapshot
+from kafka_formats.errors import CorruptData
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import (
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    parse_segment_file_name,
+    segment_file_name,
+)
+from kafka_formats.properties import parse_partition_metadata
+
+LISTINGS_MAX = 6
+"""How often a directory that changes while it is listed is listed again."""
+
+SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class ProblemKind(StrEnum):
+    """Why something in a log directory was not taken, or only in part."""
+
+    UNREADABLE = "UNREADABLE"
+    NO_TOPIC_ID = "NO_TOPIC_ID"
+    CORRUPT = "CORRUPT"
+    CHANGING = "CHANGING"
+    DUPLICATE = "DUPLICATE"
+    NO_SEGMENTS = "NO_SEGMENTS"
+
+
+class ReplicaError(Exception):
+    """This replica cannot be taken now, or only in part; the text says why."""
+
+    def __init__(self, kind: ProblemKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class ReplicaGoneError(Exception):
+    """The directory is not there any more."""
+
+
+class _ChangedError(Exception):
+    """The directory changed while it was read: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A consistent look at a replica. `logs` are (base offset, bytes) of every `.log`, ascending.
+
+    `warning`: it is whole, but something beside it is not.
+    """
+
+    directory: Path
+    topic_id: Uuid
+    logs: tuple[tuple[int, int], ...]
+    producer_snapshots: tuple[int, ...]
+    leader_epochs: Epochs
+    checkpoint_bytes: bytes
+    last_stable_offset_bound: int
+    warning: ReplicaError | None
+
+
+def read_replica(directory: Path, high_watermark: int | None) -> Replica:
+    """Read one replica. ReplicaError or ReplicaGoneError, and no other error for any content."""
+    for _ in range(LISTINGS_MAX):
+        try:
+            return _read_once(directory, high_watermark)
+        except (_ChangedError, FileNotFoundError):
+            if not directory.is_dir():
+                raise ReplicaGoneError from None
+        except NotADirectoryError:
+            raise ReplicaGoneError from None
+        except CorruptData as error:
+            raise ReplicaError(ProblemKind.CORRUPT, str(error)) from error
+        except OSError as error:
+            raise ReplicaError(
+                ProblemKind.UNREADABLE,
+                f"{error.filename or directory} cannot be read ({error.strerror}): let the node's "
+                "user read the broker's files",
+            ) from error
+    raise ReplicaError(
+        ProblemKind.CHANGING, f"{directory} changed {LISTINGS_MAX} times while it was listed"
+    )
+
+
+def _read_once(directory: Path, high_watermark: int | None) -> Replica:
+    topic_id = _read_topic_id(directory)
+    bases, snapshots = _list(directory)
+    checkpoint = _read_checkpoint(directory)
+    logs = tuple(
+        (base, (directory / segment_file_name(base, LOG_SUFFIX)).stat().st_size) for base in bases
+    )
+    epochs = leader_epoch_checkpoint.parse(
+        checkpoint, source=str(directory / LEADER_EPOCH_CHECKPOINT_FILE)
+    )
+    bound, warning = _last_stable_offset_bound(directory, snapshots, high_watermark)
+    # A directory is not listed at one instant: a listing may hold a segment and miss the one before
+    # it, which would then seem to reach across. Segments are made in order, so a second listing
+    # that finds the same ones proves the first complete.
+    if _list(directory)[0] != bases or _read_topic_id(directory) != topic_id:
+        raise _ChangedError
+    if not bases:
+        raise ReplicaError(
+            ProblemKind.NO_SEGMENTS,
+            f"{directory} holds no .log file: the broker is still making it",
+        )
+    return Replica(directory, topic_id, logs, snapshots, epochs, checkpoint, bound, warning)
+
+
+def _list(directory: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Base offsets of `.log` files and offsets of producer snapshots, ascending."""
+    found: dict[str, list[int]] = {LOG_SUFFIX: [], SNAPSHOT_SUFFIX: []}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            parsed = parse_segment_file_name(entry.name)
+            if parsed is not None and parsed[1] in found:
+                found[parsed[1]].append(parsed[0])
+    return tuple(sorted(found[LOG_SUFFIX])), tuple(sorted(found[SNAPSHOT_SUFFIX]))
+
+
+def _read_topic_id(directory: Path) -> Uuid:
+    path = directory / PARTITION_METADATA_FILE
+    try:
+        return parse_partition_metadata(read_small(path), source=str(path))
+    except FileNotFoundError:
+        if not directory.is_dir():
+            raise ReplicaGoneError from None
+        raise ReplicaError(
+            ProblemKind.NO_TOPIC_ID,
+            f"{path} is missing, and topics are told apart by the topic id in it: brokers write it "
+            "from Kafka 2.8 on (inter.broker.protocol.version 2.8 or higher)",
+        ) from None
+
+
+def _read_checkpoint(directory: Path) -> bytes:
+    """The leader epoch checkpoint's bytes; a log that never got a batch has none."""
+    try:
+        return read_small(directory / LEADER_EPOCH_CHECKPOINT_FILE)
+    except FileNotFoundError:
+        return b""
+
+
+def _last_stable_offset_bound(
+    directory: Path, snapshots: tuple[int, ...], high_watermark: int | None
+) -> tuple[int, ReplicaError | None]:
+    """A safe lower bound of the last stable offset from files alone; 0 when nothing proves more.
+
+    Below the offset M of a producer snapshot, at or below the high watermark, every transaction is
+    decided but those the snapshot shows as open. A damaged snapshot makes the bound lower, no more.
+    """
+    warning = None
+    for offset in reversed(snapshots):
+        if high_watermark is None or offset > high_watermark:
+            continue
+        path = directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
+        try:
+            open_from = producer_snapshot.first_unstable_offset(
+                producer_snapshot.parse(read_small(path), source=str(path))
+            )
+        except FileNotFoundError:
+            continue  # cleaned up since the listing
+        except CorruptData as error:
+            warning = ReplicaError(ProblemKind.CORRUPT, str(error))
+            continue
+        return (offset if open_from is None else min(offset, open_from)), warning
+    return 0, warning
+
+
+def read_small(path: Path) -> bytes:
+    """A file that is small by nature, whole; CorruptData when it is not small."""
+    with path.open("rb") as file:
+        data = file.read(SMALL_FILE_BYTES_MAX + 1)
+    if len(data) > SMALL_FILE_BYTES_MAX:
+        raise CorruptData(
+            f"more than {SMALL_FILE_BYTES_MAX} bytes", source=str(path), position=len(data)
+        )
+    return data
