@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData, InternalError
@@ -25,8 +25,7 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedBatch:
+class ScannedBatch(NamedTuple):
     """A verified batch and the position of its first byte in the file.
 
     `data` may be a view into what the caller fed: take a copy of it to keep it longer than that.
@@ -72,8 +71,8 @@ class BatchScanner:
         """Say that the file ends here; bytes of an unfinished batch are CorruptData."""
         if self._feeding:
             raise InternalError("a batch scanner was finished before the last batches were taken")
-        if not any(self._held):
-            return  # the file ends between two batches, or in a zero tail shorter than a batch
+        if not self._held:
+            return
         if self._header is None:
             parse_header(self._held, source=self._source, position=self._position)
         assert self._header is not None  # fewer bytes than a header are always refused above
@@ -90,29 +89,29 @@ class BatchScanner:
                 break
             if not self._held:
                 header = self._read_header(data, at)
-                if header is not None and header.size_bytes <= len(data) - at:
-                    whole = data[at : at + header.size_bytes]
-                    at += header.size_bytes
-                    yield self._verified(header, whole)
-                    continue
+                if header is not None:
+                    end = at + LOG_OVERHEAD + header.length
+                    if end <= len(data):
+                        yield self._verified(header, data[at:end])
+                        at = end
+                        continue
             at += self._hold(data[at:])
             if self._header is not None and len(self._held) == self._header.size_bytes:
-                header, batch = self._header, bytes(self._held)
+                header, batch = self._header, memoryview(self._held).toreadonly()
                 self._header, self._held = None, bytearray()
                 yield self._verified(header, batch)
         self._feeding = False
 
     def _read_header(self, data: Buffer, at: int) -> BatchHeader | None:
         """The header of the batch at `data[at]`; None if it is not whole yet or the data ends."""
-        if len(data) - at < LOG_OVERHEAD:
-            return None
-        if _LENGTH.unpack_from(data, at + _LENGTH_AT)[0] == 0:
+        left = len(data) - at
+        if left >= LOG_OVERHEAD and _LENGTH.unpack_from(data, at + _LENGTH_AT)[0] == 0:
             self._in_zero_tail = True
             return None
-        if len(data) - at < HEADER_BYTES:
+        if left < HEADER_BYTES:
             return None
         header = parse_header(data, at, source=self._source, position=self._position)
-        if header.size_bytes > self._batch_bytes_max:
+        if header.length > self._batch_bytes_max - LOG_OVERHEAD:
             raise self._corrupt(
                 f"a record batch of {header.size_bytes} bytes is announced, over the limit of "
                 f"{self._batch_bytes_max}"
@@ -134,7 +133,7 @@ class BatchScanner:
     def _verified(self, header: BatchHeader, data: memoryview | bytes) -> ScannedBatch:
         check_crc(data, 0, header, source=self._source, position=self._position)
         batch = ScannedBatch(header, self._position, data)
-        self._position += header.size_bytes
+        self._position += len(data)
         return batch
 
     def _check_zeros(self, data: memoryview) -> None:

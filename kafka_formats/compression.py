@@ -18,7 +18,7 @@ import zstandard
 
 from kafka_formats import snappy_stream
 from kafka_formats.crc32c import Buffer
-from kafka_formats.snappy_stream import CompressionError
+from kafka_formats.snappy_stream import CompressionError as CompressionError
 
 _GZIP_WBITS = 31
 _MEMBERS_MAX = 65_536

@@ -143,7 +143,7 @@ def _unescape(text: str, source: str, position: int) -> str:
             return chr(int(escaped[1:], 16))
         if escaped in ("", "u"):
             raise CorruptData(
-                f"the escape at the end of {text[:60]!r} is not whole",
+                f"an escape in {text[:60]!r} is not whole",
                 source=source,
                 position=position,
             )
