@@ -96,11 +96,15 @@ class RemoteLogSegmentId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Incarnation:
-    """One life of one node: its id, the id of its data directory, and how often that was started."""
+    """One life of one node: its id, its data directory's id, and how often that was started."""
 
     node_id: int
     directory_id: Uuid
     boot_counter: int
+
+
+NestedTags = tuple[tuple[int, tuple[tuple[int, bytes], ...]], ...]
+"""Tagged fields nobody here knows, inside nested structs: (which struct, its tagged fields)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +112,12 @@ class RemoteLogSegmentMetadata:
     """What the metadata log knows of one segment.
 
     `end_offset` is inclusive. `leader_epochs` holds (epoch, first offset of it inside the segment),
-    ascending and never empty; the first starts at `start_offset`. `size_bytes` is that of the `.log`
-    file. `custom_metadata` is opaque here (`rlm/custom_metadata.py` writes it). The rest is
-    Strandline's own, None or -1 for rows written by Kafka's manager: `token` (metadata offset of the
-    claim under which the copy was started), `writer` (who started it), `upload_deadline_ms` (after
-    this time, since the epoch, no byte of the upload may be sent), `finished_at` (metadata offset of
-    COPY_SEGMENT_FINISHED).
+    ascending and never empty; the first starts at `start_offset`, or above it where the checkpoint
+    no longer knew the head. `size_bytes` is that of the `.log` file. `custom_metadata` is opaque
+    here (`rlm/custom_metadata.py` writes it). The rest is Strandline's own, None or -1 for rows
+    written by Kafka's manager: `token` (metadata offset of the claim under which the copy was
+    started), `writer` (who started it), `upload_deadline_ms` (after this time, since the epoch, no
+    byte of the upload may be sent), `finished_at` (metadata offset of COPY_SEGMENT_FINISHED).
     """
 
     segment_id: RemoteLogSegmentId
@@ -132,6 +136,7 @@ class RemoteLogSegmentMetadata:
     upload_deadline_ms: int = -1
     finished_at: int = -1
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
+    nested_unknown_tags: NestedTags = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,335 @@
+"""Strandline's own metadata records: control records with private type ids, which Kafka skips.
+
+Every value is `int16 version`, the fields, tagged fields (all encodings are Kafka's flexible ones,
+`kafka_formats/primitives.py`). A reader takes version 0 only; additions are tagged fields, which a
+node that does not know them keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from kafka_formats.primitives import Reader, Writer
+from rlmm.partition_state import Mode, TopicPolicy
+from rlmm.segment import Incarnation, TopicIdPartition
+
+VERSION = 0
+WHY_CHARACTERS_MAX = 500
+
+Tags = tuple[tuple[int, bytes], ...]
+
+
+class ControlRecordType(IntEnum):
+    """Private control record types. Numbers are on the wire and never given twice."""
+
+    PARTITION_CLAIM = 1000
+    LOG_START = 1001
+    LOST_RANGE = 1002
+    PARTITION_MODE = 1003
+    TOPIC_POLICY = 1004
+    CLAIM_RESET = 1005
+    PARTITION_DELETE_UNDO = 1006
+    FEATURE_LEVEL = 1007
+    SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/snapshot_rows.py
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionClaim:
+    """A node became leader of the partition. Its metadata offset is the token of that leadership.
+
+    `leader_epochs` is the broker's leader epoch checkpoint, whose last epoch is `leader_epoch`.
+    `claim_number` counts the claims of this incarnation, upwards. `local_log_start_offset` is the
+    broker's own at the claim, for information; -1 if not known.
+    """
+
+    partition: TopicIdPartition
+    mode: Mode
+    leader_epoch: int
+    incarnation: Incarnation
+    claim_number: int
+    leader_epochs: Epochs
+    local_log_start_offset: int = -1
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """The tier's log start moves forward to `offset`, which lies in epoch `offset_epoch`."""
+
+    partition: TopicIdPartition
+    token: int
+    offset_epoch: int
+    offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Offsets [`start`, `end`] (inclusive) were gone before they could be copied."""
+
+    partition: TopicIdPartition
+    token: int
+    start: int
+    end: int
+    why: str
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionModeChange:
+    """An admin's change of mode. `replaces_offset` is the `mode_offset` it saw, -1 for none."""
+
+    partition: TopicIdPartition
+    mode: Mode
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicyChange:
+    """An admin's policy for a topic; its own `policy.offset` is not sent.
+
+    `replaces_offset` is the `offset` of the policy it saw, -1 for the defaults.
+    """
+
+    topic: str
+    policy: TopicPolicy
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReset:
+    """An admin voids the claim with the token `replaces_offset`.
+
+    The next claim may come from any node at the same or a higher leader epoch, and may cut the
+    lineage without limit.
+    """
+
+    partition: TopicIdPartition
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDeleteUndo:
+    """Takes back the DELETE_PARTITION_MARKED at metadata offset `replaces_offset`."""
+
+    partition: TopicIdPartition
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevel:
+    """From here on records mean what `level` says.
+
+    `replaces_offset` is the metadata offset of the level before, -1 for the first.
+    """
+
+    level: int
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+ControlRecord = (
+    PartitionClaim
+    | LogStart
+    | LostRange
+    | PartitionModeChange
+    | TopicPolicyChange
+    | ClaimReset
+    | PartitionDeleteUndo
+    | FeatureLevel
+)
+
+
+def write_partition(writer: Writer, partition: TopicIdPartition, tags: Tags = ()) -> None:
+    """Kafka's TopicIdPartitionEntry."""
+    writer.string(partition.topic)
+    writer.uuid(partition.topic_id)
+    writer.int32(partition.partition)
+    writer.tagged_fields(tags)
+
+
+def read_partition(reader: Reader) -> tuple[TopicIdPartition, Tags]:
+    """Kafka's TopicIdPartitionEntry with the tagged fields we do not know."""
+    topic = reader.string()
+    topic_id = reader.uuid()
+    partition = reader.int32()
+    return TopicIdPartition(topic, topic_id, partition), reader.tagged_fields()
+
+
+def write_incarnation(writer: Writer, incarnation: Incarnation) -> None:
+    writer.int32(incarnation.node_id)
+    writer.uuid(incarnation.directory_id)
+    writer.int64(incarnation.boot_counter)
+
+
+def read_incarnation(reader: Reader) -> Incarnation:
+    node_id = reader.int32()
+    directory_id = reader.uuid()
+    return Incarnation(node_id, directory_id, reader.int64())
+
+
+def write_epochs(writer: Writer, epochs: Epochs) -> None:
+    writer.array_length(len(epochs))
+    for entry in epochs:
+        writer.int32(entry.epoch)
+        writer.int64(entry.start_offset)
+
+
+def read_epochs(reader: Reader) -> Epochs:
+    return tuple(EpochEntry(reader.int32(), reader.int64()) for _ in range(reader.array_length()))
+
+
+def read_mode(reader: Reader) -> Mode:
+    number = reader.int8()
+    try:
+        return Mode(number)
+    except ValueError:
+        raise reader.corrupt(f"{number} is no partition mode") from None
+
+
+def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
+    """(type id, value). A number that does not fit its field is an InvalidRequest."""
+    writer = Writer()
+    writer.int16(VERSION)
+    if isinstance(record, TopicPolicyChange):
+        type_ = _write_policy(writer, record)
+    elif isinstance(record, FeatureLevel):
+        type_ = ControlRecordType.FEATURE_LEVEL
+        writer.int16(record.level)
+        writer.int64(record.replaces_offset)
+    else:
+        write_partition(writer, record.partition)
+        type_ = _write_body(writer, record)
+    writer.tagged_fields(record.unknown_tags)
+    return type_, writer.done()
+
+
+def _write_policy(writer: Writer, record: TopicPolicyChange) -> ControlRecordType:
+    writer.string(record.topic)
+    writer.int64(record.policy.retention_ms)
+    writer.int64(record.policy.retention_bytes)
+    writer.boolean(record.policy.copy_paused)
+    writer.boolean(record.policy.delete_paused)
+    writer.int64(record.replaces_offset)
+    return ControlRecordType.TOPIC_POLICY
+
+
+def _write_body(
+    writer: Writer,
+    record: PartitionClaim
+    | LogStart
+    | LostRange
+    | PartitionModeChange
+    | ClaimReset
+    | PartitionDeleteUndo,
+) -> ControlRecordType:
+    if isinstance(record, PartitionClaim):
+        return _write_claim(writer, record)
+    if isinstance(record, LogStart):
+        writer.int64(record.token)
+        writer.int32(record.offset_epoch)
+        writer.int64(record.offset)
+        return ControlRecordType.LOG_START
+    if isinstance(record, LostRange):
+        writer.int64(record.token)
+        writer.int64(record.start)
+        writer.int64(record.end)
+        writer.string(record.why[:WHY_CHARACTERS_MAX])
+        return ControlRecordType.LOST_RANGE
+    if isinstance(record, PartitionModeChange):
+        writer.int8(record.mode)
+        writer.int64(record.replaces_offset)
+        return ControlRecordType.PARTITION_MODE
+    writer.int64(record.replaces_offset)
+    if isinstance(record, ClaimReset):
+        return ControlRecordType.CLAIM_RESET
+    return ControlRecordType.PARTITION_DELETE_UNDO
+
+
+def _write_claim(writer: Writer, record: PartitionClaim) -> ControlRecordType:
+    writer.int8(record.mode)
+    writer.int32(record.leader_epoch)
+    write_incarnation(writer, record.incarnation)
+    writer.int64(record.claim_number)
+    write_epochs(writer, record.leader_epochs)
+    writer.int64(record.local_log_start_offset)
+    return ControlRecordType.PARTITION_CLAIM
+
+
+def decode_control(type_: int, value: bytes, *, source: str) -> ControlRecord:
+    """The record; CorruptData for an unknown type or version, and for anything malformed."""
+    reader = Reader(value, source)
+    version = reader.int16()
+    if version != VERSION:
+        raise reader.corrupt(f"control record {type_} has version {version}, known is {VERSION}")
+    record = _read_by_type(reader, type_)
+    reader.expect_end()
+    return record
+
+
+def _read_by_type(reader: Reader, type_: int) -> ControlRecord:
+    if type_ == ControlRecordType.FEATURE_LEVEL:
+        return FeatureLevel(reader.int16(), reader.int64(), reader.tagged_fields())
+    if type_ == ControlRecordType.TOPIC_POLICY:
+        return _read_policy(reader)
+    if not ControlRecordType.PARTITION_CLAIM <= type_ <= ControlRecordType.PARTITION_DELETE_UNDO:
+        raise reader.corrupt(f"{type_} is no control record type of the metadata log")
+    partition, tags = read_partition(reader)
+    if tags:
+        raise reader.corrupt("a partition of a control record has no tagged fields")
+    if type_ == ControlRecordType.PARTITION_CLAIM:
+        return _read_claim(reader, partition)
+    if type_ == ControlRecordType.LOG_START:
+        token, epoch, offset = reader.int64(), reader.int32(), reader.int64()
+        return LogStart(partition, token, epoch, offset, reader.tagged_fields())
+    if type_ == ControlRecordType.LOST_RANGE:
+        return _read_lost_range(reader, partition)
+    if type_ == ControlRecordType.PARTITION_MODE:
+        mode = read_mode(reader)
+        return PartitionModeChange(partition, mode, reader.int64(), reader.tagged_fields())
+    if type_ == ControlRecordType.CLAIM_RESET:
+        return ClaimReset(partition, reader.int64(), reader.tagged_fields())
+    return PartitionDeleteUndo(partition, reader.int64(), reader.tagged_fields())
+
+
+def _read_claim(reader: Reader, partition: TopicIdPartition) -> PartitionClaim:
+    mode = read_mode(reader)
+    leader_epoch = reader.int32()
+    incarnation = read_incarnation(reader)
+    claim_number = reader.int64()
+    epochs = read_epochs(reader)
+    return PartitionClaim(
+        partition,
+        mode,
+        leader_epoch,
+        incarnation,
+        claim_number,
+        epochs,
+        local_log_start_offset=reader.int64(),
+        unknown_tags=reader.tagged_fields(),
+    )
+
+
+def _read_lost_range(reader: Reader, partition: TopicIdPartition) -> LostRange:
+    token, start, end = reader.int64(), reader.int64(), reader.int64()
+    why = reader.string()
+    if len(why) > WHY_CHARACTERS_MAX:
+        raise reader.corrupt(f"the reason has {len(why)} characters, at most {WHY_CHARACTERS_MAX}")
+    return LostRange(partition, token, start, end, why, reader.tagged_fields())
+
+
+def _read_policy(reader: Reader) -> TopicPolicyChange:
+    topic = reader.string()
+    policy = TopicPolicy(
+        retention_ms=reader.int64(),
+        retention_bytes=reader.int64(),
+        copy_paused=reader.boolean(),
+        delete_paused=reader.boolean(),
+    )
+    return TopicPolicyChange(topic, policy, reader.int64(), reader.tagged_fields())

@@ -1,0 +1,180 @@
+"""The lineage of leader epochs that the view owns, and what lies in it.
+
+The view owns it, not the broker: local retention cuts the head of the broker's leader epoch
+checkpoint, so each claim's checkpoint is merged into what was known before. Source of
+`within_lineage`: Kafka's RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
+
+FIELD = "leader_epochs"
+
+
+@dataclass(frozen=True, slots=True)
+class MergedLineage:
+    """`cut_at` is the lowest offset whose epoch is now another one; None: none is.
+
+    An epoch that begins behind everything known before "cuts" where it begins, which uncovers
+    nothing. Offsets below what was known before are a longer head, not a cut.
+    """
+
+    epochs: Epochs
+    cut_at: int | None
+
+
+def filtered(lineage: Sequence[tuple[int, int]]) -> Epochs:
+    """Without the epochs that hold no record: those that start where the next one starts."""
+    kept: list[EpochEntry] = []
+    for epoch, start in lineage:
+        if kept and kept[-1].start_offset == start:
+            kept.pop()
+        kept.append(EpochEntry(epoch, start))
+    return tuple(kept)
+
+
+def ascending(lineage: Sequence[tuple[int, int]]) -> bool:
+    """Epochs ascend, start offsets never fall, nothing is negative."""
+    if lineage and (lineage[0][0] < 0 or lineage[0][1] < 0):
+        return False
+    return all(
+        before[0] < after[0] and before[1] <= after[1]
+        for before, after in zip(lineage, lineage[1:], strict=False)
+    )
+
+
+def end_of_epoch(lineage: Epochs, epoch: int) -> int | None:
+    """Last offset (inclusive) that `epoch` can have; None for the last epoch, which is open.
+
+    An epoch that the lineage does not hold is an InvalidRequest: ask `start_of_epoch` first.
+    """
+    slot = _slot(lineage, epoch)
+    if slot is None:
+        raise InvalidRequest(f"epoch {epoch} is not in the lineage", field=FIELD)
+    if slot + 1 == len(lineage):
+        return None
+    return lineage[slot + 1].start_offset - 1
+
+
+def start_of_epoch(lineage: Epochs, epoch: int) -> int | None:
+    """First offset of `epoch`; None if the lineage does not hold it."""
+    slot = _slot(lineage, epoch)
+    return None if slot is None else lineage[slot].start_offset
+
+
+def _slot(lineage: Epochs, epoch: int) -> int | None:
+    slot = bisect_left(lineage, epoch, key=_epoch)
+    if slot == len(lineage) or lineage[slot].epoch != epoch:
+        return None
+    return slot
+
+
+def _epoch(entry: EpochEntry) -> int:
+    return entry.epoch
+
+
+def merge(
+    current: Epochs, checkpoint: Epochs, *, leader_epoch: int, higher_epoch: bool
+) -> MergedLineage:
+    """The lineage after a claim at `leader_epoch` whose broker has `checkpoint`.
+
+    Entries of `current` below the checkpoint's first are kept: the broker's head may be cut. Where
+    epochs are equal the smaller start stays: a start is only ever wrong upwards, by a cut head.
+    Everything else is as the checkpoint says, which cuts the tail of `current` where the two
+    differ; that takes `higher_epoch`, a claim above the epoch that formed `current`. InvalidRequest
+    for anything else, also for a result that would not ascend.
+    """
+    _check(checkpoint, leader_epoch)
+    checkpoint = filtered(checkpoint)
+    if not current:
+        return MergedLineage(checkpoint, None)
+    starts = dict(current)
+    smaller = tuple(
+        EpochEntry(epoch, min(start, starts.get(epoch, start))) for epoch, start in checkpoint
+    )
+    if not ascending(smaller):
+        raise InvalidRequest(
+            "an epoch would begin before the one below it: the checkpoint and the recorded lineage "
+            f"{_text(current)} contradict each other; check the broker's log for corruption",
+            field=FIELD,
+        )
+    first = smaller[0]
+    kept = (
+        entry
+        for entry in current
+        if entry.epoch < first.epoch and entry.start_offset < first.start_offset
+    )
+    merged = filtered((*kept, *smaller))
+    cut_at = _first_difference(current, merged)
+    if cut_at is not None and not higher_epoch:
+        raise InvalidRequest(
+            f"the checkpoint differs from the recorded lineage {_text(current)} at offset {cut_at}"
+            f", and only a higher leader epoch than {leader_epoch} may change it there",
+            field=FIELD,
+        )
+    return MergedLineage(merged, cut_at)
+
+
+def _check(checkpoint: Epochs, leader_epoch: int) -> None:
+    if not checkpoint:
+        raise InvalidRequest("the leader epoch checkpoint has no entry", field=FIELD)
+    if not ascending(checkpoint):
+        raise InvalidRequest("epochs and start offsets must ascend from 0 on", field=FIELD)
+    if checkpoint[-1].epoch != leader_epoch:
+        raise InvalidRequest(
+            f"the checkpoint's last epoch is {checkpoint[-1].epoch}, the claim's is {leader_epoch}:"
+            " read the checkpoint again after the leadership change",
+            field=FIELD,
+        )
+
+
+def _first_difference(before: Epochs, after: Epochs) -> int | None:
+    """Lowest offset, at or above where `before` begins, whose epoch is not the same in both."""
+    borders = {entry.start_offset for entry in (*before, *after)}
+    for offset in sorted(borders):
+        if offset < before[0].start_offset:
+            continue
+        if epoch_for_offset(before, offset) != epoch_for_offset(after, offset):
+            return offset
+    return None
+
+
+def _text(lineage: Epochs) -> str:
+    shown = ", ".join(f"{epoch}:{start}" for epoch, start in lineage[-8:])
+    return f"{{{'..., ' if len(lineage) > 8 else ''}{shown}}}"
+
+
+def within_lineage(
+    start: int,
+    end: int,
+    epochs: Sequence[tuple[int, int]],
+    lineage: Epochs,
+    log_end_offset: int | None,
+) -> bool:
+    """Whether a segment [`start`, `end`] with these epochs belongs to the lineage's history.
+
+    Epochs of the segment below the lineage's first are ignored (its head was cut). None for
+    `log_end_offset`: the end of the log is not known here and not checked.
+    """
+    inside = filtered(epochs)
+    if not inside or not lineage or end < start:
+        return False
+    if log_end_offset is not None and end >= log_end_offset:
+        return False
+    known = [entry for entry in inside if entry.epoch >= lineage[0].epoch]
+    if not known:
+        return False
+    slot = _slot(lineage, known[0].epoch)
+    if slot is None or (slot and known[0].start_offset < lineage[slot].start_offset):
+        return False
+    expected = lineage[slot : slot + len(known)]
+    if tuple(known[1:]) != expected[1:] or known[-1].epoch != expected[-1].epoch:
+        return False
+    following = slot + len(known)
+    return following >= len(lineage) or end < lineage[following].start_offset

@@ -1,0 +1,116 @@
+"""What the view knows of a partition, a topic and the whole, as plain values.
+
+These are answers: nothing here decides anything. The rules that lead from record to record are in
+`rlmm/apply.py` and the modules it names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlmm.segment import Incarnation, PartitionDeleteState, TopicIdPartition
+
+UNKNOWN_OFFSET = -1
+
+
+class Mode(IntEnum):
+    """Who copies and expires a partition; recorded in the log so that never two things do it.
+
+    SIDECAR: the node itself. DELEGATED: the broker's own remote log manager, through the plug-in.
+    READ_ONLY and PAUSED: nobody; there is no claim, so nothing is added, expired or deleted.
+    """
+
+    SIDECAR = 0
+    DELEGATED = 1
+    READ_ONLY = 2
+    PAUSED = 3
+
+
+CLAIMABLE_MODES = frozenset({Mode.SIDECAR, Mode.DELEGATED})
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A partition leadership. `token` is the metadata offset of the claim record.
+
+    `timestamp_ms` is the record time at which it was accepted, since the epoch.
+    """
+
+    token: int
+    leader_epoch: int
+    incarnation: Incarnation
+    claim_number: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostOffsets:
+    """Offsets [`start`, `end`], both inclusive, that were gone before they could be copied."""
+
+    start: int
+    end: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition at one metadata offset.
+
+    `claim` is the standing one, None when there never was one or it was voided (mode change,
+    ClaimReset). `voided_claim` is the claim that was voided: its epoch still bounds the next one.
+    `log_start_offset` is -1 until a LogStart is recorded; `local_log_start_offset` is what the
+    last claimant's broker had, for information. `highest_copied` is (offset, epoch) within the
+    merged lineage. `next_offset` is the offset that the next copy has to contain, -1 while unknown
+    (nothing copied and no log start yet). `mode_offset` and `delete_offset` are the metadata
+    offsets of the records that set mode and delete state (-1: none), which an admin's change
+    names; `delete_marked_at_ms` is the record time of the mark. `segment_count` and `size_bytes`
+    count COPY_SEGMENT_FINISHED segments.
+    """
+
+    partition: TopicIdPartition
+    mode: Mode
+    claim: Claim | None
+    lineage: Epochs
+    log_start_offset: int
+    highest_copied: tuple[int, int] | None
+    next_offset: int
+    lost_ranges: tuple[LostOffsets, ...]
+    delete_state: PartitionDeleteState | None
+    segment_count: int
+    size_bytes: int
+    mode_offset: int = UNKNOWN_OFFSET
+    voided_claim: Claim | None = None
+    local_log_start_offset: int = UNKNOWN_OFFSET
+    delete_offset: int = UNKNOWN_OFFSET
+    delete_marked_at_ms: int = UNKNOWN_OFFSET
+
+
+UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicy:
+    """What an admin decided for a topic's tier; the defaults stand where nothing was decided.
+
+    Retention counts the remote part only; -1 is unlimited. `offset` is the metadata offset of the
+    record that set it, -1 for the defaults; a change names it.
+    """
+
+    retention_ms: int = UNLIMITED
+    retention_bytes: int = UNLIMITED
+    copy_paused: bool = False
+    delete_paused: bool = False
+    offset: int = UNKNOWN_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts over all partitions. `size_bytes` is that of COPY_SEGMENT_FINISHED segments."""
+
+    copy_started: int = 0
+    copy_finished: int = 0
+    delete_started: int = 0
+    size_bytes: int = 0
+    partitions: int = 0

@@ -1,0 +1,77 @@
+"""Every record of the metadata log: what it is, its bytes, and back.
+
+Kafka's own three are framed records (`rlmm/segment_records.py`), ours are control records
+(`rlmm/control_records.py`). This is the one door to both.
+"""
+
+from __future__ import annotations
+
+from rlmm.control_records import (
+    ClaimReset,
+    ControlRecordType,
+    FeatureLevel,
+    LogStart,
+    LostRange,
+    PartitionClaim,
+    PartitionDeleteUndo,
+    PartitionModeChange,
+    TopicPolicyChange,
+    decode_control,
+    encode_control,
+)
+from rlmm.metadata_log import Proposal
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+)
+from rlmm.segment_records import decode_segment_record, encode_segment_record
+
+__all__ = [
+    "ClaimReset",
+    "ControlRecordType",
+    "FeatureLevel",
+    "LogStart",
+    "LostRange",
+    "MetadataRecord",
+    "PartitionClaim",
+    "PartitionDeleteUndo",
+    "PartitionModeChange",
+    "TopicPolicyChange",
+    "decode",
+    "encode",
+]
+
+MetadataRecord = (
+    RemoteLogSegmentMetadata
+    | RemoteLogSegmentMetadataUpdate
+    | RemotePartitionDeleteMetadata
+    | PartitionClaim
+    | LogStart
+    | LostRange
+    | PartitionModeChange
+    | TopicPolicyChange
+    | ClaimReset
+    | PartitionDeleteUndo
+    | FeatureLevel
+)
+
+
+def encode(record: MetadataRecord) -> Proposal:
+    """What is proposed to the log. A number that does not fit its field is an InvalidRequest."""
+    if isinstance(
+        record,
+        RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata,
+    ):
+        return Proposal(None, encode_segment_record(record))
+    type_, value = encode_control(record)
+    return Proposal(int(type_), value)
+
+
+def decode(
+    control_type: int | None, value: bytes, *, source: str = "metadata record"
+) -> MetadataRecord:
+    """The record of a log entry; CorruptData, and nothing else, for anything malformed."""
+    if control_type is None:
+        return decode_segment_record(value, source=source)
+    return decode_control(control_type, value, source=source)

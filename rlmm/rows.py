@@ -1,0 +1,162 @@
+"""Rows of the metadata state as an ordered map of bytes, and reads through pending writes.
+
+Keys sort bytewise. Their shapes are in `rlmm/row_keys.py`, their values in `rlmm/row_values.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Protocol
+
+RowWrite = tuple[bytes, bytes | None]
+"""A key with its new value; None removes the row."""
+
+
+class RowReader(Protocol):
+    """Read access to rows. A scan sees the rows as they were when it began, or later ones; who
+    changes rows while scanning collects the scan first.
+    """
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row's value, or None."""
+        ...
+
+    def scan(
+        self, start: bytes, end: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with `start` <= key < `end`, ascending, or descending with `reverse`."""
+        ...
+
+
+def first_row(rows: RowReader, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+    """The lowest row in [`start`, `end`)."""
+    return next(rows.scan(start, end), None)
+
+
+def last_row(rows: RowReader, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+    """The highest row in [`start`, `end`)."""
+    return next(rows.scan(start, end, reverse=True), None)
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The lowest key above every key that begins with `prefix`."""
+    kept = prefix.rstrip(b"\xff")
+    assert kept, "no key begins with 0xff"
+    return kept[:-1] + bytes((kept[-1] + 1,))
+
+
+class MemoryRows:
+    """Rows in memory: for tests, simulation and installing a snapshot's first rows."""
+
+    def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self._values = dict(rows)
+        self._keys = sorted(self._values)
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._values.get(key)
+
+    def scan(
+        self, start: bytes, end: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
+        return ((key, self._values[key]) for key in (reversed(keys) if reverse else keys))
+
+    def write(self, writes: Iterable[RowWrite]) -> None:
+        """Carry out writes, in order."""
+        for key, value in writes:
+            if value is None:
+                if self._values.pop(key, None) is not None:
+                    del self._keys[bisect_left(self._keys, key)]
+            else:
+                if key not in self._values:
+                    insort(self._keys, key)
+                self._values[key] = value
+
+    def items(self) -> list[tuple[bytes, bytes]]:
+        """All rows in key order."""
+        return [(key, self._values[key]) for key in self._keys]
+
+
+class OverlayRows:
+    """Rows with pending writes over them, which are read back before they are committed."""
+
+    def __init__(self, base: RowReader) -> None:
+        self._base = base
+        self._pending: dict[bytes, bytes | None] = {}
+        self._keys: list[bytes] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in self._pending:
+            return self._pending[key]
+        return self._base.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write one row; a value that the base has already is no write."""
+        self._set(key, value)
+
+    def delete(self, key: bytes) -> None:
+        """Remove one row; none there is fine."""
+        self._set(key, None)
+
+    def write(self, writes: Iterable[RowWrite]) -> None:
+        """Carry out writes, in order."""
+        for key, value in writes:
+            self._set(key, value)
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        if key not in self._pending:
+            insort(self._keys, key)
+        self._pending[key] = value
+
+    def writes(self) -> tuple[RowWrite, ...]:
+        """The pending writes in key order, without those that change nothing."""
+        return tuple(
+            (key, self._pending[key])
+            for key in self._keys
+            if self._pending[key] != self._base.get(key)
+        )
+
+    def scan(
+        self, start: bytes, end: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        if start >= end:
+            return iter(())
+        low, high = bisect_left(self._keys, start), bisect_left(self._keys, end)
+        pending = self._keys[low:high]
+        base = self._base.scan(start, end, reverse=reverse)
+        if not pending:
+            return base
+        if reverse:
+            pending.reverse()
+        return self._merged(base, [(key, self._pending[key]) for key in pending], reverse=reverse)
+
+    @staticmethod
+    def _merged(
+        base: Iterator[tuple[bytes, bytes]],
+        pending: list[RowWrite],
+        *,
+        reverse: bool,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        row = next(base, None)
+        for key, value in pending:
+            while row is not None and (row[0] > key if reverse else row[0] < key):
+                yield row
+                row = next(base, None)
+            if row is not None and row[0] == key:
+                row = next(base, None)
+            if value is not None:
+                yield key, value
+        if row is not None:
+            yield row
+            yield from base
+
+
+def in_slices(
+    rows: Iterable[tuple[bytes, bytes]], size: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Cut a long run of rows into lists of `size`, so that no single step takes long."""
+    iterator = iter(rows)
+    while part := list(islice(iterator, size)):
+        yield part
