@@ -1,0 +1,25 @@
+"""Real stores for a whole test session: each is started when the first test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rsm_backends.store_config import StoreConfig
+from tests.real.localstack import LocalStackServer
+from tests.real.minio import MinioServer
+
+
+@pytest.fixture(scope="session")
+def minio_store_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreConfig]:
+    """A bucket of a MinIO server, with all rights; use a prefix of your own in it."""
+    with MinioServer(tmp_path_factory.mktemp("minio")) as server:
+        yield server.store_config
+
+
+@pytest.fixture(scope="session")
+def localstack_store_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreConfig]:
+    """A bucket of LocalStack's S3; use a prefix of your own in it."""
+    with LocalStackServer(tmp_path_factory.mktemp("localstack")) as server:
+        yield server.store_config
