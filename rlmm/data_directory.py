@@ -40,8 +40,8 @@ from kafka_formats.properties import (
     encode_partition_metadata,
     parse_meta_properties,
 )
-from rlmm.log.control_records import Voter
 from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, OsDisk, replace_file
+from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY, TOPIC
 from rlmm.log.snapshot_files import (
     remove_partial_snapshots,

@@ -289,7 +289,7 @@ class LogDirectory:
             yield
         except OSError as error:
             self._failure = (
-                f"the metadata log in {self.directory} stopped: {error}. What was being written may "
-                "or may not be on disk. Check the disk and its free space, then restart the node"
+                f"the metadata log in {self.directory} stopped: {error}. What was being written "
+                "may or may not be there. Check the disk and its free space, then restart the node"
             )
             raise RetryLater(self._failure) from error

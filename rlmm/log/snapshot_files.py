@@ -17,7 +17,8 @@ from kafka_formats.batch_scan import BatchScanner, ScannedBatch
 from kafka_formats.control_record import ControlType, control_key, parse_control_key
 from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import Record, encode_batch, iter_records
-from rlmm.log.control_records import (
+from rlmm.log.disk import AppendFile, Disk
+from rlmm.log.quorum_records import (
     Voter,
     decode_snapshot_header,
     decode_voters,
@@ -26,7 +27,6 @@ from rlmm.log.control_records import (
     encode_snapshot_header,
     encode_voters,
 )
-from rlmm.log.disk import AppendFile, Disk
 from rlmm.metadata_log import Proposal, SnapshotId
 
 PART_SUFFIX = ".checkpoint.part"

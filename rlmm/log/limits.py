@@ -1,0 +1,19 @@
+"""Bounds of the metadata log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """`retain_bytes_max` is what stays although a snapshot covers it: the history of segments."""
+
+    queue_bytes_max: int = 8 * 1024 * 1024
+    proposal_bytes_max: int = 1024 * 1024
+    segment_bytes_max: int = 16 * 1024 * 1024
+    retain_bytes_max: int = 64 * 1024 * 1024
+    snapshots_kept: int = 2
+    recent_bytes_max: int = 8 * 1024 * 1024
+    read_bytes_max: int = 256 * 1024
+    recovery_point_interval_s: float = 1.0
