@@ -1,0 +1,1 @@
+"""Tests of the on-disk formats: golden bytes, round trips, and what damage does."""
