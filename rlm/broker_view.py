@@ -1,0 +1,334 @@
+"""What this node's own broker says: who leads, how far it is stable, how topics are configured.
+
+Every question goes over one connection to that one broker. A broker that cannot be asked is an
+answer as well (`NoAnswer`), never an exception into the caller's loop; a broker of another cluster,
+or another node of the same one, is never believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater, StrandlineError
+from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlmm.wire import broker_requests
+from rlmm.wire.broker_requests import BrokerError, FoundOffset, TopicPartition
+from rlmm.wire.connection import Connection, Endpoint
+from rlmm.wire.sasl import SaslCredentials
+
+PARTITIONS_PER_REQUEST_MAX = 2_000
+RECONNECT_BASE_S = 0.2
+RECONNECT_MAX_S = 10.0
+TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConnectionSettings:
+    """Which broker is this node's own, and how to talk to it.
+
+    `security_protocol` is Kafka's. `ssl_ca_file` None trusts the machine's authorities. The files
+    are read anew at every connection, so that certificates can be replaced.
+    """
+
+    host: str
+    port: int
+    node_id: int
+    kafka_cluster_id: str
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = "SCRAM-SHA-512"
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    ssl_ca_file: Path | None = None
+    ssl_certificate_file: Path | None = None
+    ssl_key_file: Path | None = None
+    request_timeout_s: float = 10.0
+
+    def sasl(self) -> SaslCredentials | None:
+        """Credentials, if the protocol has any. InvalidRequest when they are unusable."""
+        if not self.security_protocol.startswith("SASL_"):
+            return None
+        return SaslCredentials(self.sasl_mechanism, self.sasl_username, self.sasl_password)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """A TLS context, if the protocol wants one. Reads files. Refused when they are unusable."""
+        if self.security_protocol not in ("SSL", "SASL_SSL"):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_ca_file)
+            if self.ssl_certificate_file is not None:
+                context.load_cert_chain(self.ssl_certificate_file, self.ssl_key_file)
+        except OSError as error:
+            files = (self.ssl_ca_file, self.ssl_certificate_file, self.ssl_key_file)
+            named = ", ".join(str(path) for path in files if path is not None)
+            raise Refused(f"cannot use the certificates or key in {named}: {error}") from error
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLogStart:
+    """First offset on the broker's disk, and the epoch of the leadership that says so."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Those configs of a topic that matter here. Limits are in ms and bytes, -1 is unlimited.
+
+    `remote_storage_enable`: the brokers tier this topic themselves.
+    """
+
+    cleanup_policy: str
+    retention_ms: int
+    retention_bytes: int
+    remote_storage_enable: bool
+
+
+class BrokerView:
+    """One per node. It connects when first asked, and again (with back-off) after a loss."""
+
+    def __init__(
+        self,
+        settings: BrokerConnectionSettings,
+        *,
+        monotonic: Callable[[], float],
+        random_fraction: Callable[[], float],
+        new_nonce: Callable[[], str],
+    ) -> None:
+        """`new_nonce` is for SCRAM: printable characters that nobody can guess."""
+        settings.sasl()  # unusable credentials are refused now
+        self._settings = settings
+        self._monotonic = monotonic
+        self._random_fraction = random_fraction
+        self._new_nonce = new_nonce
+        self._one_at_a_time = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._failures = 0
+        self._next_attempt_at = 0.0
+        self._last_failure = ""
+
+    async def check(self) -> None:
+        """Connect now, whatever the back-off says.
+
+        Refused when the broker is another cluster's, another node, or does not let us in;
+        RetryLater when it cannot be reached.
+        """
+        async with self._one_at_a_time:
+            await self._open()
+
+    async def leadership(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, BrokerWord]:
+        """For each (topic, partition): leads with epoch and last stable offset, or not, or why not.
+
+        One ListOffsets(latest, read_committed) for all of them.
+        """
+        found = await self._offsets(
+            partitions, broker_requests.LATEST, broker_requests.READ_COMMITTED
+        )
+        return {
+            partition: Leads(answer.leader_epoch, answer.offset)
+            if isinstance(answer, FoundOffset)
+            else answer
+            for partition, answer in found.items()
+        }
+
+    async def local_log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
+        """For each (topic, partition) the first offset on the broker's disk, if it leads."""
+        found = await self._offsets(
+            partitions, broker_requests.EARLIEST_LOCAL, broker_requests.READ_UNCOMMITTED
+        )
+        return {
+            partition: LocalLogStart(answer.offset, answer.leader_epoch)
+            if isinstance(answer, FoundOffset)
+            else answer
+            for partition, answer in found.items()
+        }
+
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
+        """For each topic its effective configs, which any broker knows."""
+
+        async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
+            return await broker_requests.topic_configs(connection, topics, TOPIC_CONFIG_KEYS)
+
+        found = await self._ask(ask) if topics else {}
+        if isinstance(found, NoAnswer):
+            return dict.fromkeys(topics, found)
+        return {topic: self._topic_config(topic, found.get(topic)) for topic in topics}
+
+    async def close(self) -> None:
+        """Close the connection. Idempotent."""
+        async with self._one_at_a_time:
+            if self._connection is not None:
+                await self._connection.close()
+                self._connection = None
+
+    async def _offsets(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: int
+    ) -> dict[TopicPartition, FoundOffset | NotLeading | NoAnswer]:
+        answers: dict[TopicPartition, FoundOffset | NotLeading | NoAnswer] = {}
+        left = iter(partitions)
+        while asked := tuple(islice(left, PARTITIONS_PER_REQUEST_MAX)):
+
+            async def ask(
+                connection: Connection, asked: tuple[TopicPartition, ...] = asked
+            ) -> dict[TopicPartition, FoundOffset | BrokerError]:
+                return await broker_requests.list_offsets(
+                    connection,
+                    asked,
+                    timestamp=_timestamp_for(connection, timestamp),
+                    isolation_level=isolation_level,
+                )
+
+            found = await self._ask(ask)
+            if isinstance(found, NoAnswer):
+                answers |= dict.fromkeys(asked, found)
+            else:
+                answers |= {each: self._offset(each, found.get(each)) for each in asked}
+        return answers
+
+    async def _ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer | NoAnswer:
+        """The answer over the standing connection, or over a new one if that was lost meanwhile."""
+        async with self._one_at_a_time:
+            try:
+                if self._connection is not None and not self._connection.closed:
+                    try:
+                        return await question(self._connection)
+                    except RetryLater:
+                        # Brokers close idle connections and expired logins: once more, afresh.
+                        pass
+                return await question(await self._open_unless_too_early())
+            except StrandlineError as error:
+                return NoAnswer(f"this node's broker cannot be asked: {error}")
+
+    async def _open_unless_too_early(self) -> Connection:
+        wait_s = self._next_attempt_at - self._monotonic()
+        if wait_s > 0:
+            raise RetryLater(
+                f"{self._last_failure}; next attempt in {wait_s:.1f} s",
+                retry_after_ms=int(wait_s * 1_000),
+            )
+        try:
+            connection = await self._open()
+        except StrandlineError as error:
+            self._back_off(error)
+            raise
+        self._failures = 0
+        return connection
+
+    async def _open(self) -> Connection:
+        settings = self._settings
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+        endpoint = Endpoint(
+            settings.host,
+            settings.port,
+            tls=await asyncio.to_thread(settings.tls),
+            sasl=settings.sasl(),
+            connect_deadline_s=settings.request_timeout_s,
+            request_deadline_s=settings.request_timeout_s,
+        )
+        connection = await Connection.open(endpoint, new_nonce=self._new_nonce)
+        try:
+            await self._check_identity(connection)
+        except BaseException:
+            connection.abort()
+            raise
+        self._connection = connection
+        return connection
+
+    async def _check_identity(self, connection: Connection) -> None:
+        settings = self._settings
+        cluster = await broker_requests.describe_cluster(connection)
+        if cluster.cluster_id != settings.kafka_cluster_id:
+            raise Refused(
+                f"the broker at {connection.name} belongs to Kafka cluster {cluster.cluster_id}, "
+                f"this node to {settings.kafka_cluster_id}; set kafka.broker to this node's own"
+            )
+        error = await broker_requests.ask_if_node(connection, settings.node_id)
+        if error is None:
+            return
+        if error.name == "cluster_authorization_failed":
+            self._compare_address(connection, cluster.brokers.get(settings.node_id))
+        elif error.name == "invalid_request":
+            raise Refused(
+                f"the broker at {connection.name} is not node {settings.node_id}; a node must ask "
+                "its own broker only: set kafka.broker to that, not to a load balancer"
+            )
+        else:
+            raise RetryLater(f"the broker at {connection.name} answered {error.name}")
+
+    def _compare_address(self, connection: Connection, known: tuple[str, int] | None) -> None:
+        """Without DescribeConfigs on the cluster: is this the address the node advertises?"""
+        settings = self._settings
+        if known != (settings.host, settings.port):
+            raise Refused(
+                f"cannot tell whether the broker at {connection.name} is node {settings.node_id}: "
+                "allow this user DescribeConfigs on the cluster, or set kafka.broker to the "
+                f"address that node advertises ({known and ':'.join(map(str, known))})"
+            )
+
+    def _back_off(self, error: StrandlineError) -> None:
+        ceiling = min(RECONNECT_MAX_S, RECONNECT_BASE_S * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self._last_failure = str(error)
+        self._next_attempt_at = self._monotonic() + ceiling * (0.5 + self._random_fraction() / 2)
+
+    def _offset(
+        self, partition: TopicPartition, answer: FoundOffset | BrokerError | None
+    ) -> FoundOffset | NotLeading | NoAnswer:
+        name = f"{partition[0]}-{partition[1]}"
+        if answer is None:
+            return NoAnswer(f"the broker's answer leaves out {name}")
+        if isinstance(answer, BrokerError):
+            if answer.not_leader:
+                return NotLeading()
+            return NoAnswer(f"the broker answered {answer.name} for {name}")
+        if answer.leader_epoch < 0 or answer.offset < 0:
+            return NoAnswer(f"the broker knows no leader epoch of {name}")
+        return answer
+
+    def _topic_config(
+        self, topic: str, answer: dict[str, str] | BrokerError | None
+    ) -> TopicConfig | NoAnswer:
+        if answer is None or isinstance(answer, BrokerError):
+            word = "nothing" if answer is None else answer.name
+            return NoAnswer(f"the broker answered {word} for the configs of {topic}")
+        try:
+            return TopicConfig(
+                cleanup_policy=answer["cleanup.policy"],
+                retention_ms=int(answer["retention.ms"]),
+                retention_bytes=int(answer["retention.bytes"]),
+                remote_storage_enable=answer.get("remote.storage.enable") == "true",
+            )
+        except (KeyError, ValueError) as error:
+            return NoAnswer(f"the broker's configs of {topic} are not usable ({error!r})")
+
+
+def _timestamp_for(connection: Connection, timestamp: int) -> int:
+    """EARLIEST for EARLIEST_LOCAL where that is unknown: without tiering they are the same."""
+    knows_it = broker_requests.can_ask_earliest_local(connection)
+    if timestamp == broker_requests.EARLIEST_LOCAL and not knows_it:
+        return broker_requests.EARLIEST
+    return timestamp
+
+
+def parse_broker_address(text: str) -> tuple[str, int]:
+    """`host:port`, also `[::1]:9092`. InvalidRequest for anything else."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65_536:
+        raise InvalidRequest(f"{text!r} is not host:port", field="kafka.broker")
+    return host, int(port)
