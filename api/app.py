@@ -1,0 +1,89 @@
+"""The application: routes, the gate in front of them, the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from api.admission import known_parameters, require, wished_offset
+from api.context import ApiContext
+from api.gate import Gate
+from api.openapi import build_openapi
+from api.route_table import RouteTable, route_of
+from api.routes import cluster, contents, health, partitions, segments, topics
+from api.tokens import Role
+
+
+class StrandlineApi(FastAPI):
+    """FastAPI with our OpenAPI document, which is made once, when all routes are there."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The document."""
+        if self.openapi_schema is None:
+            self.openapi_schema = build_openapi(self)
+        return self.openapi_schema
+
+
+def create_app(context: ApiContext) -> FastAPI:
+    """Everything the node answers over HTTP."""
+    app = StrandlineApi(
+        title="Strandline",
+        version=context.identity.version,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            HTTPException: _pass_on,
+            RequestValidationError: _pass_on,
+        },
+    )
+    app.include_router(_v1())
+    app.include_router(health.router)
+    app.add_api_route(
+        "/v1/openapi.json",
+        _openapi_route(app),
+        response_class=JSONResponse,
+        summary="This document",
+        tags=["cluster"],
+    )
+    app.state.context = context
+    app.add_middleware(Gate, context=context, routes=RouteTable(app.openapi()))
+    return app
+
+
+def _v1() -> APIRouter:
+    router = APIRouter(
+        prefix="/v1",
+        dependencies=[
+            Depends(require(Role.READ)),
+            Depends(known_parameters),
+            Depends(wished_offset),
+        ],
+    )
+    for resource in (cluster, topics, partitions, segments, contents):
+        router.include_router(resource.router)
+    return router
+
+
+def _openapi_route(app: FastAPI) -> Callable[[], Awaitable[Response]]:
+    async def openapi() -> Response:
+        """Needs no token."""
+        return JSONResponse(app.openapi())
+
+    return openapi
+
+
+async def _pass_on(request: Request, error: Exception) -> Response:
+    """Leave every error to the gate, which has the one table; a 405 gets all its methods first."""
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        allow = route_of(request.scope).allow
+        raise HTTPException(
+            405, f"{request.method} is not among {allow}", headers={"Allow": allow}
+        ) from None
+    raise error

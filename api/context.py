@@ -1,0 +1,185 @@
+"""What the HTTP interface is given: exactly what it calls, as protocols, and its settings.
+
+`RemoteLogMetadata` is met by `rlmm.manager.RemoteLogMetadataManager`, `RemoteLog` by
+`rlm.service.RemoteLogManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from api.limits import ApiLimits
+from api.metrics import NodeMetrics
+from api.tokens import Role, TokenBook
+from kafka_formats.kafka_uuid import Uuid
+from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
+from rlm.list_offsets import OffsetAnswer
+from rlm.log_dir import LogDirProblem
+from rlm.partition_status import PartitionStatus
+from rlm.read_request import IndexType, RecordsRequest
+from rlmm.history import HistoryEntry
+from rlmm.metadata_log import LogDescription
+from rlmm.partition_state import PartitionState, TopicPolicy, Totals
+from rlmm.queries import SegmentAnswer
+from rlmm.records import TopicPolicyChange
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+
+
+class RemoteLogMetadata(Protocol):
+    """The metadata: reads are local and immediate, writes return their metadata offset."""
+
+    @property
+    def applied_offset(self) -> int:
+        """Metadata offset up to which reads are true."""
+        ...
+
+    async def wait_for_offset(self, offset: int, *, deadline_s: float) -> None:
+        """Return once `offset` is applied; RetryLater after the deadline."""
+        ...
+
+    def remote_log_segment_metadata(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> SegmentAnswer | None:
+        """The finished segment that serves `offset` within the epoch."""
+        ...
+
+    def next_segment_with_txn_index(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> SegmentAnswer | None:
+        """The first such segment, at or after `offset`, that has a transaction index."""
+        ...
+
+    def list_remote_log_segments(
+        self, tip: TopicIdPartition, leader_epoch: int | None = None
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """All segments of the partition, or of one of its epochs."""
+        ...
+
+    def is_ready(self, tip: TopicIdPartition) -> bool:
+        """Whether an empty answer means that there is nothing."""
+        ...
+
+    async def set_topic_policy(self, record: TopicPolicyChange) -> int:
+        """Replace a topic's policy; Conflict when it is not the one that the record names."""
+        ...
+
+    def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
+        """The partition's rows, or None for one the log never heard of."""
+        ...
+
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        """All partitions the log knows."""
+        ...
+
+    def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
+        """The partition in the newest incarnation of the topic."""
+        ...
+
+    def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """One segment by its id."""
+        ...
+
+    def topic_policy(self, topic: str) -> TopicPolicy:
+        """The topic's policy; the defaults where none was ever set."""
+        ...
+
+    def totals(self) -> Totals:
+        """Segments by state, bytes, partitions."""
+        ...
+
+    def digest(self) -> bytes:
+        """Sixteen bytes that are equal on nodes with equal rows."""
+        ...
+
+    async def segment_history(
+        self, segment_id: RemoteLogSegmentId, *, limit: int
+    ) -> tuple[HistoryEntry, ...]:
+        """The records about one segment, as far as the log has them."""
+        ...
+
+    def describe(self) -> LogDescription:
+        """The metadata log: leader, epoch, offsets, voters."""
+        ...
+
+
+class RemoteLog(Protocol):
+    """The remote log manager: what it is doing, and bytes from the tier."""
+
+    def status(self, partition: TopicIdPartition) -> PartitionStatus:
+        """One partition; NotFound if neither the view nor a log directory has it."""
+        ...
+
+    def statuses(self) -> Sequence[PartitionStatus]:
+        """All partitions of the view and of the log directories, by topic and partition."""
+        ...
+
+    def problems(self) -> Sequence[LogDirProblem]:
+        """What the last scan of the log directories could not take, with the reason."""
+        ...
+
+    async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
+        """Where a new leader goes on copying."""
+        ...
+
+    async def follower_fetch(self, query: FollowerFetchQuery) -> FollowerFetchAnswer:
+        """What a follower needs to rebuild from the tier."""
+        ...
+
+    async def offsets(self, partition: TopicIdPartition, timestamp: int) -> OffsetAnswer:
+        """ListOffsets."""
+        ...
+
+    def open_log(
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Verified bytes [start, end) of a finished segment's `.log`."""
+        ...
+
+    def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
+        """Verified bytes of one index."""
+        ...
+
+    def records(self, partition: TopicIdPartition, request: RecordsRequest) -> AsyncIterator[bytes]:
+        """Stored batches, or JSON lines, from an offset on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """Who answers. `kafka_cluster_id` None: a standalone directory of any cluster."""
+
+    cluster_id: str
+    kafka_cluster_id: str | None
+    node_id: int
+    version: str
+
+
+def always_ready() -> tuple[str, ...]:
+    """The readiness check of a node that has nothing to wait for."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiContext:
+    """Everything the application is made of.
+
+    `anonymous_role` is what a request without a token may do when it comes from this machine; None
+    asks everybody for a token. `not_ready` names what is missing until the node may serve; empty
+    when it is ready. `pause` lets the event loop run (a sleep of 0 s).
+    """
+
+    manager: RemoteLogMetadata
+    rlm: RemoteLog
+    identity: NodeIdentity
+    tokens: TokenBook
+    monotonic: Callable[[], float]
+    now_ms: Callable[[], int]
+    sleep: Callable[[float], Awaitable[None]]
+    new_uuid: Callable[[], Uuid]
+    anonymous_role: Role | None = None
+    limits: ApiLimits = field(default_factory=ApiLimits)
+    metrics: NodeMetrics = field(default_factory=NodeMetrics)
+    not_ready: Callable[[], Sequence[str]] = always_ready

@@ -1,0 +1,148 @@
+"""The one table: error kind -> HTTP status -> Java exception, and the problem document made of it.
+
+Kinds of `kafka_formats.errors` keep their names. The rest are refusals of the HTTP layer itself,
+which no other layer raises; routes raise those as Starlette's `HTTPException` with the status, and
+the table finds the kind. `kind` is stable and is what a client decides on: two kinds may share a
+status. Problem documents follow RFC 9457.
+
+The Java column is what the broker plug-in throws (reference: KIP-405, storage-api of Kafka 4.2).
+`RetriableRemoteStorageException` means "ask again, clean nothing up"; a plug-in for older brokers,
+and every metadata look-up, throws `ReplicaNotAvailableException` in its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_formats.errors import (
+    Conflict,
+    CorruptData,
+    InternalError,
+    InvalidRequest,
+    RetryLater,
+    StrandlineError,
+)
+
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+PROBLEM_TYPE_PREFIX = "urn:strandline:problem:"
+REQUEST_URN_PREFIX = "urn:strandline:request:"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemKind:
+    """One row: what a caller sees, and what the broker plug-in makes of it."""
+
+    kind: str
+    status: int
+    title: str
+    java_exception: str
+
+
+_RETRY = "RetriableRemoteStorageException"
+_STORAGE = "RemoteStorageException"
+_ABSENT = "RemoteResourceNotFoundException"
+_ARGUMENT = "IllegalArgumentException"
+
+_ROWS = (
+    # Kinds of kafka_formats.errors.
+    ProblemKind("retry_later", 503, "Not possible now; repeat later", _RETRY),
+    ProblemKind(
+        "outcome_unknown", 504, "It may or may not have happened; read, then decide", _RETRY
+    ),
+    ProblemKind("fenced", 409, "Somebody newer is in charge; stop", "FencedLeaderEpochException"),
+    ProblemKind("not_found", 404, "It does not exist", _ABSENT),
+    ProblemKind("conflict", 409, "The state is not what the request expected", _STORAGE),
+    ProblemKind("already_exists", 409, "It exists already", _STORAGE),
+    ProblemKind("invalid_request", 400, "The request is wrong", _ARGUMENT),
+    ProblemKind("corrupt_data", 502, "Stored bytes fail their check and are not served", _STORAGE),
+    ProblemKind("refused", 403, "Not allowed", _STORAGE),
+    ProblemKind("internal", 500, "An error of Strandline's own; report it", _STORAGE),
+    # Refusals of the HTTP layer.
+    ProblemKind("unauthenticated", 401, "A valid bearer token is needed", _STORAGE),
+    ProblemKind("no_such_route", 404, "There is nothing at this path", _STORAGE),
+    ProblemKind("method_not_allowed", 405, "This path does not take this method", _STORAGE),
+    ProblemKind("not_acceptable", 406, "None of the accepted media types is offered", _ARGUMENT),
+    ProblemKind("request_timeout", 408, "The request did not arrive in time", _RETRY),
+    ProblemKind("body_too_large", 413, "The request body is too large", _ARGUMENT),
+    ProblemKind("unsupported_media_type", 415, "The body's media type is not taken", _ARGUMENT),
+    ProblemKind("range_not_satisfiable", 416, "The range lies outside of the bytes", _ARGUMENT),
+    ProblemKind("headers_too_large", 431, "The request's headers are too large", _ARGUMENT),
+)
+
+PROBLEM_KINDS: Mapping[str, ProblemKind] = {row.kind: row for row in _ROWS}
+"""Every kind by name."""
+
+HTTP_LAYER_KINDS: Mapping[int, ProblemKind] = {
+    row.status: row for row in _ROWS[_ROWS.index(PROBLEM_KINDS["unauthenticated"]) :]
+}
+"""Kinds of the HTTP layer by status; a status that is not here has no refusal of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem document, and the headers that go with it."""
+
+    row: ProblemKind
+    detail: str
+    field: str | None = None
+    reason: str | None = None
+    extra: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def body(self, request_id: str) -> bytes:
+        """The document as JSON. ASCII only, so that no hostile text can make it unprintable."""
+        document: dict[str, int | str] = {
+            "type": PROBLEM_TYPE_PREFIX + self.row.kind,
+            "title": self.row.title,
+            "status": self.row.status,
+            "detail": self.detail,
+            "instance": REQUEST_URN_PREFIX + request_id,
+            "kind": self.row.kind,
+        }
+        if self.field is not None:
+            document["field"] = self.field
+        if self.reason is not None:
+            document["reason"] = self.reason
+        return json.dumps(document | dict(self.extra)).encode("ascii")
+
+
+def problem_of(error: StrandlineError) -> Problem:
+    """The problem document of an error of our tree; an internal one keeps its detail to the log."""
+    row = PROBLEM_KINDS.get(error.kind, PROBLEM_KINDS[InternalError.kind])
+    match error:
+        case RetryLater():
+            return Problem(
+                row,
+                str(error),
+                extra={"retry_after_ms": error.retry_after_ms},
+                headers={"Retry-After": str(max(1, -(-error.retry_after_ms // 1_000)))},
+            )
+        case InvalidRequest():
+            return Problem(row, str(error), field=error.field)
+        case Conflict():
+            return Problem(row, str(error), reason=error.reason)
+        case CorruptData():
+            return Problem(
+                row, str(error), extra={"source": error.source, "position": error.position}
+            )
+        case _ if row.kind == InternalError.kind:
+            return internal_problem()
+        case _:
+            return Problem(row, str(error))
+
+
+def internal_problem() -> Problem:
+    """What a caller may know of a failure of ours: only where to look for it."""
+    return Problem(
+        PROBLEM_KINDS["internal"],
+        "The node failed at this request. Its log holds the cause under the id in `instance`.",
+    )
+
+
+def http_problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Problem:
+    """The problem document of a refusal of the HTTP layer; an unknown status is a wrong request."""
+    row = HTTP_LAYER_KINDS.get(status, PROBLEM_KINDS["invalid_request"])
+    return Problem(row, detail, headers=headers or {})

@@ -1,0 +1,42 @@
+"""Every bound of the HTTP interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAGE_ITEMS_DEFAULT = 100
+PAGE_ITEMS_MAX = 1_000
+HISTORY_ENTRIES_DEFAULT = 100
+HISTORY_ENTRIES_MAX = 1_000
+RECORDS_BYTES_DEFAULT = 1_048_576
+RECORDS_BYTES_MAX = 1_073_741_824
+CHECKPOINT_ENTRIES_MAX = 10_000
+"""Leader epochs in a request; a partition that had more leaders than this cannot ask."""
+PROBLEMS_SHOWN_MAX = 100
+SCAN_ITEMS_PER_SLICE = 256
+"""Rows a list looks at before it lets the rest of the event loop run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLimits:
+    """How much at once, and how long anything may take.
+
+    `answer_deadline_s` runs until an answer starts, the reading of the request's body included;
+    from there on `chunk_deadline_s` bounds the reading and the sending of each chunk of a stream.
+    `min_offset_wait_s` bounds the wait that `Strandline-Min-Metadata-Offset` asks for.
+    `header_deadline_s` runs from a connection's first byte, or its opening, to the end of the
+    headers; `idle_deadline_s` bounds the pause between two requests.
+    """
+
+    body_bytes_max: int = 1_048_576
+    header_bytes_max: int = 65_536
+    requests_parallel_max: int = 500
+    connections_max: int = 1_000
+    answer_deadline_s: float = 30.0
+    body_deadline_s: float = 10.0
+    chunk_deadline_s: float = 30.0
+    min_offset_wait_s: float = 5.0
+    header_deadline_s: float = 10.0
+    idle_deadline_s: float = 60.0
+    close_iterator_deadline_s: float = 5.0
+    shutdown_deadline_s: float = 10.0

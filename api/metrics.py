@@ -1,0 +1,249 @@
+"""Prometheus metrics of a node: names, units, and the observers that feed them.
+
+Counters are fed by events while they happen; gauges are read from the view and the partition
+statuses at each scrape, so that they cannot drift. No label grows with topics or partitions: what
+one partition does is asked at its status route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+from rlm.events import (
+    ClaimLost,
+    CopyEvent,
+    LostRangeRecorded,
+    PartitionClaimed,
+    SegmentCopied,
+    SegmentDeleted,
+    SegmentFailed,
+    SegmentProgress,
+)
+from rlm.partition_status import PartitionStatus
+from rlmm.metadata_log import LogDescription
+from rlmm.partition_state import Totals
+from rlmm.segment import RemoteLogSegmentId
+
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_COPY_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+_HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
+_STORE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class HttpMetrics:
+    """Requests: how many, how long, how they ended. `route` is the path's template."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "strandline_http_requests",
+            "HTTP requests, by method, route template and status.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "strandline_http_request_seconds",
+            "Time from a request's headers to the end of its answer, in seconds.",
+            ["route"],
+            buckets=_HTTP_SECONDS,
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "strandline_http_requests_in_flight",
+            "HTTP requests being answered now.",
+            registry=registry,
+        )
+
+    def started(self) -> None:
+        """A request came in."""
+        self._in_flight.inc()
+
+    def finished(self, method: str, route: str, status: int, seconds: float) -> None:
+        """It was answered, or its client went away (status 499)."""
+        self._in_flight.dec()
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+
+class StoreMetrics:
+    """Calls to the object stores: how many, how long, how many bytes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "strandline_store_requests",
+            "Object store calls, by store, operation and outcome (ok or an error kind).",
+            ["store", "operation", "outcome"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "strandline_store_request_seconds",
+            "Time of one object store call, in seconds.",
+            ["store", "operation"],
+            buckets=_STORE_SECONDS,
+            registry=registry,
+        )
+        self._bytes = Counter(
+            "strandline_store_bytes",
+            "Bytes moved to (put) and from (get) object stores.",
+            ["store", "operation"],
+            registry=registry,
+        )
+
+    def called(
+        self, store: str, operation: str, outcome: str, seconds: float, moved_bytes: int
+    ) -> None:
+        """One call ended; `outcome` is `ok` or an error kind."""
+        self._requests.labels(store, operation, outcome).inc()
+        self._seconds.labels(store, operation).observe(seconds)
+        if moved_bytes:
+            self._bytes.labels(store, operation).inc(moved_bytes)
+
+
+class CopyMetrics:
+    """What the control plane did: copies, failures, claims, losses, deletions."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"strandline_{name}", what, labels, registry=registry)
+
+        self._segments = counter("copied_segments", "Segments copied (COPY_SEGMENT_FINISHED).")
+        self._bytes = counter("copied_bytes", "Bytes of .log files of copied segments.")
+        self._sent = counter("copy_sent_bytes", "Bytes of segments the stores took, retries too.")
+        self._errors = counter("copy_errors", "Failed copy attempts, by error kind.", "kind")
+        self._claims = counter("claims", "Partition claims accepted for this node.")
+        self._claims_lost = counter("claims_lost", "Partition claims this node lost.")
+        self._lost = counter(
+            "lost_offsets", "Offsets that left the local log before they were copied: alert on it."
+        )
+        self._deleted = counter("deleted_segments", "Segments cleaned up or deleted.")
+        self._seconds = Histogram(
+            "strandline_copy_seconds",
+            "Time to copy one segment, in seconds.",
+            buckets=_COPY_SECONDS,
+            registry=registry,
+        )
+        self._progress: dict[RemoteLogSegmentId, int] = {}
+
+    def on_event(self, event: CopyEvent) -> None:
+        """The handler for `RemoteLogManager`'s events."""
+        match event:
+            case SegmentProgress():
+                before = self._progress.get(event.segment_id, 0)
+                self._sent.inc(max(0, event.bytes_done - before))
+                self._progress[event.segment_id] = event.bytes_done
+            case SegmentCopied():
+                self._progress.pop(event.segment_id, None)
+                self._segments.inc()
+                self._bytes.inc(event.size_bytes)
+                self._seconds.observe(event.took_ms / 1_000)
+            case SegmentFailed():
+                self._progress.pop(event.segment_id, None)
+                self._errors.labels(event.kind).inc()
+            case SegmentDeleted():
+                self._progress.pop(event.segment_id, None)
+                self._deleted.inc()
+            case LostRangeRecorded():
+                self._lost.inc(event.end - event.start + 1)
+            case PartitionClaimed():
+                self._claims.inc()
+            case ClaimLost():
+                self._claims_lost.inc()
+            case _:
+                pass
+
+
+class StateMetrics:
+    """Gauges that are set anew at each scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, what: str, *labels: str) -> Gauge:
+            return Gauge(f"strandline_{name}", what, labels, registry=registry)
+
+        self._applied = gauge(
+            "metadata_applied_offset", "Metadata offset up to which this node's view is."
+        )
+        self._high_watermark = gauge("metadata_high_watermark", "High watermark of the log.")
+        self._log_start = gauge("metadata_log_start_offset", "First offset the log still has.")
+        self._log_end = gauge("metadata_log_end_offset", "Log end offset of this node.")
+        self._leader_epoch = gauge("metadata_leader_epoch", "Epoch of the metadata quorum.")
+        self._has_leader = gauge("metadata_has_leader", "1 while a quorum leader is known.")
+        self._segments = gauge("remote_segments", "Segments known, by state.", "state")
+        self._bytes = gauge("remote_bytes", "Bytes of .log files of finished segments.")
+        self._partitions = gauge("remote_partitions", "Partitions known to the metadata.")
+        self._roles = gauge("partitions", "Partitions on this node, by role.", "role")
+        self._waiting = gauge("partitions_waiting", "Partitions not copying now, by reason.", "why")
+        self._blocked = gauge(
+            "partitions_blocked", "Partitions stopped by a corrupt segment: alert on it."
+        )
+        self._copying = gauge("copies_in_flight", "Copies under way.")
+        self._lag_bytes = gauge("copy_lag_bytes", "Sealed bytes not copied yet, led partitions.")
+        self._lag_segments = gauge(
+            "copy_lag_segments", "Sealed segments not copied yet, led partitions."
+        )
+        self._lag_seconds = gauge(
+            "copy_lag_seconds", "Age of the oldest sealed segment not copied yet, in seconds."
+        )
+
+    def set_log(self, log: LogDescription, applied_offset: int) -> None:
+        """The metadata log and the view's place in it."""
+        self._applied.set(applied_offset)
+        self._high_watermark.set(log.high_watermark)
+        self._log_start.set(log.log_start_offset)
+        self._log_end.set(log.log_end_offset)
+        self._leader_epoch.set(log.leader_epoch)
+        self._has_leader.set(1 if log.leader_id >= 0 else 0)
+
+    def set_totals(self, totals: Totals) -> None:
+        """What the whole tier holds."""
+        self._segments.labels("COPY_SEGMENT_STARTED").set(totals.copy_started)
+        self._segments.labels("COPY_SEGMENT_FINISHED").set(totals.copy_finished)
+        self._segments.labels("DELETE_SEGMENT_STARTED").set(totals.delete_started)
+        self._bytes.set(totals.size_bytes)
+        self._partitions.set(totals.partitions)
+
+    def set_partitions(self, statuses: Iterable[PartitionStatus]) -> None:
+        """Sums over this node's partitions; lag counts where this node leads."""
+        roles: dict[str, int] = {}
+        waiting: dict[str, int] = {}
+        blocked = copying = lag_bytes = lag_segments = lag_ms = 0
+        for status in statuses:
+            roles[status.role.value] = roles.get(status.role.value, 0) + 1
+            if status.why_not_copying is not None:
+                why = status.why_not_copying.value
+                waiting[why] = waiting.get(why, 0) + 1
+            blocked += status.blocked is not None
+            copying += status.copying is not None
+            if status.role.value == "leader":
+                lag_bytes += status.lag.size_bytes
+                lag_segments += status.lag.segments
+                lag_ms = max(lag_ms, status.lag.age_ms)
+        self._roles.clear()
+        for role, count in roles.items():
+            self._roles.labels(role).set(count)
+        self._waiting.clear()
+        for why, count in waiting.items():
+            self._waiting.labels(why).set(count)
+        self._blocked.set(blocked)
+        self._copying.set(copying)
+        self._lag_bytes.set(lag_bytes)
+        self._lag_segments.set(lag_segments)
+        self._lag_seconds.set(lag_ms / 1_000)
+
+
+class NodeMetrics:
+    """All metrics of one node, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.http = HttpMetrics(self.registry)
+        self.store = StoreMetrics(self.registry)
+        self.copy = CopyMetrics(self.registry)
+        self.state = StateMetrics(self.registry)
+        ProcessCollector(registry=self.registry)
+
+    def exposition(self) -> bytes:
+        """The text format that Prometheus scrapes."""
+        return generate_latest(self.registry)

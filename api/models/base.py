@@ -1,0 +1,146 @@
+"""Pieces that several resources share. Unknown or absent values are null, never -1."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlmm.partition_state import Claim, LostOffsets
+from rlmm.segment import Incarnation, TopicIdPartition
+
+
+class Wire(BaseModel):
+    """Base of all wire models: immutable, and no field that is not declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def known(value: int) -> int | None:
+    """Our dataclasses say -1 where nothing is known yet; JSON says null."""
+    return None if value < 0 else value
+
+
+Offset = Annotated[int, Field(examples=[1200])]
+OffsetOrNull = Annotated[int | None, Field(examples=[1200])]
+EpochOrNull = Annotated[int | None, Field(examples=[7])]
+TopicIdText = Annotated[
+    str, Field(description="Topic id, a Kafka Uuid.", examples=["b-Jc1l2sQ1ySHBQ2a4nIlw"])
+]
+NextCursor = Annotated[
+    str | None, Field(description="Pass it as `cursor` for the next page; null on the last one.")
+]
+MetadataOffset = Annotated[
+    int, Field(description="Metadata offset at which this answer is true.", examples=[5231])
+]
+
+
+class EpochStart(Wire):
+    """One line of a leader epoch checkpoint: the epoch and its first offset."""
+
+    epoch: Annotated[int, Field(examples=[7])]
+    start_offset: Offset
+
+    @classmethod
+    def all_of(cls, epochs: Epochs) -> list[EpochStart]:
+        """A whole checkpoint."""
+        return [cls(epoch=entry.epoch, start_offset=entry.start_offset) for entry in epochs]
+
+
+class IncarnationView(Wire):
+    """One life of one node."""
+
+    node_id: Annotated[int, Field(examples=[1])]
+    directory_id: str
+    boot_counter: int
+
+    @classmethod
+    def of(cls, incarnation: Incarnation) -> IncarnationView:
+        """Map."""
+        return cls(
+            node_id=incarnation.node_id,
+            directory_id=str(incarnation.directory_id),
+            boot_counter=incarnation.boot_counter,
+        )
+
+
+class LostRangeView(Wire):
+    """Offsets, both inclusive, that left the local log before they were copied."""
+
+    start_offset: Offset
+    end_offset: Offset
+    why: str
+
+    @classmethod
+    def all_of(cls, ranges: tuple[LostOffsets, ...]) -> list[LostRangeView]:
+        """Map."""
+        return [
+            cls(start_offset=lost.start, end_offset=lost.end, why=str(lost.why)) for lost in ranges
+        ]
+
+
+class ClaimView(Wire):
+    """The standing claim of a partition; `token` is its metadata offset."""
+
+    token: Offset
+    leader_epoch: Annotated[int, Field(examples=[7])]
+    incarnation: IncarnationView
+    claim_number: int
+
+    @classmethod
+    def of(cls, claim: Claim | None) -> ClaimView | None:
+        """Map."""
+        if claim is None:
+            return None
+        return cls(
+            token=claim.token,
+            leader_epoch=claim.leader_epoch,
+            incarnation=IncarnationView.of(claim.incarnation),
+            claim_number=claim.claim_number,
+        )
+
+
+class PartitionName(Wire):
+    """A partition of one incarnation of a topic."""
+
+    topic: Annotated[str, Field(examples=["payments"])]
+    topic_id: TopicIdText
+    partition: Annotated[int, Field(examples=[0])]
+
+    @classmethod
+    def of(cls, partition: TopicIdPartition) -> PartitionName:
+        """Map."""
+        return cls(
+            topic=partition.topic,
+            topic_id=str(partition.topic_id),
+            partition=partition.partition,
+        )
+
+
+class ProblemDocument(BaseModel):
+    """An error, as RFC 9457 has it. Decide on `kind`: it is stable, the texts are not."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: Annotated[str, Field(examples=["urn:strandline:problem:invalid_request"])]
+    title: Annotated[str, Field(examples=["The request is wrong"])]
+    status: Annotated[int, Field(examples=[400])]
+    detail: Annotated[str, Field(examples=["offset: must be a whole number in decimal digits"])]
+    instance: Annotated[
+        str,
+        Field(
+            description="Names this one request; the node's log has its id.",
+            examples=["urn:strandline:request:3cN9d0VhQkOZl6yPqWbq1g"],
+        ),
+    ]
+    kind: Annotated[str, Field(examples=["invalid_request"])]
+    field: Annotated[
+        str | None, Field(description="The input that is wrong.", examples=["offset"])
+    ] = None
+    reason: Annotated[str | None, Field(description="A stable upper-case word, for conflicts.")] = (
+        None
+    )
+    retry_after_ms: Annotated[int | None, Field(description="For kind retry_later.")] = None
+    source: Annotated[str | None, Field(description="For kind corrupt_data: which file.")] = None
+    position: Annotated[int | None, Field(description="For kind corrupt_data: which byte.")] = None

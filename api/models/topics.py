@@ -1,0 +1,155 @@
+"""Topics and their policies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StrictBool, StrictInt
+
+from api.models.base import EpochOrNull, NextCursor, OffsetOrNull, TopicIdText, Wire, known
+from api.validation import INT64_MAX
+from rlm.partition_status import PartitionStatus
+from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED, TopicPolicy
+from rlmm.records import TopicPolicyChange
+
+
+class TopicSummary(Wire):
+    """A topic this node knows. More than one topic id: it was deleted and made again."""
+
+    topic: Annotated[str, Field(examples=["payments"])]
+    topic_ids: list[TopicIdText]
+    partitions: Annotated[int, Field(description="Over all topic ids.", examples=[3])]
+    remote_segments: int
+    remote_bytes: int
+
+    @classmethod
+    def of_statuses(cls, topic: str, statuses: list[PartitionStatus]) -> TopicSummary:
+        """Sum up the partitions of one topic."""
+        return cls(
+            topic=topic,
+            topic_ids=sorted({str(status.partition.topic_id) for status in statuses}),
+            partitions=len(statuses),
+            remote_segments=sum(status.remote_segments for status in statuses),
+            remote_bytes=sum(status.remote_bytes for status in statuses),
+        )
+
+
+class TopicPage(Wire):
+    """Topics by name."""
+
+    topics: list[TopicSummary]
+    next_cursor: NextCursor
+
+
+class PartitionSummary(Wire):
+    """One partition in a topic's list; its own route tells everything."""
+
+    partition: int
+    topic_id: TopicIdText
+    role: Annotated[str, Field(examples=["leader"])]
+    mode: Annotated[str, Field(examples=["sidecar"])]
+    leader_epoch: EpochOrNull
+    log_start_offset: OffsetOrNull
+    highest_copied_offset: OffsetOrNull
+    next_offset: OffsetOrNull
+    remote_segments: int
+    remote_bytes: int
+    lag_bytes: int
+    lag_segments: int
+    why_not_copying: Annotated[str | None, Field(examples=["no_sealed_segment"])]
+    blocked: str | None
+
+    @classmethod
+    def of(cls, status: PartitionStatus) -> PartitionSummary:
+        """Map."""
+        why = status.why_not_copying
+        return cls(
+            partition=status.partition.partition,
+            topic_id=str(status.partition.topic_id),
+            role=status.role.value,
+            mode=status.mode.name.lower(),
+            leader_epoch=known(status.leader_epoch),
+            log_start_offset=known(status.log_start_offset),
+            highest_copied_offset=known(status.highest_copied_offset),
+            next_offset=known(status.next_offset),
+            remote_segments=status.remote_segments,
+            remote_bytes=status.remote_bytes,
+            lag_bytes=status.lag.size_bytes,
+            lag_segments=status.lag.segments,
+            why_not_copying=None if why is None else why.value,
+            blocked=status.blocked,
+        )
+
+
+class TopicView(TopicSummary):
+    """A topic with a page of its partitions, by number and topic id."""
+
+    partition_list: list[PartitionSummary]
+    next_cursor: NextCursor
+
+
+Milliseconds = Annotated[StrictInt, Field(ge=0, le=INT64_MAX, examples=[604_800_000])]
+Bytes = Annotated[StrictInt, Field(ge=0, le=INT64_MAX, examples=[1_099_511_627_776])]
+
+
+class PolicyRequest(Wire):
+    """The whole new policy of a topic. A retention of null is unlimited."""
+
+    retention_ms: Milliseconds | None
+    retention_bytes: Bytes | None
+    copy_paused: StrictBool
+    delete_paused: StrictBool
+    replaces_offset: Annotated[
+        StrictInt | None,
+        Field(
+            ge=0,
+            le=INT64_MAX,
+            description="`offset` of the policy it replaces, null for the defaults: 409 when "
+            "another one stands by then. Left out: whichever stands.",
+            examples=[5107],
+        ),
+    ] = None
+
+    def change(self, topic: str, standing: TopicPolicy) -> TopicPolicyChange:
+        """The record to propose."""
+        replaces = standing.offset
+        if "replaces_offset" in self.model_fields_set:
+            replaces = UNKNOWN_OFFSET if self.replaces_offset is None else self.replaces_offset
+        return TopicPolicyChange(
+            topic=topic,
+            policy=TopicPolicy(
+                retention_ms=UNLIMITED if self.retention_ms is None else self.retention_ms,
+                retention_bytes=(
+                    UNLIMITED if self.retention_bytes is None else self.retention_bytes
+                ),
+                copy_paused=self.copy_paused,
+                delete_paused=self.delete_paused,
+            ),
+            replaces_offset=replaces,
+        )
+
+
+class PolicyView(Wire):
+    """A topic's policy. Retention counts the remote part only; null is unlimited."""
+
+    topic: Annotated[str, Field(examples=["payments"])]
+    retention_ms: Annotated[int | None, Field(examples=[604_800_000])]
+    retention_bytes: int | None
+    copy_paused: bool
+    delete_paused: bool
+    offset: Annotated[
+        int | None,
+        Field(description="Metadata offset that set it; null for the defaults.", examples=[5107]),
+    ]
+
+    @classmethod
+    def of(cls, topic: str, policy: TopicPolicy) -> PolicyView:
+        """Map."""
+        return cls(
+            topic=topic,
+            retention_ms=known(policy.retention_ms),
+            retention_bytes=known(policy.retention_bytes),
+            copy_paused=policy.copy_paused,
+            delete_paused=policy.delete_paused,
+            offset=known(policy.offset),
+        )

@@ -1,0 +1,72 @@
+"""The OpenAPI document: FastAPI's, with our problem documents in place of its own errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api.errors import PROBLEM_KINDS, PROBLEM_MEDIA_TYPE
+from api.gate import METADATA_OFFSET_HEADER, REQUEST_ID_HEADER
+from api.models.base import ProblemDocument
+
+_DESCRIPTION = """\
+Remote log segments of one Kafka cluster: what is tiered, where it stands, and the bytes.
+
+Every error is a problem document (RFC 9457); decide on its `kind`. Every answer under `/v1` names
+the metadata offset it is true at; a request may name the offset it wants to see. Every GET answers
+HEAD too. Unknown query parameters are refused.
+"""
+_EVERYWHERE = ("invalid_request", "internal", "retry_later")
+_WITH_TOKEN = ("unauthenticated", "refused")
+_WITH_BODY = ("body_too_large", "request_timeout")
+
+
+def build_openapi(app: FastAPI) -> dict[str, Any]:
+    """The document, made once."""
+    document = get_openapi(
+        title="Strandline",
+        version=app.version,
+        summary="Remote log manager for Kafka tiered storage",
+        description=_DESCRIPTION,
+        routes=app.routes,
+    )
+    schemas = document["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    problem = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["ProblemDocument"] = problem
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            _finish(operation, in_v1=path.startswith("/v1/"))
+    return document
+
+
+def _finish(operation: dict[str, Any], *, in_v1: bool) -> None:
+    """Add the problems that any route may answer with, and the headers of ours."""
+    responses = operation["responses"]
+    responses.pop("422", None)
+    kinds = list(_EVERYWHERE)
+    if "security" in operation:
+        kinds += _WITH_TOKEN
+    if "requestBody" in operation:
+        kinds += _WITH_BODY
+    for kind in kinds:
+        status = str(PROBLEM_KINDS[kind].status)
+        responses.setdefault(status, {"description": kind})
+    for status, response in responses.items():
+        headers = {REQUEST_ID_HEADER: _header("string", "Names this request in the node's log.")}
+        if in_v1:
+            headers[METADATA_OFFSET_HEADER] = _header(
+                "integer", "The answer holds everything up to this metadata offset."
+            )
+        response["headers"] = headers
+        if int(status) >= 400:
+            reference = {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}
+            response["content"] = {PROBLEM_MEDIA_TYPE: reference}
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _header(kind: str, description: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": kind}}

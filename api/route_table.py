@@ -1,0 +1,62 @@
+"""Which route a path belongs to, with its methods and query parameters, by the OpenAPI document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.routing import compile_path
+from starlette.types import Scope
+
+ROUTE_SCOPE_KEY = "strandline.route"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFacts:
+    """`query_parameters` by method."""
+
+    template: str
+    query_parameters: Mapping[str, frozenset[str]]
+
+    @property
+    def allow(self) -> str:
+        """The Allow header: every GET answers HEAD too."""
+        methods = set(self.query_parameters)
+        return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+
+
+UNKNOWN_ROUTE = RouteFacts("none", {})
+"""For a path that is nobody's; metrics show it under this one name."""
+
+
+class RouteTable:
+    """Finds the route of a path; the first that fits, as the router does."""
+
+    def __init__(self, openapi: Mapping[str, Any]) -> None:
+        self._routes: list[tuple[re.Pattern[str], RouteFacts]] = []
+        for template, operations in openapi["paths"].items():
+            names = {
+                method.upper(): frozenset(
+                    parameter["name"]
+                    for parameter in operation.get("parameters", ())
+                    if parameter["in"] == "query"
+                )
+                for method, operation in operations.items()
+            }
+            self._routes.append((compile_path(template)[0], RouteFacts(template, names)))
+
+    def find(self, path: str) -> RouteFacts:
+        """The route's facts, or UNKNOWN_ROUTE."""
+        for pattern, facts in self._routes:
+            if pattern.match(path):
+                return facts
+        return UNKNOWN_ROUTE
+
+
+def route_of(scope: Scope) -> RouteFacts:
+    """What the gate found for this request."""
+    facts = scope[ROUTE_SCOPE_KEY]
+    assert isinstance(facts, RouteFacts)
+    return facts

@@ -1,0 +1,26 @@
+"""The cluster and its metadata quorum."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.admission import Context
+from api.models.cluster import ClusterView, QuorumView
+
+router = APIRouter(tags=["cluster"])
+
+
+@router.get("/cluster", summary="Who answers, for which Kafka cluster, and what the tier holds")
+async def describe_cluster(context: Context) -> ClusterView:
+    """One Strandline cluster serves one Kafka cluster; the node id is the broker id."""
+    manager = context.manager
+    return ClusterView.of(
+        context.identity, manager.describe(), manager.totals(), context.rlm.problems()
+    )
+
+
+@router.get("/quorum", summary="The metadata log: leader, epoch, offsets, voters")
+async def describe_quorum(context: Context) -> QuorumView:
+    """Nodes at the same applied offset have the same digest."""
+    manager = context.manager
+    return QuorumView.of(manager.describe(), manager.applied_offset, manager.digest())

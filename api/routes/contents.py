@@ -1,0 +1,174 @@
+"""Bytes from the tier: a segment's log and indexes, and records across segments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from starlette.exceptions import HTTPException
+
+from api.admission import Context
+from api.byte_range import parse_range
+from api.limits import RECORDS_BYTES_DEFAULT, RECORDS_BYTES_MAX
+from api.routes.found import FoundPartition, FoundSegment
+from api.streaming import StreamAnswer, open_stream
+from api.validation import INT64_MAX, Whole
+from kafka_formats.errors import InvalidRequest
+from rlm.read_request import IndexType, Isolation, RecordFormat, RecordsRequest
+
+router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["contents"])
+
+BINARY = "application/octet-stream"
+JSON_LINES = "application/x-ndjson"
+
+INDEX_NAMES = {index.name.lower().replace("_", "-"): index for index in IndexType}
+MEDIA_TYPES = {RecordFormat.BATCHES: BINARY, RecordFormat.JSON_LINES: JSON_LINES}
+
+_BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+
+
+def _streamed(what: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"description": what, "content": {BINARY: _BYTES}}}
+
+
+@router.get(
+    "/segments/{segment_id}/log",
+    summary="A segment's .log file, whole or a range",
+    response_class=StreamAnswer,
+    responses={
+        **_streamed("The whole file, of verified bytes only."),
+        206: {"description": "The range asked for.", "content": {BINARY: _BYTES}},
+        416: {"description": "range_not_satisfiable"},
+    },
+)
+async def segment_log(
+    request: Request,
+    context: Context,
+    segment: FoundSegment,
+    range_header: Annotated[
+        str | None,
+        Header(alias="Range", max_length=200, description="One byte range, e.g. bytes=0-1023."),
+    ] = None,
+    if_range: Annotated[str | None, Header(alias="If-Range", max_length=200)] = None,
+) -> StreamAnswer:
+    """Segments never change: the ETag is the segment id."""
+    etag = f'"{segment.uuid}"'
+    wanted = range_header if if_range in (None, etag) else None
+    part = parse_range(wanted, segment.metadata.size_bytes)
+    return await open_stream(
+        request.scope,
+        context.rlm.open_log(segment.uuid, part.start, part.end),
+        context.limits,
+        status_code=206 if part.partial else 200,
+        headers={**part.headers(), "ETag": etag},
+        media_type=BINARY,
+    )
+
+
+@router.get(
+    "/segments/{segment_id}/indexes/{index_type}",
+    summary="One of a segment's indexes",
+    response_class=StreamAnswer,
+    responses=_streamed("The whole index, of verified bytes only."),
+)
+async def segment_index(
+    request: Request,
+    context: Context,
+    segment: FoundSegment,
+    index_type: Annotated[
+        str,
+        Path(
+            max_length=100,
+            description=f"One of {', '.join(sorted(INDEX_NAMES))}.",
+            examples=["offset"],
+        ),
+    ],
+) -> StreamAnswer:
+    """404 for an index that this segment has none of (a transaction index, often)."""
+    index = INDEX_NAMES.get(index_type)
+    if index is None:
+        raise InvalidRequest(
+            f"{index_type[:40]!r} is not one of {', '.join(sorted(INDEX_NAMES))}",
+            field="index_type",
+        )
+    return await open_stream(
+        request.scope,
+        context.rlm.open_index(segment.uuid, index),
+        context.limits,
+        headers={"ETag": f'"{segment.uuid}"'},
+        media_type=BINARY,
+    )
+
+
+@router.get(
+    "/records",
+    summary="Records from an offset on, across segments",
+    response_class=StreamAnswer,
+    responses={
+        200: {
+            "description": "Record batches exactly as stored, or one JSON object a line a record.",
+            "content": {BINARY: _BYTES, JSON_LINES: {"schema": {"type": "string"}}},
+        },
+        406: {"description": "not_acceptable"},
+    },
+)
+async def records(
+    request: Request,
+    context: Context,
+    tip: FoundPartition,
+    offset: Annotated[int, Whole, Query(ge=0, le=INT64_MAX, description="Where to begin.")],
+    max_bytes: Annotated[
+        int,
+        Whole,
+        Query(
+            ge=1,
+            le=RECORDS_BYTES_MAX,
+            description="Stored bytes to read, at most; at least one batch goes.",
+        ),
+    ] = RECORDS_BYTES_DEFAULT,
+    isolation: Annotated[
+        Isolation, Query(description="read_committed leaves out aborted transactions.")
+    ] = Isolation.READ_UNCOMMITTED,
+    record_format: Annotated[
+        RecordFormat | None,
+        Query(alias="format", description="Left out: what the Accept header asks for."),
+    ] = None,
+    accept: Annotated[str, Header(max_length=1_000)] = "*/*",
+) -> StreamAnswer:
+    """Batches: the first is the one that holds the offset, so that it may begin lower."""
+    wanted = negotiated(accept) if record_format is None else record_format
+    return await open_stream(
+        request.scope,
+        context.rlm.records(tip, RecordsRequest(offset, max_bytes, isolation, wanted)),
+        context.limits,
+        headers={"Vary": "Accept"},
+        media_type=MEDIA_TYPES[wanted],
+    )
+
+
+def negotiated(accept: str) -> RecordFormat:
+    """The best of our two media types by the Accept header's weights (RFC 9110, 12.5.1)."""
+    weights = [_weight(accept, media_type) for media_type in (BINARY, JSON_LINES)]
+    if max(weights) <= 0:
+        raise HTTPException(406, f"Accept: offered are {BINARY} and {JSON_LINES}")
+    return RecordFormat.BATCHES if weights[0] >= weights[1] else RecordFormat.JSON_LINES
+
+
+def _weight(accept: str, media_type: str) -> float:
+    """The weight of the most specific range that matches; 0 when none does."""
+    ranges = (media_type, media_type.partition("/")[0] + "/*", "*/*")
+    best = (len(ranges), 0.0)
+    for part in accept.lower().split(","):
+        name, *parameters = (word.strip() for word in part.split(";"))
+        if name in ranges:
+            best = min(best, (ranges.index(name), _quality(parameters)))
+    return best[1]
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            digits = value.strip()
+            return float(digits) if digits.replace(".", "", 1).isdecimal() else 0.0
+    return 1.0

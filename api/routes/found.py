@@ -1,0 +1,101 @@
+"""Dependencies that turn a path into the partition or segment it names, or into a 404."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from api.admission import Context
+from api.context import ApiContext
+from api.validation import PartitionNumber, SegmentIdText, TopicName, parse_uuid
+from kafka_formats.errors import NotFound
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import check_topic_name
+from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+
+TopicIdParameter = Annotated[
+    str | None,
+    Query(max_length=100, description="Which incarnation of the topic; the newest by default."),
+]
+
+
+def checked_topic(topic: TopicName) -> str:
+    """A legal topic name, or InvalidRequest."""
+    check_topic_name(topic)
+    return topic
+
+
+CheckedTopic = Annotated[str, Depends(checked_topic)]
+
+
+def found_partition(
+    context: Context,
+    topic: CheckedTopic,
+    partition: PartitionNumber,
+    topic_id: TopicIdParameter = None,
+) -> TopicIdPartition:
+    """The partition that the path names: known to the metadata, or found in a log directory."""
+    if topic_id is not None:
+        tip = TopicIdPartition(topic, parse_uuid(topic_id, "topic_id"), partition)
+        if context.manager.partition_state(tip) is not None:
+            return tip
+    else:
+        found = context.manager.find_partition(topic, partition)
+        if found is not None:
+            return found
+    return _found_on_disk(context, topic, partition, topic_id)
+
+
+def _found_on_disk(
+    context: ApiContext, topic: str, partition: int, topic_id: str | None
+) -> TopicIdPartition:
+    for status in context.rlm.statuses():
+        tip = status.partition
+        if (tip.topic, tip.partition) == (topic, partition) and topic_id in (
+            None,
+            str(tip.topic_id),
+        ):
+            return tip
+    incarnation = "" if topic_id is None else f" with topic id {topic_id}"
+    raise NotFound(
+        f"partition {topic}-{partition}{incarnation} is neither in the metadata nor in this "
+        "node's log directories"
+    )
+
+
+FoundPartition = Annotated[TopicIdPartition, Depends(found_partition)]
+
+
+def parsed_segment_id(segment_id: SegmentIdText) -> Uuid:
+    """A segment id, or InvalidRequest."""
+    return parse_uuid(segment_id, "segment_id")
+
+
+ParsedSegmentId = Annotated[Uuid, Depends(parsed_segment_id)]
+
+
+@dataclass(frozen=True, slots=True)
+class PathSegment:
+    """The segment that the path names."""
+
+    metadata: RemoteLogSegmentMetadata
+
+    @property
+    def uuid(self) -> Uuid:
+        """Its id."""
+        return self.metadata.segment_id.id
+
+
+def found_segment(
+    context: Context, partition: FoundPartition, segment_id: ParsedSegmentId
+) -> PathSegment:
+    """The segment of that partition, or NotFound."""
+    metadata = context.manager.segment(partition, segment_id)
+    if metadata is None:
+        raise NotFound(f"{partition} has no segment {segment_id}")
+    return PathSegment(metadata)
+
+
+FoundSegment = Annotated[PathSegment, Depends(found_segment)]

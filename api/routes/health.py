@@ -1,0 +1,66 @@
+"""Is it alive, is it ready, what do its metrics say. Outside of /v1 and its headers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends
+from pydantic import Field
+from starlette.responses import Response
+
+from api.admission import Context, known_parameters, require
+from api.listing import sliced
+from api.metrics import METRICS_MEDIA_TYPE
+from api.models.base import Wire
+from api.tokens import Role
+from kafka_formats.errors import RetryLater
+
+router = APIRouter(dependencies=[Depends(known_parameters)], tags=["health"])
+
+
+class Alive(Wire):
+    """The process answers."""
+
+    status: Annotated[Literal["alive"], Field(examples=["alive"])]
+
+
+class Ready(Wire):
+    """The node may serve."""
+
+    status: Annotated[Literal["ready"], Field(examples=["ready"])]
+
+
+@router.get("/healthz", summary="Whether the process answers; restart it when it does not")
+async def healthz() -> Alive:
+    """Needs no token."""
+    return Alive(status="alive")
+
+
+@router.get("/readyz", summary="Whether the node is caught up and may serve")
+async def readyz(context: Context) -> Ready:
+    """Needs no token. 503 `retry_later` names what is missing."""
+    missing = context.not_ready()
+    if missing:
+        raise RetryLater("not ready: " + "; ".join(missing))
+    return Ready(status="ready")
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics in Prometheus' text format",
+    dependencies=[Depends(require(Role.READ))],
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Names and meanings: docs/API.md.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def metrics(context: Context) -> Response:
+    """Gauges are read anew at each request."""
+    state = context.metrics.state
+    state.set_log(context.manager.describe(), context.manager.applied_offset)
+    state.set_totals(context.manager.totals())
+    state.set_partitions([status async for status in sliced(context.rlm.statuses(), context.sleep)])
+    return Response(context.metrics.exposition(), media_type=METRICS_MEDIA_TYPE)

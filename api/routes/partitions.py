@@ -1,0 +1,145 @@
+"""A partition's status, and the questions of a new leader, a follower and a ListOffsets."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.admission import Context
+from api.models.partitions import (
+    FollowerFetchView,
+    LeaderTransitionRequest,
+    LeaderTransitionView,
+    OffsetView,
+    PartitionView,
+)
+from api.routes.found import FoundPartition
+from api.validation import INT32_MAX, INT64_MAX, Whole
+from kafka_formats.errors import InvalidRequest, NotFound
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from rlm.follower_fetch import FollowerFetchQuery
+from rlm.leader_transition import LeaderTransitionQuery
+from rlm.list_offsets import OffsetSpec
+from rlmm.partition_state import PartitionState
+
+router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
+
+OFFSET_NAMES = {spec.name.lower().replace("_", "-"): spec for spec in OffsetSpec}
+_TIME = re.compile(r"[0-9]{1,19}")
+
+OffsetQuery = Annotated[int | None, Whole, Query(ge=0, le=INT64_MAX)]
+EpochQuery = Annotated[int | None, Whole, Query(ge=0, le=INT32_MAX)]
+
+
+@router.get("", summary="Where a partition stands, and why it is not being copied")
+async def partition_status(context: Context, tip: FoundPartition) -> PartitionView:
+    """Role, mode, epochs, all offsets, lag, the copy under way, the last error."""
+    return PartitionView.of_status(context.rlm.status(tip))
+
+
+@router.get("/offsets", summary="ListOffsets: a special offset by name, or a time")
+async def list_offset(
+    context: Context,
+    tip: FoundPartition,
+    timestamp: Annotated[
+        str,
+        Query(
+            max_length=100,
+            description=f"One of {', '.join(sorted(OFFSET_NAMES))}, or a time in milliseconds "
+            "since the epoch: the first record at or after it.",
+            examples=["latest-tiered"],
+        ),
+    ],
+) -> OffsetView:
+    """Kafka's ListOffsets with its special timestamps -1 to -6 by name (KIP-405, KIP-1023)."""
+    answer = await context.rlm.offsets(tip, parse_timestamp(timestamp))
+    return OffsetView.of_answer(answer, timestamp)
+
+
+def parse_timestamp(text: str) -> int:
+    """A name of a special, or milliseconds since the epoch; InvalidRequest(timestamp)."""
+    special = OFFSET_NAMES.get(text)
+    if special is not None:
+        return int(special)
+    if not _TIME.fullmatch(text) or int(text) > INT64_MAX:
+        raise InvalidRequest(
+            f"{text[:40]!r} is neither milliseconds since the epoch nor one of "
+            f"{', '.join(sorted(OFFSET_NAMES))}",
+            field="timestamp",
+        )
+    return int(text)
+
+
+@router.get("/leader-transition", summary="Where a leader goes on copying, by the known lineage")
+async def leader_transition_by_lineage(
+    context: Context,
+    tip: FoundPartition,
+    leader_epoch: EpochQuery = None,
+    log_end_offset: OffsetQuery = None,
+    local_log_start_offset: OffsetQuery = None,
+) -> LeaderTransitionView:
+    """For a leader whose checkpoint equals the metadata's lineage.
+
+    Default leader epoch: the lineage's last; a higher one is taken to begin at `log_end_offset`.
+    Default log end and log start: as far as the tier reaches. A leader with a checkpoint of its
+    own sends it with POST.
+    """
+    state = context.manager.partition_state(tip)
+    if state is None or not state.lineage:
+        raise NotFound(f"{tip} was never claimed: send the leader's checkpoint with POST")
+    end = _log_end(state) if log_end_offset is None else log_end_offset
+    start = local_log_start_offset
+    query = LeaderTransitionQuery(
+        partition=tip,
+        leader_epoch=state.lineage[-1].epoch if leader_epoch is None else leader_epoch,
+        checkpoint=_checkpoint(state.lineage, leader_epoch, end),
+        local_log_start_offset=max(0, state.log_start_offset) if start is None else start,
+        log_end_offset=end,
+    )
+    return LeaderTransitionView.of_answer(await context.rlm.leader_transition(query))
+
+
+def _log_end(state: PartitionState) -> int:
+    return max(0, state.log_start_offset, state.next_offset, state.lineage[-1].start_offset)
+
+
+def _checkpoint(lineage: Epochs, leader_epoch: int | None, log_end_offset: int) -> Epochs:
+    if leader_epoch is None or leader_epoch <= lineage[-1].epoch:
+        return lineage
+    return (*lineage, EpochEntry(leader_epoch, log_end_offset))
+
+
+@router.post("/leader-transition", summary="Where a new leader goes on copying")
+async def leader_transition(
+    context: Context, tip: FoundPartition, body: LeaderTransitionRequest
+) -> LeaderTransitionView:
+    """Read-only: claims nothing. True at `metadata_offset`."""
+    return LeaderTransitionView.of_answer(await context.rlm.leader_transition(body.query(tip)))
+
+
+@router.get("/follower-fetch", summary="What a follower needs to rebuild from the tier")
+async def follower_fetch(
+    context: Context,
+    tip: FoundPartition,
+    fetch_offset: Annotated[int, Whole, Query(ge=0, le=INT64_MAX)],
+    leader_epoch: Annotated[int, Whole, Query(ge=0, le=INT32_MAX)],
+    leader_local_log_start_offset: Annotated[
+        int | None,
+        Whole,
+        Query(ge=0, le=INT64_MAX, description="Left out: ask this node's broker, if it leads."),
+    ] = None,
+    from_last_tiered: Annotated[
+        bool, Query(description="KIP-1023, for an empty follower: fetch only the uncopied tail.")
+    ] = False,
+) -> FollowerFetchView:
+    """KIP-405's OFFSET_MOVED_TO_TIERED_STORAGE: where to start, with which state."""
+    query = FollowerFetchQuery(
+        partition=tip,
+        fetch_offset=fetch_offset,
+        leader_epoch=leader_epoch,
+        leader_local_log_start_offset=leader_local_log_start_offset,
+        from_last_tiered=from_last_tiered,
+    )
+    return FollowerFetchView.of_answer(await context.rlm.follower_fetch(query))

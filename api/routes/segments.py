@@ -1,0 +1,166 @@
+"""Segments: list, look up, describe, history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.admission import Context
+from api.cursors import decode_cursor, encode_cursor
+from api.limits import HISTORY_ENTRIES_DEFAULT, HISTORY_ENTRIES_MAX
+from api.listing import sliced, smallest
+from api.models.base import IncarnationView, known
+from api.models.segments import (
+    SegmentChange,
+    SegmentHistory,
+    SegmentLookup,
+    SegmentPage,
+    SegmentStateName,
+    SegmentView,
+)
+from api.routes.found import FoundPartition, FoundSegment, ParsedSegmentId
+from api.validation import (
+    INT32_MAX,
+    INT64_MAX,
+    PAGE_LIMIT_DEFAULT,
+    PageCursor,
+    PageLimit,
+    Whole,
+)
+from kafka_formats.errors import NotFound, RetryLater
+from rlmm.history import HistoryEntry
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+)
+
+router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/segments", tags=["segments"])
+
+
+@router.get("", summary="Segments of a partition, by start offset")
+async def list_segments(
+    context: Context,
+    tip: FoundPartition,
+    state: Annotated[SegmentStateName | None, Query(description="Only in this state.")] = None,
+    epoch: Annotated[
+        int | None,
+        Whole,
+        Query(ge=0, le=INT32_MAX, description="Only with records of this leader epoch."),
+    ] = None,
+    offset: Annotated[
+        int | None, Whole, Query(ge=0, le=INT64_MAX, description="Only around this offset.")
+    ] = None,
+    since_ms: Annotated[
+        int | None,
+        Whole,
+        Query(
+            ge=0,
+            le=INT64_MAX,
+            description="Only with records at or after this time (ms since the epoch).",
+        ),
+    ] = None,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> SegmentPage:
+    """All states, unfinished and superseded ones too; filters combine."""
+    filters = {"state": state, "epoch": epoch, "offset": offset, "since_ms": since_ms}
+    listing = f"segments of {tip}"
+    after = None if cursor is None else decode_cursor(listing, filters, cursor, (int, str))
+    matches = _filter(state, offset, since_ms)
+    segments, more = await smallest(
+        sliced(
+            filter(matches, context.manager.list_remote_log_segments(tip, epoch)), context.sleep
+        ),
+        _order,
+        after,
+        limit,
+    )
+    return SegmentPage(
+        segments=[SegmentView.of_segment(segment) for segment in segments],
+        next_cursor=encode_cursor(listing, filters, _order(segments[-1])) if more else None,
+    )
+
+
+def _order(segment: RemoteLogSegmentMetadata) -> tuple[int, str]:
+    return segment.start_offset, str(segment.segment_id.id)
+
+
+def _filter(
+    state: SegmentStateName | None, offset: int | None, since_ms: int | None
+) -> Callable[[RemoteLogSegmentMetadata], bool]:
+    def matches(segment: RemoteLogSegmentMetadata) -> bool:
+        return (
+            (state is None or segment.state.name == state.value)
+            and (offset is None or segment.start_offset <= offset <= segment.end_offset)
+            and (since_ms is None or segment.max_timestamp_ms >= since_ms)
+        )
+
+    return matches
+
+
+@router.get("/lookup", summary="The segment that serves an offset of a leader epoch")
+async def look_up_segment(
+    context: Context,
+    tip: FoundPartition,
+    epoch: Annotated[int, Whole, Query(ge=0, le=INT32_MAX, description="Leader epoch.")],
+    offset: Annotated[int, Whole, Query(ge=0, le=INT64_MAX)],
+    with_txn_index: Annotated[
+        bool,
+        Query(description="The first at or after the offset that has a transaction index."),
+    ] = False,
+) -> SegmentLookup:
+    """Kafka's remoteLogSegmentMetadata and nextSegmentWithTxnIndex. 404 when nothing serves it."""
+    look_up = (
+        context.manager.next_segment_with_txn_index
+        if with_txn_index
+        else context.manager.remote_log_segment_metadata
+    )
+    found = look_up(tip, epoch, offset)
+    if found is not None:
+        return SegmentLookup(
+            segment=SegmentView.of_segment(found.metadata), valid_until=found.valid_until
+        )
+    # A broker that took "nothing there" for an answer would move its log start and lose the tier.
+    if not context.manager.is_ready(tip):
+        raise RetryLater(f"{tip} is not ready on this node: nothing found does not mean nothing")
+    raise NotFound(f"no finished segment of {tip} serves offset {offset} of leader epoch {epoch}")
+
+
+@router.get("/{segment_id}", summary="One segment")
+async def describe_segment(segment: FoundSegment) -> SegmentView:
+    """Everything the metadata knows, with lengths and checksums of its objects."""
+    return SegmentView.of_segment(segment.metadata)
+
+
+@router.get("/{segment_id}/history", summary="The records about one segment, oldest first")
+async def segment_history(
+    context: Context,
+    tip: FoundPartition,
+    segment_id: ParsedSegmentId,
+    limit: Annotated[int, Whole, Query(ge=1, le=HISTORY_ENTRIES_MAX)] = HISTORY_ENTRIES_DEFAULT,
+) -> SegmentHistory:
+    """As far as the metadata log still has them; deleted segments too."""
+    entries = await context.manager.segment_history(
+        RemoteLogSegmentId(tip, segment_id), limit=limit
+    )
+    if not entries and context.manager.segment(tip, segment_id) is None:
+        raise NotFound(f"{tip} has no segment {segment_id}, and the log no record about it")
+    return SegmentHistory(segment_id=str(segment_id), changes=[_change(entry) for entry in entries])
+
+
+def _change(entry: HistoryEntry) -> SegmentChange:
+    record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate = entry.record
+    return SegmentChange(
+        metadata_offset=entry.offset,
+        metadata_epoch=entry.epoch,
+        timestamp_ms=entry.timestamp_ms,
+        record=type(record).__name__,
+        state=SegmentStateName(record.state.name),
+        broker_id=record.broker_id,
+        event_timestamp_ms=record.event_timestamp_ms,
+        token=known(record.token),
+        writer=None if record.writer is None else IncarnationView.of(record.writer),
+    )

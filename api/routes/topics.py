@@ -1,0 +1,97 @@
+"""Topics: list, describe, policy."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request
+
+from api.admission import Context, require
+from api.cursors import decode_cursor, encode_cursor
+from api.gate import METADATA_OFFSET_SCOPE_KEY
+from api.listing import sliced, smallest
+from api.models.topics import (
+    PartitionSummary,
+    PolicyRequest,
+    PolicyView,
+    TopicPage,
+    TopicSummary,
+    TopicView,
+)
+from api.routes.found import CheckedTopic
+from api.tokens import Role
+from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
+from kafka_formats.errors import NotFound
+from rlm.partition_status import PartitionStatus
+
+router = APIRouter(prefix="/topics", tags=["topics"])
+
+
+@router.get("", summary="Topics this node knows, by name")
+async def list_topics(
+    context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
+) -> TopicPage:
+    """Those in the metadata and those in this node's log directories, tiered or not."""
+    after = None if cursor is None else str(decode_cursor("topics", {}, cursor, (str,))[0])
+    by_topic: dict[str, list[PartitionStatus]] = {}
+    async for status in sliced(context.rlm.statuses(), context.sleep):
+        if after is None or status.partition.topic > after:
+            by_topic.setdefault(status.partition.topic, []).append(status)
+    names = sorted(by_topic)
+    shown = names[:limit]
+    return TopicPage(
+        topics=[TopicSummary.of_statuses(name, by_topic[name]) for name in shown],
+        next_cursor=(
+            encode_cursor("topics", {}, (shown[-1],)) if len(names) > len(shown) else None
+        ),
+    )
+
+
+@router.get("/{topic}", summary="One topic with its partitions")
+async def describe_topic(
+    context: Context,
+    topic: CheckedTopic,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> TopicView:
+    """Partitions come in pages; the sums are over all of them."""
+    listing = f"partitions of {topic}"
+    after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
+    statuses = [
+        status
+        async for status in sliced(context.rlm.statuses(), context.sleep)
+        if status.partition.topic == topic
+    ]
+    if not statuses:
+        raise NotFound(
+            f"topic {topic} is neither in the metadata nor in this node's log directories"
+        )
+    shown, more = await smallest(sliced(statuses, context.sleep), _order, after, limit)
+    return TopicView(
+        **TopicSummary.of_statuses(topic, statuses).model_dump(),
+        partition_list=[PartitionSummary.of(status) for status in shown],
+        next_cursor=encode_cursor(listing, {}, _order(shown[-1])) if more else None,
+    )
+
+
+def _order(status: PartitionStatus) -> tuple[int, str]:
+    return status.partition.partition, str(status.partition.topic_id)
+
+
+@router.get("/{topic}/policy", summary="A topic's retention and kill switches")
+async def topic_policy(context: Context, topic: CheckedTopic) -> PolicyView:
+    """Without a policy of its own a topic keeps everything and pauses nothing."""
+    return PolicyView.of(topic, context.manager.topic_policy(topic))
+
+
+@router.put(
+    "/{topic}/policy",
+    summary="Replace a topic's policy",
+    dependencies=[Depends(require(Role.ADMIN))],
+)
+async def set_topic_policy(
+    request: Request, context: Context, topic: CheckedTopic, body: PolicyRequest
+) -> PolicyView:
+    """Needs the role admin. Takes effect at the metadata offset that the answer's header names."""
+    request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(
+        body.change(topic, context.manager.topic_policy(topic))
+    )
+    return PolicyView.of(topic, context.manager.topic_policy(topic))

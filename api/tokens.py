@@ -1,0 +1,129 @@
+"""Bearer tokens: who a request comes from, and what it may do.
+
+The token file has one token a line: `name role sha256-hex-of-token`; `#` begins a comment. Only
+hashes are stored, so tokens have to be long random text: a hash of a guessable word can be guessed.
+A name may stand on several lines, which is how a token is replaced without a gap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from kafka_formats.errors import InvalidRequest
+
+TOKEN_FILE_BYTES_MAX = 1_048_576
+TOKEN_BYTES_MAX = 1_024
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Role(IntEnum):
+    """What a caller may do; each role may do all that the ones below it may."""
+
+    READ = 1
+    OPERATE = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller."""
+
+    name: str
+    role: Role
+
+
+ANONYMOUS = "anonymous"
+"""The name of a caller without a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    principal: Principal
+    digest: bytes
+
+
+class TokenBook:
+    """The known tokens. `reload` swaps all of them at once, or keeps the old ones and raises."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Read `path`; None knows no token. InvalidRequest names the line that is wrong."""
+        self._path = path
+        self._entries: tuple[_Entry, ...] = ()
+        self.reload()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def reload(self) -> None:
+        """Read the file again. A file that is wrong changes nothing and raises InvalidRequest."""
+        if self._path is not None:
+            self._entries = _read(self._path)
+
+    def principal(self, token: str) -> Principal | None:
+        """Who holds `token`, or None. Takes the same time whichever entry matches, or none."""
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        found: Principal | None = None
+        for entry in self._entries:  # all of them, always: no early end that timing would show
+            if hmac.compare_digest(entry.digest, digest):
+                found = entry.principal
+        return found
+
+
+def _read(path: Path) -> tuple[_Entry, ...]:
+    try:
+        with path.open("rb") as handle:
+            raw = handle.read(TOKEN_FILE_BYTES_MAX + 1)
+        text = raw.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise InvalidRequest(
+            f"cannot read the token file {path}: {why}", field="tokens_file"
+        ) from error
+    if len(raw) > TOKEN_FILE_BYTES_MAX:
+        raise InvalidRequest(
+            f"{path} is larger than {TOKEN_FILE_BYTES_MAX} bytes", field="tokens_file"
+        )
+    entries: list[_Entry] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if words:
+            entries.append(_entry(words, f"{path} line {number}"))
+    digests = [entry.digest for entry in entries]
+    if len(set(digests)) != len(digests):
+        raise InvalidRequest(
+            f"{path} names one token twice: give every line a token of its own",
+            field="tokens_file",
+        )
+    return tuple(entries)
+
+
+def _entry(words: list[str], where: str) -> _Entry:
+    """One line. Messages never repeat the third word: it may be a token put there by mistake."""
+    if len(words) != 3:
+        raise InvalidRequest(
+            f"{where} has {len(words)} words; write: name role sha256-hex-of-token",
+            field="tokens_file",
+        )
+    name, role, digest = words
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{where}: a name is 1 to 64 of A-Z a-z 0-9 . _ -", field="tokens_file"
+        )
+    if role not in ("read", "operate", "admin"):
+        raise InvalidRequest(
+            f"{where}: the role of {name} is read, operate or admin", field="tokens_file"
+        )
+    if not _DIGEST.fullmatch(digest):
+        raise InvalidRequest(
+            f"{where}: the third word of {name} is the SHA-256 of the token, 64 lower-case "
+            "hexadecimal digits (printf %s TOKEN | sha256sum)",
+            field="tokens_file",
+        )
+    return _Entry(Principal(name, Role[role.upper()]), bytes.fromhex(digest))
