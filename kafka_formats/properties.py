@@ -149,7 +149,9 @@ def _unescape(text: str, source: str, position: int) -> str:
             )
         return _ESCAPES.get(escaped, escaped)
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", replace, text)
+    units = re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", replace, text)
+    # Escapes are UTF-16: two of them may be one character, and half a pair is none.
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _encode_properties(values: Mapping[str, str]) -> bytes:
