@@ -25,8 +25,8 @@ from kafka_formats.properties import parse_meta_properties
 from rlm.replica_directory import (
     ProblemKind,
     Replica,
-    ReplicaGoneError,
     ReplicaError,
+    ReplicaGoneError,
     read_replica,
     read_small,
 )

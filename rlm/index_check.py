@@ -1,0 +1,131 @@
+"""The broker's offset and time index, held against the batches they point into, and made anew.
+
+A damaged index would send readers past the records they ask for, and indexes carry no checksum. So
+an index that is missing, malformed or wrong is replaced by one made from the batches, entry for
+entry as a broker makes it on recovery (Kafka's LogSegment).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from kafka_formats import offset_index, time_index
+from kafka_formats.errors import CorruptData
+from kafka_formats.offset_index import OffsetIndex
+from kafka_formats.record_batch import BatchHeader
+from kafka_formats.time_index import TimeIndex
+
+INDEX_INTERVAL_BYTES = 4096
+"""`index.interval.bytes`, Kafka's default: an entry follows after more than this many bytes."""
+
+
+class IndexCheck:
+    """Takes the headers of all batches in order, then gives the bytes of both indexes.
+
+    `read_offset_index` and `read_time_index` give what the broker wrote, None when it is missing.
+    """
+
+    def __init__(
+        self,
+        base_offset: int,
+        read_offset_index: Callable[[], bytes | None],
+        read_time_index: Callable[[], bytes | None],
+    ) -> None:
+        self._base_offset = base_offset
+        self._offset_entries = _entries(OffsetIndex.parse, read_offset_index, base_offset)
+        self._time_entries = _entries(TimeIndex.parse, read_time_index, base_offset)
+        self._next_offset_entry = 0
+        self._next_time_entry = 0
+        self._made_offsets = array("q")  # offset, position, offset, position, ...
+        self._made_times = array("q")  # timestamp, offset, ...
+        self._max_timestamp = -1
+        self._max_timestamp_offset = base_offset
+        self._bytes_since_entry = 0
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest timestamp of all batches; -1 without any."""
+        return self._max_timestamp
+
+    def take(self, header: BatchHeader, position: int) -> None:
+        """One verified batch, which starts at `position` of the `.log`."""
+        last_offset = header.last_offset
+        self._check_offsets(header.base_offset, position)
+        self._check_times(last_offset)
+        if header.max_timestamp > self._max_timestamp:
+            self._max_timestamp = header.max_timestamp
+            self._max_timestamp_offset = last_offset
+        if self._bytes_since_entry > INDEX_INTERVAL_BYTES:
+            self._made_offsets.extend((last_offset, position))
+            self._make_time_entry()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += header.size_bytes
+
+    def offset_index(self) -> bytes:
+        """The broker's offset index if every entry of it is right, else one of our making."""
+        entries = self._offset_entries
+        if entries is None or self._next_offset_entry < len(entries):
+            entries = _pairs(self._made_offsets)
+        return offset_index.encode(entries, self._base_offset)
+
+    def time_index(self) -> bytes:
+        """The broker's time index if every entry of it is right, else one of our making."""
+        entries = self._time_entries
+        if entries is None or self._next_time_entry < len(entries) or not self._ends_at_max():
+            self._make_time_entry()
+            entries = _pairs(self._made_times)
+        return time_index.encode(entries, self._base_offset)
+
+    def _ends_at_max(self) -> bool:
+        """Rolling a segment adds its largest timestamp as the last entry."""
+        return not self._time_entries or self._time_entries[-1][0] == self._max_timestamp
+
+    def _check_offsets(self, base_offset: int, position: int) -> None:
+        """An entry names the start of a batch that begins at or below the entry's offset."""
+        entries = self._offset_entries
+        at = self._next_offset_entry
+        if entries is None or at == len(entries) or entries[at][1] > position:
+            return
+        if entries[at][1] == position and entries[at][0] >= base_offset:
+            self._next_offset_entry += 1
+        else:
+            self._offset_entries = None
+
+    def _check_times(self, last_offset: int) -> None:
+        """No batch that ends before an entry's offset has a larger timestamp than the entry."""
+        entries = self._time_entries
+        while (
+            entries is not None
+            and self._next_time_entry < len(entries)
+            and entries[self._next_time_entry][1] <= last_offset
+        ):
+            if entries[self._next_time_entry][0] < self._max_timestamp:
+                self._time_entries = entries = None
+            else:
+                self._next_time_entry += 1
+
+    def _make_time_entry(self) -> None:
+        if self._max_timestamp >= 0 and (
+            not self._made_times or self._max_timestamp > self._made_times[-2]
+        ):
+            self._made_times.extend((self._max_timestamp, self._max_timestamp_offset))
+
+
+def _entries(
+    parse: Callable[..., OffsetIndex | TimeIndex],
+    read: Callable[[], bytes | None],
+    base_offset: int,
+) -> tuple[tuple[int, int], ...] | None:
+    """The broker's entries, or None: missing, too large or malformed."""
+    try:
+        data = read()
+        return (
+            None if data is None else parse(data, base_offset=base_offset, source="index").entries
+        )
+    except CorruptData:
+        return None
+
+
+def _pairs(flat: array[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(flat[::2], flat[1::2], strict=True))

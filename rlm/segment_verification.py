@@ -1,0 +1,156 @@
+"""What a segment must be before its manifest may be written: held against every batch of it.
+
+CRC of every batch, magic 2, offsets ascending inside [base, next base) (gaps are legal:
+compaction), leader epochs as in the lineage, nothing behind the last batch. Along the way it gathers
+what the upload needs: checksums, the largest timestamp, checked indexes, the state of the producers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_formats import producer_snapshot
+from kafka_formats.batch_scan import BatchScanner, ScannedBatch
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData
+from kafka_formats.log_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from kafka_formats.record_batch import BatchHeader
+from rlm.copy_job import CopyJob
+from rlm.index_check import IndexCheck
+from rlm.manifest import CHUNK_BYTES, ChunkChecksums
+from rlm.producer_replay import ProducerReplay
+from rlm.segment_source import SegmentSource
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedLog:
+    """A `.log` that was read to its end and is right.
+
+    `producers_known`: the replay began from a known state, so its snapshot is the true one.
+    """
+
+    checksums: ChunkChecksums
+    indexes: IndexCheck
+    producers: ProducerReplay
+    producers_known: bool
+
+
+class SegmentVerification:
+    """Reads the `.log` chunk by chunk. Blocks: callers use a thread, one call at a time."""
+
+    def __init__(self, job: CopyJob, source: SegmentSource) -> None:
+        self._job = job
+        self._source = source
+        self._name = str(source.log_path)
+        self._scanner = BatchScanner(self._name)
+        self._epochs = job.leader_epochs
+        self._epoch_at = 0
+        self._next_offset = job.start_offset
+        self._position = 0
+        self._crc = 0
+        self._chunks: list[int] = []
+        base = _producers_at_base(job, source)
+        self._producers_known = base is not None
+        self._producers = ProducerReplay(base or ())
+        self._indexes = IndexCheck(
+            job.start_offset,
+            lambda: source.read_beside(source.index_path(INDEX_SUFFIX)),
+            lambda: source.read_beside(source.index_path(TIME_INDEX_SUFFIX)),
+        )
+
+    def next_chunk(self) -> bytes | None:
+        """The next verified chunk, or None at the end, where everything has been found right.
+
+        CorruptData for damage, Conflict(SOURCE_CHANGED) when the log is not what it was: a file
+        that is being rewritten looks damaged, so the second is looked for first.
+        """
+        try:
+            if self._position == self._source.size_bytes:
+                self._finish()
+                return None
+            return self._read_chunk()
+        except CorruptData:
+            self._source.check_unchanged()
+            raise
+
+    def result(self) -> VerifiedLog:
+        """What was gathered; only after `next_chunk` gave None."""
+        assert self._position == self._source.size_bytes, "the log was not read to its end"
+        return VerifiedLog(
+            ChunkChecksums(self._position, self._crc, tuple(self._chunks)),
+            self._indexes,
+            self._producers,
+            self._producers_known,
+        )
+
+    def _read_chunk(self) -> bytes:
+        size = min(CHUNK_BYTES, self._source.size_bytes - self._position)
+        data = self._source.read_log(self._position, size)
+        self._crc = crc32c(data, self._crc)
+        self._chunks.append(crc32c(data))
+        self._position += size
+        for batch in self._scanner.feed(data):
+            self._check(batch)
+        return data
+
+    def _finish(self) -> None:
+        self._scanner.finish()
+        if self._scanner.position != self._position:
+            raise CorruptData(
+                "zeros stand behind the last batch of a sealed segment",
+                source=self._name,
+                position=self._scanner.position,
+            )
+        self._source.check_unchanged()
+
+    def _check(self, batch: ScannedBatch) -> None:
+        header, position = batch.header, batch.position
+        if header.base_offset < self._next_offset or header.last_offset > self._job.end_offset:
+            raise CorruptData(
+                f"a batch with the offsets {header.base_offset} to {header.last_offset}, which must "
+                f"lie in {self._next_offset} to {self._job.end_offset}",
+                source=self._name,
+                position=position,
+            )
+        self._check_epoch(header, position)
+        self._next_offset = header.last_offset + 1
+        self._indexes.take(header, position)
+        self._producers.take(batch, self._name)
+
+    def _check_epoch(self, header: BatchHeader, position: int) -> None:
+        """The batch was written by the leader that the lineage names for its offsets.
+
+        Below the log start offset the lineage may have lost its head: there it may be older.
+        """
+        epochs = self._epochs
+        after = self._epoch_at + 1
+        while after < len(epochs) and epochs[after].start_offset <= header.base_offset:
+            self._epoch_at = after
+            after += 1
+        expected = epochs[self._epoch_at].epoch
+        straddles = after < len(epochs) and epochs[after].start_offset <= header.last_offset
+        epoch = header.partition_leader_epoch
+        if epoch == expected and not straddles:
+            return
+        if epoch < expected and header.last_offset < self._job.log_start_offset:
+            return
+        raise CorruptData(
+            f"the batch at offset {header.base_offset} says leader epoch {epoch}, but the lineage "
+            f"has {expected}",
+            source=self._name,
+            position=position,
+        )
+
+
+def _producers_at_base(
+    job: CopyJob, source: SegmentSource
+) -> tuple[producer_snapshot.ProducerState, ...] | None:
+    """The producers' state at the segment's base; None when nothing tells it."""
+    if job.start_offset == 0:
+        return ()
+    path = source.snapshot_path(job.start_offset)
+    try:
+        data = source.read_beside(path)
+        return None if data is None else producer_snapshot.parse(data, source=str(path))
+    except CorruptData:
+        return None
