@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from kafka_formats.errors import (
     AlreadyExists,
@@ -102,6 +103,12 @@ class DataDirectory:
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def metadata_topic_id(cluster_id: Uuid) -> Uuid:

@@ -1,0 +1,162 @@
+"""Follows the metadata log and applies it to the view, in order, in short steps.
+
+One view commit per step: rows, applied offset, epoch and digest change together. Only after the
+commit do proposers hear the outcome, so what they wrote is readable here.
+
+Invariant: nothing changes the view while it is flushed, so that the flushed offset is what it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+
+from kafka_formats.errors import InternalError
+from rlmm import queries
+from rlmm.apply import Applied, apply
+from rlmm.metadata_limits import MetadataLimits
+from rlmm.metadata_log import CommittedGroup, CommittedRecord, MetadataLog
+from rlmm.proposal_waiters import Decision, PartitionReading, ProposalWaiters
+from rlmm.rows import OverlayRows
+from rlmm.view import View
+
+
+class ApplyLoop:
+    """`run` is a task of the manager; `flush` may be called from another."""
+
+    def __init__(
+        self, log: MetadataLog, view: View, waiters: ProposalWaiters, limits: MetadataLimits
+    ) -> None:
+        self._log = log
+        self._view = view
+        self._waiters = waiters
+        self._limits = limits
+        self._view_lock = asyncio.Lock()
+        self._claims: Counter[bytes] = Counter()
+        self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ended = False
+        self._unflushed_records = 0
+        self.snapshot_due = asyncio.Event()
+        self._records_since_snapshot = 0
+        self._bytes_since_snapshot = 0
+        self._count_for_snapshot(_records_behind(log, view), 0)
+
+    @contextmanager
+    def reading_claim(self, value: bytes) -> Iterator[None]:
+        """While this lasts, a claim with these bytes has its partition read at its own offset."""
+        self._claims[value] += 1
+        try:
+            yield
+        finally:
+            self._claims[value] -= 1
+            if not self._claims[value]:
+                del self._claims[value]
+
+    async def run(self) -> None:
+        """Apply until the log ends. What `follow` raises ends it."""
+        try:
+            async for group in self._log.follow(self._view.applied_offset + 1):
+                await self._apply_group(group)
+        finally:
+            self._ended = True
+            self._wake()
+
+    async def wait_for(self, offset: int) -> bool:
+        """Wait until `offset` is applied; False if that will not happen any more."""
+        while self._view.applied_offset < offset:
+            if self._ended:
+                return False
+            await asyncio.shield(self._advanced)
+        return True
+
+    async def flush(self) -> None:
+        """Make the view durable up to what is applied, and let the log be cut so far."""
+        async with self._view_lock:
+            self._unflushed_records = 0
+            await asyncio.get_running_loop().run_in_executor(None, self._view.flush)
+            self._log.allow_truncation_to(self._view.flushed_offset + 1)
+
+    def snapshot_begun(self) -> None:
+        """Count anew, from what is applied now."""
+        self._records_since_snapshot = self._bytes_since_snapshot = 0
+        self.snapshot_due.clear()
+
+    def _count_for_snapshot(self, records: int, size_bytes: int) -> None:
+        self._records_since_snapshot += records
+        self._bytes_since_snapshot += size_bytes
+        if (
+            self._records_since_snapshot >= self._limits.snapshot_records
+            or self._bytes_since_snapshot >= self._limits.snapshot_bytes
+        ):
+            self.snapshot_due.set()
+
+    async def _apply_group(self, group: CommittedGroup) -> None:
+        step = self._limits.apply_records_max
+        records = group.records
+        # A group without records still moves the applied offset, over records of the log's own.
+        for start in range(0, max(len(records), 1), step):
+            part = records[start : start + step]
+            if start + step < len(records):
+                await self._apply_step(part, part[-1].offset, part[-1].epoch)
+            else:
+                await self._apply_step(part, group.end_offset - 1, group.end_epoch)
+            await _Turn()
+        if self._unflushed_records >= self._limits.view_flush_records:
+            await self.flush()
+
+    async def _apply_step(
+        self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
+    ) -> None:
+        async with self._view_lock:
+            decisions = self._commit(records, last_offset, last_epoch)
+        self._unflushed_records += len(records)
+        self._count_for_snapshot(len(records), sum(len(record.value) for record in records))
+        for record, decision in zip(records, decisions, strict=True):
+            self._waiters.decided(record.offset, decision)
+        self._wake()
+
+    def _commit(
+        self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
+    ) -> list[Decision]:
+        if last_offset <= self._view.applied_offset:
+            raise InternalError(
+                f"offset {last_offset} comes again; {self._view.applied_offset} is applied"
+            )
+        overlay = OverlayRows(self._view)
+        decisions = []
+        for record in records:
+            applied = apply(overlay, record)
+            overlay.write(applied.writes)
+            decisions.append(Decision(applied.outcome, self._reading(overlay, record, applied)))
+        self._view.commit(overlay.writes(), applied_offset=last_offset, epoch=last_epoch)
+        return decisions
+
+    def _reading(
+        self, rows: OverlayRows, record: CommittedRecord, applied: Applied
+    ) -> PartitionReading | None:
+        if applied.partition is None or record.value not in self._claims:
+            return None
+        state = queries.partition_state(rows, applied.partition)
+        if state is None:
+            return None
+        return PartitionReading(state, queries.left_overs(rows, applied.partition))
+
+    def _wake(self) -> None:
+        advanced, self._advanced = self._advanced, asyncio.get_running_loop().create_future()
+        advanced.set_result(None)
+
+
+def _records_behind(log: MetadataLog, view: View) -> int:
+    """How many offsets the newest snapshot lacks, so that short lives add up to a snapshot too."""
+    snapshot = log.latest_snapshot()
+    start = log.describe().log_start_offset if snapshot is None else snapshot.end_offset
+    return max(view.applied_offset + 1 - start, 0)
+
+
+class _Turn:
+    """Awaiting it lets the event loop run everything else that is ready, once."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield

@@ -1,0 +1,424 @@
+"""The remote log metadata manager: Kafka's RemoteLogMetadataManager (KIP-405) over the metadata log.
+
+Writes are proposed to the log and decided when they are applied; a caller hears the outcome once
+the row is readable here. Reads are local, from the view, true at `applied_offset`. Ours beyond
+Kafka's methods: claims, log start, lost ranges, modes, policies (design 5.3).
+
+Writes raise Fenced (somebody newer leads), Conflict (its reason is the verdict of apply),
+InvalidRequest (nothing changed), RetryLater (nothing appended), OutcomeUnknown (read the row first).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from kafka_formats.errors import (
+    Conflict,
+    Fenced,
+    InternalError,
+    InvalidRequest,
+    OutcomeUnknown,
+    RetryLater,
+)
+from kafka_formats.kafka_uuid import Uuid
+from rlmm import queries
+from rlmm.apply import Outcome, Verdict
+from rlmm.apply_loop import ApplyLoop
+from rlmm.history import HistoryEntry, read_history
+from rlmm.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
+from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
+from rlmm.partition_state import PartitionState, TopicPolicy, Totals
+from rlmm.proposal_waiters import Decision, ProposalWaiters
+from rlmm.queries import SegmentAnswer
+from rlmm.records import (
+    ClaimReset,
+    LogStart,
+    LostRange,
+    MetadataRecord,
+    PartitionClaim,
+    PartitionDeleteUndo,
+    PartitionModeChange,
+    TopicPolicyChange,
+    encode,
+)
+from rlmm.segment import (
+    Incarnation,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    SegmentState,
+    TopicIdPartition,
+)
+from rlmm.view import View
+from rlmm.view_snapshots import install_if_needed, write_snapshot
+
+__all__ = ["ClaimAnswer", "MetadataLimits", "RemoteLogMetadataManager"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer:
+    """An accepted claim: its token, and the partition exactly at the token's offset."""
+
+    token: int
+    state: PartitionState
+    left_overs: tuple[RemoteLogSegmentMetadata, ...]
+
+
+class RemoteLogMetadataManager:
+    """Make it with `start`. It uses the log and the view; who opened them closes them afterwards."""
+
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        view: View,
+        *,
+        incarnation: Incarnation,
+        now_ms: Callable[[], int],
+        limits: MetadataLimits,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self.incarnation = incarnation
+        self._log = metadata_log
+        self._view = view
+        self._now_ms = now_ms
+        self._limits = limits
+        self._on_failure = on_failure
+        self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
+        self._applying = ApplyLoop(metadata_log, view, self._waiters, limits)
+        self._snapshot_lock = asyncio.Lock()
+        self._snapshot_taken_ms: int | None = None
+        self._failure: str | None = None
+        self._failure_error: BaseException | None = None
+        self._closed = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(
+        cls,
+        log: MetadataLog,
+        view: View,
+        *,
+        incarnation: Incarnation,
+        now_ms: Callable[[], int],
+        limits: MetadataLimits | None = None,
+        on_failure: Callable[[str], None] = logging.getLogger(__name__).error,
+    ) -> Self:
+        """Bring the view to the log's high watermark and follow it from there.
+
+        `on_failure` is called once if applying stops: the node has to stop then. CorruptData: the
+        log starts above the view and no snapshot closes the gap.
+        """
+        limits = limits or MetadataLimits()
+        await install_if_needed(log, view)
+        self = cls(
+            log,
+            view,
+            incarnation=incarnation,
+            now_ms=now_ms,
+            limits=limits,
+            on_failure=on_failure,
+        )
+        self._tasks = [
+            asyncio.create_task(self._apply_task(), name="metadata-apply"),
+            asyncio.create_task(self._snapshot_task(), name="metadata-snapshots"),
+        ]
+        try:
+            if not await self._applying.wait_for(log.describe().high_watermark - 1):
+                raise self._failure_error or RetryLater("the metadata log was closed")
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    # ---- state
+
+    @property
+    def applied_offset(self) -> int:
+        """Every read is true at this metadata offset; -1 before the first record."""
+        return self._view.applied_offset
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is applied any more; None while all is well."""
+        return self._failure
+
+    async def wait_for_offset(self, offset: int, *, deadline_s: float) -> None:
+        """Return once `offset` is applied here. RetryLater: not within the deadline."""
+        self._check_open()
+        try:
+            async with asyncio.timeout(deadline_s):
+                if await self._applying.wait_for(offset):
+                    return
+        except TimeoutError as error:
+            raise RetryLater(
+                f"metadata offset {offset} is not applied here yet ({self.applied_offset} is)"
+            ) from error
+        self._check_open()
+        raise RetryLater("the metadata log was closed")
+
+    def describe(self) -> LogDescription:
+        """The metadata log as this node sees it."""
+        return self._log.describe()
+
+    def digest(self) -> bytes:
+        """16 bytes, equal on every node at the same applied offset."""
+        return self._view.digest()
+
+    def snapshot_age_ms(self) -> int | None:
+        """How long ago this process last took a snapshot; None if it has not yet."""
+        taken = self._snapshot_taken_ms
+        return None if taken is None else self._now_ms() - taken
+
+    # ---- Kafka's writes
+
+    async def add_remote_log_segment_metadata(
+        self, metadata: RemoteLogSegmentMetadata, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """A copy begins: state COPY_SEGMENT_STARTED. Repeating it has no further effect."""
+        if metadata.state is not SegmentState.COPY_SEGMENT_STARTED:
+            raise InvalidRequest(
+                f"a segment is added as COPY_SEGMENT_STARTED, not {metadata.state.name}",
+                field="state",
+            )
+        return await self._write(metadata, deadline_s)
+
+    async def update_remote_log_segment_metadata(
+        self, update: RemoteLogSegmentMetadataUpdate, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Any later state of a known segment. Repeating it has no further effect."""
+        if update.state is SegmentState.COPY_SEGMENT_STARTED:
+            raise InvalidRequest("COPY_SEGMENT_STARTED is an add, not an update", field="state")
+        return await self._write(update, deadline_s)
+
+    async def put_remote_partition_delete_metadata(
+        self, metadata: RemotePartitionDeleteMetadata, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """A step in the deletion of a whole partition."""
+        return await self._write(metadata, deadline_s)
+
+    # ---- our writes
+
+    async def claim_partition(
+        self, claim: PartitionClaim, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> ClaimAnswer:
+        """Become the partition's one writer. The answer is the state at the claim's own offset:
+        nothing read before it counts.
+        """
+        proposal = encode(claim)
+        with self._applying.reading_claim(proposal.value):
+            offset, decision = await self._decide(proposal, deadline_s)
+        _raise_unless_done(decision.outcome, offset)
+        reading = decision.reading
+        if reading is None or reading.state.claim is None:
+            raise InternalError(f"the claim at metadata offset {offset} left no standing claim")
+        return ClaimAnswer(reading.state.claim.token, reading.state, reading.left_overs)
+
+    async def record_log_start(
+        self, record: LogStart, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Move the tier's log start forward."""
+        return await self._write(record, deadline_s)
+
+    async def record_lost_range(
+        self, record: LostRange, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Record that offsets were gone before they could be copied."""
+        return await self._write(record, deadline_s)
+
+    async def set_partition_mode(
+        self, record: PartitionModeChange, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Who copies and expires the partition; voids the standing claim."""
+        return await self._write(record, deadline_s)
+
+    async def set_topic_policy(
+        self, record: TopicPolicyChange, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Retention and kill switches of a topic."""
+        return await self._write(record, deadline_s)
+
+    async def reset_claim(self, record: ClaimReset, *, deadline_s: float = WRITE_DEADLINE_S) -> int:
+        """An admin voids the standing claim."""
+        return await self._write(record, deadline_s)
+
+    async def undo_partition_delete(
+        self, record: PartitionDeleteUndo, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Take a partition's deletion mark back."""
+        return await self._write(record, deadline_s)
+
+    # ---- reads, local, at applied_offset
+
+    def remote_log_segment_metadata(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> SegmentAnswer | None:
+        """The finished segment that serves `offset` in `leader_epoch`, clamped to the lineage."""
+        return queries.segment_for_offset(self._view, tip, leader_epoch, offset)
+
+    def next_segment_with_txn_index(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> SegmentAnswer | None:
+        """The first such segment at or after `offset` that has a transaction index."""
+        return queries.next_segment_with_txn_index(self._view, tip, leader_epoch, offset)
+
+    def highest_offset_for_epoch(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
+        """The highest offset ever copied in the epoch, inclusive; None if none was."""
+        return queries.highest_offset_for_epoch(self._view, tip, leader_epoch)
+
+    def list_remote_log_segments(
+        self, tip: TopicIdPartition, leader_epoch: int | None = None
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """Segments of every state but DELETE_SEGMENT_FINISHED, ascending by start offset."""
+        return queries.list_segments(self._view, tip, leader_epoch)
+
+    def remote_log_size(self, tip: TopicIdPartition, leader_epoch: int) -> int:
+        """Bytes of all listed segments of the epoch, whatever their state (as Kafka's does)."""
+        return sum(
+            segment.size_bytes for segment in self.list_remote_log_segments(tip, leader_epoch)
+        )
+
+    def is_ready(self, tip: TopicIdPartition) -> bool:  # noqa: ARG002 - a sole voter has it all
+        """Whether an empty answer means that there is nothing. An empty answer while it is False
+        would make a broker move its log start and lose the tier.
+        """
+        return self._failure is None and not self._closed
+
+    def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
+        """Everything known of the partition; None if no record ever named it."""
+        return queries.partition_state(self._view, tip)
+
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        """Every partition that has a row."""
+        return queries.partitions(self._view)
+
+    def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
+        """The partition in the newest incarnation of the topic."""
+        return queries.find_partition(self._view, topic, partition)
+
+    def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """One segment's row."""
+        return queries.segment(self._view, tip, segment_uuid)
+
+    def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """One segment's row, by its id alone."""
+        return queries.find_segment(self._view, segment_uuid)
+
+    def left_overs(self, tip: TopicIdPartition) -> tuple[RemoteLogSegmentMetadata, ...]:
+        """Rows in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED."""
+        return queries.left_overs(self._view, tip)
+
+    def topic_policy(self, topic: str) -> TopicPolicy:
+        """The policy of a topic; the defaults if none was set."""
+        return queries.topic_policy(self._view, topic)
+
+    def totals(self) -> Totals:
+        """Counts over everything."""
+        return queries.totals(self._view)
+
+    async def segment_history(
+        self, segment_id: RemoteLogSegmentId, *, limit: int
+    ) -> tuple[HistoryEntry, ...]:
+        """What the retained log says about a segment, oldest first."""
+        self._check_open()
+        return await read_history(
+            self._log, segment_id, limit=limit, read_records=self._limits.history_read_records
+        )
+
+    # ---- snapshots and the end
+
+    async def take_snapshot(self) -> SnapshotId:
+        """Write a snapshot of the present state, let the log be cut to it; the one there if new."""
+        self._check_open()
+        async with self._snapshot_lock:
+            newest = self._log.latest_snapshot()
+            if newest is not None and newest.end_offset == self.applied_offset + 1:
+                return newest
+            self._applying.snapshot_begun()
+            # The log may be cut no further than the view is flushed, so the view goes first.
+            await self._applying.flush()
+            snapshot = await write_snapshot(
+                self._log, self._view, slice_rows=self._limits.snapshot_slice_rows
+            )
+            self._snapshot_taken_ms = self._now_ms()
+            return snapshot
+
+    async def close(self) -> None:
+        """Stop, with the view flushed. Waiters hear OutcomeUnknown, later calls RetryLater."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._waiters.end("the node was shut down before the outcome was known")
+        if self._failure is None:
+            await self._applying.flush()
+
+    async def _apply_task(self) -> None:
+        message = "the metadata log was closed"
+        try:
+            await self._applying.run()
+            return
+        except asyncio.CancelledError:
+            message = "the node was shut down before the outcome was known"
+            raise
+        except Exception as error:
+            log.error("applying the metadata log stopped", exc_info=error)
+            message = f"applying the metadata log stopped: {error}"
+            self._failure, self._failure_error = message, error
+            self._on_failure(message)
+        finally:
+            self._waiters.end(message)
+
+    async def _snapshot_task(self) -> None:
+        while True:
+            await self._applying.snapshot_due.wait()
+            try:
+                await self.take_snapshot()
+            except Exception as error:
+                self._applying.snapshot_begun()
+                log.error("no snapshot of the metadata could be taken", exc_info=error)
+
+    async def _write(self, record: MetadataRecord, deadline_s: float) -> int:
+        offset, decision = await self._decide(encode(record), deadline_s)
+        _raise_unless_done(decision.outcome, offset)
+        return offset
+
+    async def _decide(self, proposal: Proposal, deadline_s: float) -> tuple[int, Decision]:
+        self._check_open()
+        with self._waiters.proposal():
+            try:
+                async with asyncio.timeout(deadline_s):
+                    offset = await self._log.propose((proposal,), deadline_s=deadline_s)
+                    return offset, await self._waiters.wait(offset)
+            except TimeoutError as error:
+                raise OutcomeUnknown(
+                    f"no outcome within {deadline_s} s: read the row by its id before deciding "
+                    "anything"
+                ) from error
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise RetryLater(f"{self._failure}. Restart the node")
+        if self._closed:
+            raise RetryLater("the metadata manager is closed: the node is shutting down")
+
+
+def _raise_unless_done(outcome: Outcome, offset: int) -> None:
+    """Turn what apply decided into an error; ACCEPTED and NO_EFFECT (a repetition) are success."""
+    verdict = outcome.verdict
+    if verdict in (Verdict.ACCEPTED, Verdict.NO_EFFECT):
+        return
+    message = f"{outcome.message} (metadata offset {offset})"
+    if verdict is Verdict.FENCED:
+        raise Fenced(message)
+    if verdict is Verdict.INVALID:
+        raise InvalidRequest(message)
+    raise Conflict(message, reason=verdict.name)

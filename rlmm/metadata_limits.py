@@ -1,0 +1,23 @@
+"""Bounds of the remote log metadata manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WRITE_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLimits:
+    """`apply_records_max` bounds how long one step keeps the event loop; `view_flush_records` how
+    much is replayed after a crash; a snapshot is made after so many records or bytes of them.
+    `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset.
+    """
+
+    apply_records_max: int = 16
+    view_flush_records: int = 10_000
+    snapshot_records: int = 100_000
+    snapshot_bytes: int = 20 * 1024 * 1024
+    snapshot_slice_rows: int = 100
+    outcomes_kept_max: int = 65_536
+    history_read_records: int = 100
