@@ -1,11 +1,11 @@
-"""The remote log metadata manager: Kafka's RemoteLogMetadataManager (KIP-405) over the metadata log.
+"""The remote log metadata manager: Kafka's RemoteLogMetadataManager (KIP-405) over our log.
 
 Writes are proposed to the log and decided when they are applied; a caller hears the outcome once
 the row is readable here. Reads are local, from the view, true at `applied_offset`. Ours beyond
 Kafka's methods: claims, log start, lost ranges, modes, policies (design 5.3).
 
 Writes raise Fenced (somebody newer leads), Conflict (its reason is the verdict of apply),
-InvalidRequest (nothing changed), RetryLater (nothing appended), OutcomeUnknown (read the row first).
+InvalidRequest (nothing changed), RetryLater (nothing appended), OutcomeUnknown (read the row).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ClaimAnswer:
 
 
 class RemoteLogMetadataManager:
-    """Make it with `start`. It uses the log and the view; who opened them closes them afterwards."""
+    """Make it with `start`. Who opened log and view closes them, after `close`."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class RemoteLogMetadataManager:
         incarnation: Incarnation,
         now_ms: Callable[[], int],
         limits: MetadataLimits | None = None,
-        on_failure: Callable[[str], None] = logging.getLogger(__name__).error,
+        on_failure: Callable[[str], None] | None = None,
     ) -> Self:
         """Bring the view to the log's high watermark and follow it from there.
 
@@ -123,7 +123,7 @@ class RemoteLogMetadataManager:
             incarnation=incarnation,
             now_ms=now_ms,
             limits=limits,
-            on_failure=on_failure,
+            on_failure=on_failure or (lambda _: None),
         )
         self._tasks = [
             asyncio.create_task(self._apply_task(), name="metadata-apply"),

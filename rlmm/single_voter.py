@@ -21,7 +21,6 @@ from typing import TypeVar
 from kafka_formats.control_record import ControlType
 from kafka_formats.errors import (
     Conflict,
-    CorruptData,
     InternalError,
     InvalidRequest,
     NotFound,
@@ -29,19 +28,18 @@ from kafka_formats.errors import (
     RetryLater,
 )
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.log import quorum_state
 from rlmm.log.committed import committed_group
 from rlmm.log.disk import Disk, OsDisk
 from rlmm.log.group_commit import GroupCommit, Pending
 from rlmm.log.limits import LogLimits
 from rlmm.log.log_directory import LogDirectory
+from rlmm.log.new_epoch import open_as_leader
 from rlmm.log.quorum_records import (
     Voter,
     encode_kraft_version,
     encode_leader_change,
     encode_voters,
 )
-from rlmm.log.quorum_state import QuorumState
 from rlmm.log.recent_groups import RecentGroups
 from rlmm.log.snapshot_files import PRIVATE_CONTROL_TYPES_FROM, SnapshotWriter, read_snapshot
 from rlmm.metadata_log import (
@@ -140,7 +138,12 @@ class SingleVoterLog:
         writer = ThreadPoolExecutor(1, thread_name_prefix="metadata-log-writer")
         reader = ThreadPoolExecutor(1, thread_name_prefix="metadata-log-reader")
         opening = partial(
-            _recover_and_lead, disk, metadata_directory, node_id, view_flushed_end, limits
+            open_as_leader,
+            disk,
+            metadata_directory,
+            node_id=node_id,
+            view_flushed_end=view_flushed_end,
+            segment_bytes_max=limits.segment_bytes_max,
         )
         try:
             loop = asyncio.get_running_loop()
@@ -411,39 +414,3 @@ class _Sink:
 
     async def _run(self, call: Callable[[], object]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, call)
-
-
-def _recover_and_lead(
-    disk: Disk, metadata_directory: Path, node_id: int, view_flushed_end: int, limits: LogLimits
-) -> tuple[LogDirectory, int]:
-    """Recover the log and persist the next epoch; blocks. The epoch may be used afterwards."""
-    directory = LogDirectory.open(
-        disk,
-        metadata_directory,
-        view_flushed_end=view_flushed_end,
-        segment_bytes_max=limits.segment_bytes_max,
-    )
-    try:
-        if directory.cut is not None:
-            log.warning(
-                "the metadata log was cut at offset %d, %d bytes removed: %s. Nothing above it was "
-                "known to be durable; a sole voter goes on",
-                directory.cut.offset,
-                directory.cut.bytes_removed,
-                directory.cut.reason,
-            )
-        state = quorum_state.load(disk, directory.directory)
-        if state is None and directory.log_end_offset > 0:
-            raise CorruptData(
-                "the log holds records, but the quorum state is missing: restore it from a backup, "
-                "or format this node anew",
-                source=str(directory.directory / quorum_state.QUORUM_STATE),
-                position=0,
-            )
-        epoch = max(state.leader_epoch if state else 0, directory.last_epoch) + 1
-        # Before the first batch: two lives must never write the same (offset, epoch).
-        quorum_state.store(disk, directory.directory, QuorumState(epoch, leader_id=node_id))
-    except BaseException:
-        directory.close()
-        raise
-    return directory, epoch

@@ -1,4 +1,4 @@
-"""Snapshots of the view into the metadata log's directory, and a view's start from one (KIP-630)."""
+"""Snapshots of the view beside the metadata log, and a view's start from one (KIP-630)."""
 
 from __future__ import annotations
 
