@@ -142,7 +142,7 @@ class SegmentLookup(Wire):
 
 
 class SegmentChange(Wire):
-    """One committed record about a segment."""
+    """One committed record about a segment, as it was proposed: accepted or not."""
 
     metadata_offset: Offset
     metadata_epoch: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -148,19 +148,21 @@ async def segment_history(
     )
     if not entries and context.manager.segment(tip, segment_id) is None:
         raise NotFound(f"{tip} has no segment {segment_id}, and the log no record about it")
-    return SegmentHistory(segment_id=str(segment_id), changes=[_change(entry) for entry in entries])
+    return SegmentHistory(segment_id=str(segment_id), changes=list(_changes(entries)))
 
 
-def _change(entry: HistoryEntry) -> SegmentChange:
-    record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate = entry.record
-    return SegmentChange(
-        metadata_offset=entry.offset,
-        metadata_epoch=entry.epoch,
-        timestamp_ms=entry.timestamp_ms,
-        record=type(record).__name__,
-        state=SegmentStateName(record.state.name),
-        broker_id=record.broker_id,
-        event_timestamp_ms=record.event_timestamp_ms,
-        token=known(record.token),
-        writer=None if record.writer is None else IncarnationView.of(record.writer),
-    )
+def _changes(entries: Sequence[HistoryEntry]) -> Iterator[SegmentChange]:
+    for entry in entries:
+        record = entry.record
+        if isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
+            yield SegmentChange(
+                metadata_offset=entry.offset,
+                metadata_epoch=entry.epoch,
+                timestamp_ms=entry.timestamp_ms,
+                record=type(record).__name__,
+                state=SegmentStateName(record.state.name),
+                broker_id=record.broker_id,
+                event_timestamp_ms=record.event_timestamp_ms,
+                token=known(record.token),
+                writer=None if record.writer is None else IncarnationView.of(record.writer),
+            )

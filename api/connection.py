@@ -1,0 +1,147 @@
+"""One HTTP connection: uvicorn's protocol with the deadlines and bounds that it lacks.
+
+uvicorn has no deadline for a request's headers, no bound on their size with httptools, and answers
+what it refuses itself in plain text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, problem_of
+from api.gate import ABORT_EXTENSION
+from api.limits import ApiLimits
+from kafka_formats.errors import RetryLater
+
+_NO_REQUEST = "none"
+"""In the place of a request id: the bytes never became a request."""
+
+
+class Connection(HttpToolsProtocol):
+    """Bounded by `limits`, which `connection_class` sets."""
+
+    limits: ApiLimits
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._awaits_headers = True
+        self._ended_request = False
+        self._header_bytes = 0
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections_max:
+            self._refuse(problem_of(RetryLater("too many connections")))
+        else:
+            self._start_header_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if self._awaits_headers:
+            self._start_header_timer()
+        self._ended_request = False
+        super().data_received(data)
+        if self._awaits_headers and not self._ended_request and not self._refused:
+            self._header_bytes += len(data)
+            self._check_header_bytes()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._awaits_headers = True
+        self._header_bytes = 0
+        self._start_header_timer()
+        cast("dict[str, Any]", self.scope)["extensions"] = {ABORT_EXTENSION: self._abort}
+
+    def on_headers_complete(self) -> None:
+        self._awaits_headers = False
+        self._stop_header_timer()
+        self._header_bytes = len(self.url)
+        self._header_bytes += sum(len(name) + len(value) for name, value in self.headers)
+        self._check_header_bytes()
+        if not self._refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._awaits_headers = True
+        self._ended_request = True
+        self._header_bytes = 0
+        if not self._refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if not self._refused:
+            self._refuse(http_problem(400, msg))
+
+    def _check_header_bytes(self) -> None:
+        allowed = self.limits.header_bytes_max
+        if self._header_bytes > allowed and not self._refused:
+            self._refuse(http_problem(431, f"a request's headers have at most {allowed} bytes"))
+
+    def _start_header_timer(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(
+                self.limits.header_deadline_s, self._headers_late
+            )
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _headers_late(self) -> None:
+        self._header_timer = None
+        if self.transport.is_closing():
+            return
+        if self._awaits_headers and not self._answers():
+            self._refuse(http_problem(408, "the request's headers did not arrive in time"))
+
+    def _answers(self) -> bool:
+        """Whether an answer to an earlier request of this connection is under way."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer outside of any request, if no answer would be torn apart by it, and close."""
+        self._refused = True
+        self._stop_header_timer()
+        if not self._answers():
+            body = problem.body(_NO_REQUEST)
+            reason = problem.row.title.encode("ascii")
+            self.transport.write(
+                b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
+                b"Connection: close\r\n\r\n%s"
+                % (problem.row.status, reason, PROBLEM_MEDIA_TYPE.encode(), len(body), body)
+            )
+        self.transport.close()
+
+    def _abort(self) -> None:
+        """Break off now: `close` would first wait for a client that takes no bytes."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        self.transport.abort()
+
+
+def connection_class(limits: ApiLimits) -> type[Connection]:
+    """The protocol class for uvicorn, which makes its instances itself."""
+    return type("BoundConnection", (Connection,), {"limits": limits})

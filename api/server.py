@@ -1,0 +1,194 @@
+"""The HTTP server inside the node's event loop: uvicorn without its signal handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+import ssl
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.connection import connection_class
+from api.limits import ApiLimits
+from kafka_formats.errors import InvalidRequest
+
+_CLOSE_MARGIN_S = 5.0
+_BACKLOG = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files. With `client_ca` only clients with a certificate of that authority are admitted;
+    what they may do still comes from their token.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class ApiServer:
+    """A running server. Made by `serve`."""
+
+    def __init__(
+        self, app: FastAPI, listener: socket.socket, tls: TlsFiles | None, limits: ApiLimits
+    ) -> None:
+        self._tls = tls
+        self._limits = limits
+        self._listener = listener
+        self._config = uvicorn.Config(
+            app,
+            http=connection_class(limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # a client must not name its own address
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=math.ceil(limits.idle_deadline_s),
+            timeout_graceful_shutdown=math.ceil(limits.shutdown_deadline_s),
+            ssl_certfile=None if tls is None else tls.certificate,
+            ssl_keyfile=None if tls is None else tls.key,
+            ssl_ca_certs=None if tls is None else tls.client_ca,
+            ssl_cert_reqs=(
+                ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED
+            ),
+        )
+        self._server = _QuietServer(self._config)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Load certificates and accept connections from the return on."""
+        _load(self._config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        started = asyncio.create_task(self._server.accepting.wait())
+        await asyncio.wait({self._task, started}, return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if self._task.done():
+            self._task.result()
+
+    def reload_tls(self) -> None:
+        """Take the certificate files anew, for new connections. A wrong file changes nothing."""
+        if self._tls is not None and self._config.ssl is not None:
+            _check_certificate(self._tls)
+            self._config.ssl.load_cert_chain(self._tls.certificate, self._tls.key)
+
+    async def wait(self) -> None:
+        """Return when the server ends; raises what ended it."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        """Accept nothing more, let answers finish until the shutdown deadline, then cut them."""
+        if self._task is None:
+            self._listener.close()
+            return
+        self._server.should_exit = True
+        deadline_s = self._limits.shutdown_deadline_s + _CLOSE_MARGIN_S
+        await asyncio.wait({self._task}, timeout=deadline_s)
+        self._task.cancel()
+        left = {self._task, *self._server.server_state.tasks}
+        await asyncio.wait(left, timeout=_CLOSE_MARGIN_S)
+        self._task = None
+        self._listener.close()
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves signals to the node, and tells when it accepts."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+
+async def serve(
+    app: FastAPI,
+    host: str,
+    port: int,
+    *,
+    tls: TlsFiles | None = None,
+    limits: ApiLimits | None = None,
+) -> ApiServer:
+    """Listen on `host` and `port` (0: a free one) until `ApiServer.close`.
+
+    InvalidRequest when the address cannot be had or the certificate files are wrong.
+    """
+    server = ApiServer(app, _listen(host, port), tls, limits or ApiLimits())
+    try:
+        await server.start()
+    except BaseException:
+        await server.close()
+        raise
+    return server
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(host, port, error) from error
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> InvalidRequest:
+    return InvalidRequest(
+        f"cannot listen on {host} port {port}: {error.strerror}; is another node running there? "
+        "Choose another port, or 0 for a free one",
+        field="http.port",
+    )
+
+
+def _load(config: uvicorn.Config) -> None:
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise _wrong_certificate(error) from error
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+
+
+def _check_certificate(tls: TlsFiles) -> None:
+    """In a context of its own, so that a wrong file leaves the one in use as it is."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise _wrong_certificate(error) from error
+
+
+def _wrong_certificate(error: Exception) -> InvalidRequest:
+    return InvalidRequest(
+        f"the certificate or its key cannot be used: {error}; both are PEM files and belong "
+        "together",
+        field="http.tls_certificate_file",
+    )
