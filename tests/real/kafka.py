@@ -88,7 +88,8 @@ class KafkaBroker:
     """One broker under `home`: `home/data` is its log directory, `home/server.log` its output.
 
     `listeners` adds listeners by name and security protocol (`{"SCRAM": "SASL_PLAINTEXT"}`);
-    `format_options` go to `kafka-storage format` as they are.
+    `format_options` go to `kafka-storage format` as they are. With `controller`, this is only a
+    broker, of that one's cluster.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class KafkaBroker:
         listeners: Mapping[str, str] | None = None,
         overrides: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
+        controller: KafkaBroker | None = None,
         version: str = KAFKA_VERSION,
     ) -> None:
         self.home = home
@@ -111,6 +113,7 @@ class KafkaBroker:
         self._ports = dict(zip(self._protocols, free_ports(len(self._protocols)), strict=True))
         self._overrides = dict(overrides or {})
         self._format_options = tuple(format_options)
+        self._controller = self if controller is None else controller
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -246,12 +249,13 @@ class KafkaBroker:
         return self._process
 
     def _write_properties(self) -> None:
-        voter = f"{self.node_id}@{self.address('CONTROLLER')}"
-        names = self._ports
+        controller = self._controller
+        roles = "broker,controller" if controller is self else "broker"
+        names = [name for name in self._ports if name != "CONTROLLER" or controller is self]
         properties = {
-            "process.roles": "broker,controller",
+            "process.roles": roles,
             "node.id": str(self.node_id),
-            "controller.quorum.voters": voter,
+            "controller.quorum.voters": f"{controller.node_id}@{controller.address('CONTROLLER')}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listeners": ",".join(f"{name}://{self.address(name)}" for name in names),
@@ -277,7 +281,7 @@ class KafkaBroker:
         except KafkaException:
             return False
         return self.node_id in metadata.brokers and all(
-            partition.leader == self.node_id
+            partition.leader >= 0
             for topic in metadata.topics.values()
             for partition in topic.partitions.values()
         )
@@ -285,7 +289,7 @@ class KafkaBroker:
     def _has_leaders(self, topic: str, partitions: int) -> bool:
         found = self.admin().list_topics(topic, timeout=5).topics[topic].partitions
         return len(found) == partitions and all(
-            partition.leader == self.node_id for partition in found.values()
+            partition.leader >= 0 for partition in found.values()
         )
 
     def _last_output(self) -> str:

@@ -1,0 +1,34 @@
+"""A certificate for 127.0.0.1 that is its own authority, made by the machine's openssl."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.real.toolbox import require_program
+
+
+class Certificate(NamedTuple):
+    """PEM files: the certificate (also the authority), its key, and both in one file."""
+
+    certificate: Path
+    key: Path
+    both: Path
+
+
+def make_certificate(folder: Path) -> Certificate:
+    """A fresh one in `folder`, good for a server and for a client."""
+    made = Certificate(folder / "cert.pem", folder / "key.pem", folder / "both.pem")
+    subprocess.run(
+        [
+            *(require_program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes"),
+            *("-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(made.key), "-out", str(made.certificate)),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    made.both.write_text(made.key.read_text() + made.certificate.read_text())
+    return made
