@@ -36,53 +36,51 @@ class RemoteLogMetadata(Protocol):
         """Metadata offset up to which reads are true."""
         ...
 
-    async def wait_for_offset(self, offset: int, *, deadline_s: float) -> None:
+    async def wait_for_offset(self, offset: int, /, *, deadline_s: float) -> None:
         """Return once `offset` is applied; RetryLater after the deadline."""
         ...
 
     def remote_log_segment_metadata(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int, /
     ) -> SegmentAnswer | None:
         """The finished segment that serves `offset` within the epoch."""
         ...
 
     def next_segment_with_txn_index(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int, /
     ) -> SegmentAnswer | None:
         """The first such segment, at or after `offset`, that has a transaction index."""
         ...
 
     def list_remote_log_segments(
-        self, tip: TopicIdPartition, leader_epoch: int | None = None
+        self, tip: TopicIdPartition, leader_epoch: int | None = None, /
     ) -> Iterator[RemoteLogSegmentMetadata]:
         """All segments of the partition, or of one of its epochs."""
         ...
 
-    def is_ready(self, tip: TopicIdPartition) -> bool:
+    def is_ready(self, tip: TopicIdPartition, /) -> bool:
         """Whether an empty answer means that there is nothing."""
         ...
 
-    async def set_topic_policy(self, record: TopicPolicyChange) -> int:
+    async def set_topic_policy(self, record: TopicPolicyChange, /) -> int:
         """Replace a topic's policy; Conflict when it is not the one that the record names."""
         ...
 
-    def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
+    def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:
         """The partition's rows, or None for one the log never heard of."""
         ...
 
-    def partitions(self) -> Iterator[TopicIdPartition]:
-        """All partitions the log knows."""
-        ...
-
-    def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
+    def find_partition(self, topic: str, partition: int, /) -> TopicIdPartition | None:
         """The partition in the newest incarnation of the topic."""
         ...
 
-    def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+    def segment(
+        self, tip: TopicIdPartition, segment_uuid: Uuid, /
+    ) -> RemoteLogSegmentMetadata | None:
         """One segment by its id."""
         ...
 
-    def topic_policy(self, topic: str) -> TopicPolicy:
+    def topic_policy(self, topic: str, /) -> TopicPolicy:
         """The topic's policy; the defaults where none was ever set."""
         ...
 
@@ -95,7 +93,7 @@ class RemoteLogMetadata(Protocol):
         ...
 
     async def segment_history(
-        self, segment_id: RemoteLogSegmentId, *, limit: int
+        self, segment_id: RemoteLogSegmentId, /, *, limit: int
     ) -> tuple[HistoryEntry, ...]:
         """The records about one segment, as far as the log has them."""
         ...
@@ -108,7 +106,7 @@ class RemoteLogMetadata(Protocol):
 class RemoteLog(Protocol):
     """The remote log manager: what it is doing, and bytes from the tier."""
 
-    def status(self, partition: TopicIdPartition) -> PartitionStatus:
+    def status(self, partition: TopicIdPartition, /) -> PartitionStatus:
         """One partition; NotFound if neither the view nor a log directory has it."""
         ...
 
@@ -120,29 +118,31 @@ class RemoteLog(Protocol):
         """What the last scan of the log directories could not take, with the reason."""
         ...
 
-    async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
+    async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
         """Where a new leader goes on copying."""
         ...
 
-    async def follower_fetch(self, query: FollowerFetchQuery) -> FollowerFetchAnswer:
+    async def follower_fetch(self, query: FollowerFetchQuery, /) -> FollowerFetchAnswer:
         """What a follower needs to rebuild from the tier."""
         ...
 
-    async def offsets(self, partition: TopicIdPartition, timestamp: int) -> OffsetAnswer:
+    async def offsets(self, partition: TopicIdPartition, timestamp: int, /) -> OffsetAnswer:
         """ListOffsets."""
         ...
 
     def open_log(
-        self, segment_uuid: Uuid, start: int = 0, end: int | None = None
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
     ) -> AsyncIterator[bytes]:
         """Verified bytes [start, end) of a finished segment's `.log`."""
         ...
 
-    def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
+    def open_index(self, segment_uuid: Uuid, index: IndexType, /) -> AsyncIterator[bytes]:
         """Verified bytes of one index."""
         ...
 
-    def records(self, partition: TopicIdPartition, request: RecordsRequest) -> AsyncIterator[bytes]:
+    def records(
+        self, partition: TopicIdPartition, request: RecordsRequest, /
+    ) -> AsyncIterator[bytes]:
         """Stored batches, or JSON lines, from an offset on."""
         ...
 
