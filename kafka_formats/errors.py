@@ -17,6 +17,8 @@ not API. The tree stands here because every package may import `kafka_formats`. 
 kind has is decided in `api/errors.py` and nowhere else.
 """
 
+# ruff: noqa: N818  the kinds are named for what the caller must do, as the API shows them
+
 from __future__ import annotations
 
 from typing import ClassVar
