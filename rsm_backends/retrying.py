@@ -19,6 +19,7 @@ from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import AlreadyExists, NotFound, RetryLater, StrandlineError
 from rsm_backends.arguments import shown
 from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
 
@@ -83,7 +84,7 @@ class RetryingStore:
         while True:
             stream = self._store.get(key, start=at, end=end)
             try:
-                async with _closing(stream):
+                async with closing_stream(stream):
                     while True:
                         async with self._deadline(f"get of {shown(key)}"):
                             piece = await anext(stream, None)
@@ -97,8 +98,8 @@ class RetryingStore:
                 if failures >= self._policy.attempts_max:
                     raise
                 await self._sleep(self._wait_s(failures))
-            if end is not None and at >= end:
-                return
+            if end is not None and at >= end and at > start:
+                return  # all was read before it broke off
 
     async def head(self, key: str) -> ObjectInfo:
         return await self._repeated(f"head of {shown(key)}", lambda: self._store.head(key))
@@ -203,7 +204,7 @@ class RetryingStore:
             if found is None:  # the store keeps no checksum of this object: read it
                 found = 0
                 stream = self._store.get(key)
-                async with _closing(stream):
+                async with closing_stream(stream):
                     async for piece in stream:
                         found = crc32c_of(piece, found)
         except NotFound:
@@ -221,14 +222,3 @@ class RetryingStore:
                 yield
         except TimeoutError as error:
             raise RetryLater(f"{what} did not end within {self._policy.deadline_s:g} s") from error
-
-
-@asynccontextmanager
-async def _closing(stream: AsyncIterator[bytes]) -> AsyncIterator[None]:
-    """Close a stream that can be closed: its connection must not wait for the garbage collector."""
-    try:
-        yield
-    finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()

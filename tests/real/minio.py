@@ -43,7 +43,7 @@ def minio_program() -> Path:
 
 
 class MinioServer:
-    """One server on a free loopback port with random credentials, a bucket and its data in `home`."""
+    """One server on a free loopback port: random credentials, one bucket, its data in `home`."""
 
     def __init__(self, home: Path) -> None:
         self._home = home

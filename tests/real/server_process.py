@@ -1,4 +1,4 @@
-"""A server as a child process: wait until it is healthy, stop it for sure, show its log on failure."""
+"""A server as a child process: wait until it is healthy, stop it for sure, show why it failed."""
 
 from __future__ import annotations
 

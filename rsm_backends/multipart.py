@@ -1,0 +1,208 @@
+"""Upload a stream of unknown length with parallel parts and bounded memory.
+
+At most `parallel` parts are on their way while one more is filled: `part_bytes * (parallel + 1)`
+bytes, whatever the object's size. The checksum of the whole object comes from the parts' own (their
+CRC32C combined), so no byte is hashed twice here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kafka_formats.crc32c import crc32c as crc32c_of
+from kafka_formats.crc32c import crc32c_combine
+from kafka_formats.errors import InvalidRequest, StrandlineError
+from rsm_backends.arguments import PARTS_MAX, shown
+from rsm_backends.store import ObjectStore, UploadedPart
+
+ABORT_DEADLINE_S = 30.0
+"""How long a failed upload waits for its abort. What is left then, `list_uploads` finds."""
+
+_MIB = 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadResult:
+    """What was stored: its size in bytes and the CRC32C of the whole object."""
+
+    size: int
+    crc32c: int
+
+
+def part_bytes_for(size_bytes: int, part_bytes: int) -> int:
+    """The part size for an object: `part_bytes`, or more (in MiB) where 10,000 would not do."""
+    least = -(-size_bytes // PARTS_MAX)
+    return max(part_bytes, -(-least // _MIB) * _MIB)
+
+
+async def upload_parts(
+    store: ObjectStore,
+    key: str,
+    parts: AsyncIterator[bytes],
+    *,
+    part_bytes: int,
+    parallel: int,
+    create_only: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+    abort_deadline_s: float = ABORT_DEADLINE_S,
+) -> UploadResult:
+    """Store what `parts` yields (pieces of any size) as one object, whole or not at all.
+
+    What fits in one part goes up as a single put. `on_progress` is told the bytes stored so far.
+    Pieces of exactly `part_bytes` are sent without a copy. On failure or cancellation the upload is
+    aborted before the error goes on; the object may exist all the same if only the answer to its
+    completion was lost. Raises the store's errors, and whatever `parts` raises.
+    """
+    if part_bytes < 1:
+        raise InvalidRequest(f"must be at least 1, not {part_bytes}", field="part_bytes")
+    if parallel < 1:
+        raise InvalidRequest(f"must be at least 1, not {parallel}", field="parallel")
+    report = on_progress if on_progress is not None else _ignore
+    full = _regrouped(parts, part_bytes)
+    head = [await anext(full, b""), await anext(full, b"")]
+    if not head[1]:
+        data = head[0]
+        crc32c = crc32c_of(data)
+        await store.put(key, data, crc32c=crc32c, create_only=create_only)
+        report(len(data))
+        return UploadResult(len(data), crc32c)
+    upload_id = await store.start_multipart(key)
+    try:
+        uploader = _PartUploader(store, key, upload_id, parallel, report)
+        uploaded = await uploader.run(head, full)
+        result = _combined(uploaded)
+        await store.complete_multipart(
+            key, upload_id, uploaded, crc32c=result.crc32c, create_only=create_only
+        )
+    except BaseException:
+        await _abort(store, key, upload_id, abort_deadline_s)
+        raise
+    return result
+
+
+class _PartUploader:
+    """The parts of one upload on their way; `parallel` at once."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        upload_id: str,
+        parallel: int,
+        report: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._key = key
+        self._upload_id = upload_id
+        self._slots = asyncio.Semaphore(parallel)
+        self._report = report
+        self._stored_bytes = 0
+        self._uploaded: list[UploadedPart] = []
+
+    async def run(self, head: list[bytes], rest: AsyncIterator[bytes]) -> list[UploadedPart]:
+        """Upload `head`, which is emptied, and `rest`. The first failure cancels the others."""
+        with _first_error():
+            async with asyncio.TaskGroup() as group:
+                number = 0
+                while part := head.pop(0) if head else await anext(rest, b""):
+                    number += 1
+                    if number > PARTS_MAX:
+                        raise InvalidRequest(
+                            f"{shown(self._key)} needs more than {PARTS_MAX} parts",
+                            field="part_bytes",
+                        )
+                    await self._slots.acquire()
+                    group.create_task(self._put(number, part))
+                    part = b""  # what is not on its way must not be held: the memory is bounded
+        return sorted(self._uploaded, key=lambda uploaded: uploaded.number)
+
+    async def _put(self, number: int, data: bytes) -> None:
+        try:
+            self._uploaded.append(
+                await self._store.put_part(
+                    self._key, self._upload_id, number, data, crc32c=crc32c_of(data)
+                )
+            )
+        finally:
+            self._slots.release()
+        self._stored_bytes += len(data)
+        self._report(self._stored_bytes)
+
+
+async def _regrouped(pieces: AsyncIterator[bytes], part_bytes: int) -> AsyncIterator[bytes]:
+    """The same bytes in parts of exactly `part_bytes`, the last one shorter."""
+    filling = io.BytesIO()  # hands its bytes out without a copy
+    filled = 0
+    async for piece in pieces:
+        if filled == 0 and len(piece) == part_bytes:
+            yield piece
+            del piece
+            continue
+        rest = memoryview(piece)
+        while filled + len(rest) >= part_bytes:
+            filling.write(rest[: part_bytes - filled])
+            rest = rest[part_bytes - filled :]
+            yield filling.getvalue()
+            filling, filled = io.BytesIO(), 0
+        filled += filling.write(rest)
+        del piece, rest
+    if filled:
+        yield filling.getvalue()
+
+
+def _combined(uploaded: list[UploadedPart]) -> UploadResult:
+    size, crc32c = 0, 0
+    for part in uploaded:
+        size += part.size
+        crc32c = crc32c_combine(crc32c, part.crc32c, part.size)
+    return UploadResult(size, crc32c)
+
+
+async def _abort(store: ObjectStore, key: str, upload_id: str, deadline_s: float) -> None:
+    """Abort even while being cancelled; a failure is logged, since the first error matters more."""
+
+    async def abort() -> None:
+        try:
+            async with asyncio.timeout(deadline_s):
+                await store.abort_multipart(key, upload_id)
+        except (StrandlineError, TimeoutError) as error:
+            _log.warning("the failed upload of %s is still there, aborting it: %s", key, error)
+
+    task = asyncio.create_task(abort())
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+@contextmanager
+def _first_error() -> Iterator[None]:
+    """One error instead of a task group's bundle: ours before others, the earliest first."""
+    try:
+        yield
+    except BaseExceptionGroup as bundle:
+        errors = list(_leaves(bundle))
+        ours = [error for error in errors if isinstance(error, StrandlineError)]
+        raise (ours or errors)[0] from None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _ignore(stored_bytes: int) -> None:
+    """No one wants to know."""

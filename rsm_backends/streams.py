@@ -1,0 +1,30 @@
+"""Reading a store's streams to the end, or leaving them early without leaking a connection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from rsm_backends.store import ObjectStore
+
+
+@asynccontextmanager
+async def closing_stream(stream: AsyncIterator[bytes]) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Close `stream` at the end of the block, so that its connection is free at once.
+
+    Without it an abandoned stream is closed too, but only when the garbage collector finds it.
+    """
+    try:
+        yield stream
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def read_all(
+    store: ObjectStore, key: str, *, start: int = 0, end: int | None = None
+) -> bytes:
+    """The bytes [start, end) in one piece; for objects known to be small."""
+    async with closing_stream(store.get(key, start=start, end=end)) as stream:
+        return b"".join([piece async for piece in stream])
