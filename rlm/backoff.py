@@ -69,7 +69,8 @@ def error_kind(error: BaseException) -> str:
 def jittered_s(policy: BackOffPolicy, failures: int, fraction: float) -> float:
     """Full jitter for the `failures`-th failure in a row (from 1); `fraction` is in [0, 1)."""
     exponent = min(max(failures - 1, 0), EXPONENT_MAX)
-    return min(policy.max_s, policy.base_s * 2**exponent) * fraction
+    ceiling_s: float = min(policy.max_s, policy.base_s * 2.0**exponent)
+    return ceiling_s * fraction
 
 
 def after_failure(

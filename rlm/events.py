@@ -110,5 +110,5 @@ CopyEvent = (
 OnEvent = Callable[[CopyEvent], None]
 
 
-def ignore_event(event: CopyEvent) -> None:  # noqa: ARG001 - the handler that wants nothing
+def ignore_event(event: CopyEvent) -> None:
     """The handler of callers that do not listen."""

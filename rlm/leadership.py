@@ -142,9 +142,9 @@ def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
             cancel=False,
         )
     standing = facts.state.claim if facts.state is not None else None
-    if facts.held is not None and standing is not None and standing.token == facts.held.token:
-        if facts.held.leader_epoch == epoch:
-            return Lead(word.last_stable_offset)
+    token = standing.token if standing is not None else None
+    if facts.held == HeldClaim(-1 if token is None else token, epoch):
+        return Lead(word.last_stable_offset)
     return _claim(facts, epoch, standing)
 
 
@@ -154,6 +154,14 @@ def _claim(facts: LeadershipFacts, epoch: int, standing: Claim | None) -> Decisi
             WhyNot.CLAIMED_ELSEWHERE,
             f"node {standing.incarnation.node_id} holds the claim at leader epoch "
             f"{standing.leader_epoch}; this node sees epoch {epoch}",
+            cancel=True,
+        )
+    voided = facts.state.voided_claim if facts.state is not None else None
+    if standing is None and voided is not None and epoch < voided.leader_epoch:
+        return StandBy(
+            WhyNot.CLAIMED_ELSEWHERE,
+            f"it was claimed at leader epoch {voided.leader_epoch} before the claim was voided; "
+            f"this node sees epoch {epoch}",
             cancel=True,
         )
     refused = facts.refused

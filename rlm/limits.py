@@ -41,6 +41,8 @@ class CopyLimits:
     source_changed_retry_s: float = 1.0
     corrupt_retry_s: float = 600.0
     delete_delay_s: float = 60.0
+    clock_difference_max_s: float = 15.0
+    clock_check_interval_s: float = 600.0
     shutdown_deadline_s: float = 10.0
     once_attempts_max: int = 3
     once_clean_up_wait_s: float = 30.0

@@ -85,7 +85,7 @@ def _earliest(
 
 
 def _earliest_local(
-    partition: TopicIdPartition, state: PartitionState | None, local: LocalOffsets | None
+    partition: TopicIdPartition, _: PartitionState | None, local: LocalOffsets | None
 ) -> tuple[int, int]:
     if local is None:
         raise _only_local(partition, "earliest local")

@@ -23,7 +23,7 @@ class CopiedSegment:
 class FailedAttempt:
     """A copy attempt of this run that failed; a later one may have succeeded."""
 
-    segment_id: RemoteLogSegmentId
+    partition: TopicIdPartition
     start_offset: int
     kind: str
     error: str

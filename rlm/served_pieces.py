@@ -44,6 +44,8 @@ def served_at_or_after(coverage: Coverage, offset: int) -> Served | None:
         if state.highest_copied is None or offset > state.highest_copied[0]:
             return None
         epoch = epoch_for_offset(state.lineage, offset)
+        if epoch is None and state.lineage:
+            epoch = state.lineage[0].epoch  # where it starts is only where knowledge starts
         found = coverage.segment_for_offset(epoch, offset) if epoch is not None else None
         if found is not None and found.valid_until >= offset:
             return Served(offset, found.metadata, found.valid_until)

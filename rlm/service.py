@@ -7,25 +7,42 @@ Composition only: decisions stand in the pure planners (`leadership`, `copy_plan
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
+from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
-from rlm.broker_view import BrokerView
-from rlm.events import OnEvent, ignore_event
+from rlm.answers import Answers
+from rlm.clean_up import CleanUp
+from rlm.clean_up_tasks import CleanUpTasks
+from rlm.clock_check import clock_trouble
+from rlm.cluster_marker import claim_prefix
+from rlm.copier import Copier
+from rlm.copy_slots import CopySlots
+from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.partition_driver import PartitionDriver
 from rlm.partition_status import PartitionStatus
+from rlm.ports import MetadataPort, PoolPort
+from rlm.proposals import Proposals
 from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
 from rlm.run_report import CopyRunReport
+from rlm.scanner import BrokerPort, Scanner
 from rlm.tier_store import TierStores
+from rlm.tiered_reader import TieredReader
 from rlm.topic_filter import TopicFilter
-from rlm.worker_pool import WorkerPool
-from rlmm.manager import RemoteLogMetadataManager
-from rlmm.segment import TopicIdPartition
+from rlm.work_table import WorkTable
+from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+
+logger = logging.getLogger(__name__)
+
+CLOCK_NOT_CHECKED = "the clocks of this node and the store were not compared yet"
 
 
 class RemoteLogManager:
@@ -33,12 +50,12 @@ class RemoteLogManager:
 
     def __init__(
         self,
-        manager: RemoteLogMetadataManager,
-        pool: WorkerPool,
+        manager: MetadataPort,
+        pool: PoolPort,
         stores: TierStores,
         *,
         log_dirs: Sequence[Path],
-        broker: BrokerView | None,
+        broker: BrokerPort | None,
         topics: TopicFilter,
         identity: Identity,
         ambient: Ambient,
@@ -46,18 +63,85 @@ class RemoteLogManager:
         on_event: OnEvent = ignore_event,
     ) -> None:
         """`broker` None: standalone directories, of which this node counts as leader."""
-        raise NotImplementedError
+        self._metadata = manager
+        self._stores = stores
+        self._identity = identity
+        self._ambient = ambient
+        self._limits = limits or CopyLimits()
+        self._on_event = on_event
+        self._paused = False
+        self._clock_trouble: str | None = CLOCK_NOT_CHECKED
+        self._clock_checked_at: float | None = None
+        self._loop_task: asyncio.Task[None] | None = None
+        self._scan_error: str | None = None
+        self._closed = False
+        proposals = Proposals(manager, self._limits, ambient)
+        clean_up = CleanUp(
+            proposals,
+            stores,
+            identity,
+            self._limits,
+            ambient,
+            self._clean_up_event,
+            asyncio.Semaphore(self._limits.clean_ups_parallel_max),
+        )
+        self._clean_ups = CleanUpTasks(clean_up, self._clean_up_failed)
+        copier = Copier(
+            proposals,
+            pool,
+            identity=identity,
+            limits=self._limits,
+            ambient=ambient,
+            on_event=self._copy_event,
+        )
+        self._driver = PartitionDriver(
+            metadata=manager,
+            copier=copier,
+            clean_ups=self._clean_ups,
+            stores=stores,
+            slots=CopySlots(self._limits.copies_parallel_max, ambient.monotonic),
+            identity=identity,
+            limits=self._limits,
+            ambient=ambient,
+            on_event=on_event,
+            pause_text=self._pause_text,
+            clock_trouble=lambda: self._clock_trouble,
+            claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
+        )
+        scanner = Scanner(
+            tuple(log_dirs), identity.kafka_cluster_id, broker, topics, self._next_offset
+        )
+        self._table = WorkTable(scanner, self._driver, manager)
+        self._reader = TieredReader(manager, pool, stores)
+        self._answers = Answers(manager, self._reader, self._table, broker)
 
     async def start(self) -> None:
         """Check the cluster marker of every store, then begin to scan and copy.
 
         Refused when a store belongs to another cluster or takes no writes; the node must not run.
         """
-        raise NotImplementedError
+        await self._claim_stores()
+        self._loop_task = asyncio.create_task(self._scan_loop(), name="scan log directories")
 
     async def close(self) -> None:
         """Cancel copies, clean up after them as far as `shutdown_deadline_s` allows. Idempotent."""
-        raise NotImplementedError
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.gather(self._loop_task, return_exceptions=True)
+        await self._table.cancel_all()
+        try:
+            async with asyncio.timeout(self._limits.shutdown_deadline_s):
+                # Best effort: what is not reached now is a left-over that the next run finds.
+                await self._table.clean_up_own_attempts()
+                await self._clean_ups.settle(
+                    self._ambient.now_ms() + round(self._limits.shutdown_deadline_s * 1000)
+                )
+        except TimeoutError:
+            logger.warning("clean-ups were not done in time; the next run finishes them")
+        await self._clean_ups.close()
 
     async def run_once(self) -> CopyRunReport:
         """One shot instead of `start`: scan, claim, copy everything eligible, clean up, report.
@@ -65,54 +149,74 @@ class RemoteLogManager:
         Cancelling it (Ctrl-C) leaves nothing that the next run does not finish or clean up; call
         `close` afterwards in any case.
         """
-        raise NotImplementedError
+        await self._claim_stores()
+        await self._check_clock()
+        report = self._table.begin_report()
+        await self._table.scan(cancel_lost=False)
+        await self._table.drive_all_to_the_end(back_offs_max=self._limits.once_attempts_max - 1)
+        wait_ms = round(self._limits.once_clean_up_wait_s * 1000)
+        pending = await self._clean_ups.settle(self._ambient.now_ms() + wait_ms)
+        return report.finish(pending)
 
     def pause_copying(self) -> None:
         """Kill switch of this node: start no copy; copies under way finish."""
-        raise NotImplementedError
+        self._paused = True
 
     def resume_copying(self) -> None:
         """Undo `pause_copying`."""
-        raise NotImplementedError
+        self._paused = False
 
     @property
     def copying_paused(self) -> bool:
         """Whether the node's kill switch is on."""
-        raise NotImplementedError
+        return self._paused
+
+    @property
+    def scan_error(self) -> str | None:
+        """Why the last look at the log directories failed as a whole; None when it did not."""
+        return self._scan_error
 
     def status(self, partition: TopicIdPartition) -> PartitionStatus:
         """Where one partition stands. NotFound if neither the view nor a log directory has it."""
-        raise NotImplementedError
+        status = self._table.status(partition, self._ambient.now_ms())
+        if status is None:
+            raise NotFound(
+                f"{partition} is neither in the metadata log nor in this node's log directories"
+            )
+        return status
 
     def statuses(self) -> tuple[PartitionStatus, ...]:
         """All partitions of the view and of the log directories, by topic and partition."""
-        raise NotImplementedError
+        return self._table.statuses(self._ambient.now_ms())
 
     def problems(self) -> tuple[LogDirProblem, ...]:
         """What the last scan could not take, with the reason."""
-        raise NotImplementedError
+        return self._table.problems
 
     async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
         """Where a new leader goes on copying (design 6.6). Read-only."""
-        raise NotImplementedError
+        return self._answers.leader_transition(query)
 
     async def follower_fetch(self, query: FollowerFetchQuery) -> FollowerFetchAnswer:
         """What a follower needs to rebuild from the tier (design 6.6, KIP-405)."""
-        raise NotImplementedError
+        return await self._answers.follower_fetch(query)
 
     async def offsets(self, partition: TopicIdPartition, timestamp: int) -> OffsetAnswer:
-        """ListOffsets: one of `list_offsets.OffsetSpec`, or a time in ms since the epoch."""
-        raise NotImplementedError
+        """ListOffsets: one of `list_offsets.OffsetSpec`, or a time in ms since the epoch.
+
+        A time that no tiered record reaches is answered with offset -1: the broker has the rest.
+        """
+        return await self._answers.offsets(partition, timestamp)
 
     def open_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        """Verified bytes [start, end) of a finished segment's `.log`; NotFound at the first step."""
-        raise NotImplementedError
+        """Verified bytes [start, end) of a finished segment's `.log`; NotFound at first step."""
+        return self._reader.open_log(segment_uuid, start, end)
 
     def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
         """Verified bytes of one index; NotFound at the first step if the segment has none."""
-        raise NotImplementedError
+        return self._reader.open_index(segment_uuid, index)
 
     def records(
         self,
@@ -125,4 +229,59 @@ class RemoteLogManager:
         InvalidRequest(offset) below the log start, NotFound above the highest copied offset or in
         a lost range, all at the first step.
         """
-        raise NotImplementedError
+        return self._reader.records(partition, request, on_end)
+
+    async def _claim_stores(self) -> None:
+        for tier in self._stores.by_name.values():
+            await claim_prefix(tier, self._identity)
+
+    async def _scan_loop(self) -> None:
+        while True:
+            try:
+                await self._check_clock()
+                await self._table.scan(cancel_lost=True)
+                self._table.drive_all(back_offs_max=1)
+                self._scan_error = None
+            except Exception as error:
+                # The loop outlives every look that fails: a directory may come back.
+                self._scan_error = str(error)
+                logger.exception("looking at the log directories failed")
+            await self._ambient.sleep(self._limits.scan_interval_s)
+
+    async def _check_clock(self) -> None:
+        now = self._ambient.monotonic()
+        last = self._clock_checked_at
+        interval_s = self._limits.clock_check_interval_s
+        if self._clock_trouble is None and last is not None and now - last < interval_s:
+            return
+        self._clock_checked_at = now
+        self._clock_trouble = await clock_trouble(
+            self._stores.default,
+            self._identity.incarnation.node_id,
+            self._ambient.now_ms,
+            round(self._limits.clock_difference_max_s * 1000),
+        )
+
+    def _pause_text(self, topic: str) -> str | None:
+        if self._paused:
+            return "copying is paused on this node; resume it to go on"
+        if self._metadata.topic_policy(topic).copy_paused:
+            return f"copying of {topic} is paused by its policy; resume it to go on"
+        return None
+
+    def _next_offset(self, partition: TopicIdPartition) -> int:
+        state = self._metadata.partition_state(partition)
+        return state.next_offset if state is not None else -1
+
+    def _copy_event(self, event: CopyEvent) -> None:
+        if isinstance(event, SegmentProgress):
+            self._table.progressed(event)
+        self._on_event(event)
+
+    def _clean_up_event(self, event: CopyEvent) -> None:
+        if isinstance(event, SegmentDeleted):
+            self._table.cleaned_up(event.segment_id)
+        self._on_event(event)
+
+    def _clean_up_failed(self, row: RemoteLogSegmentMetadata, kind: str, text: str) -> None:
+        self._table.clean_up_failed(row, kind, text, self._ambient.now_ms())

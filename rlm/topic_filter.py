@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 INTERNAL_TOPIC_PREFIX = "__"
-"""`__consumer_offsets`, `__transaction_state`, `__share_group_state`, `__remote_log_metadata`, ..."""
+"""`__consumer_offsets`, `__transaction_state`, `__remote_log_metadata`, `__share_group_state`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,142 @@
+"""Cleaning up after an attempt that did not finish: the end of design 6.2, and 6.3's left-overs.
+
+    DELETE_SEGMENT_STARTED applied (expecting COPY_SEGMENT_STARTED)
+      -> delete objects, abort uploads
+      -> wait until no late request of the attempt can become visible any more
+      -> delete and abort again
+      -> DELETE_SEGMENT_FINISHED applied
+
+Invariant (delete_order): no object goes before DELETE_SEGMENT_STARTED is applied, no row before its
+objects. Every step may be repeated by anybody, so a crash anywhere is finished by the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from kafka_formats.errors import CorruptData, RetryLater
+from rlm.custom_metadata import CustomMetadata
+from rlm.events import OnEvent, SegmentDeleted
+from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.object_keys import segment_keys
+from rlm.proposals import Proposals
+from rlm.tier_store import TierStore, TierStores
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """The steps for one row; who runs them when is `clean_up_tasks`' business."""
+
+    proposals: Proposals
+    stores: TierStores
+    identity: Identity
+    limits: CopyLimits
+    ambient: Ambient
+    on_event: OnEvent
+    slots: asyncio.Semaphore
+
+    async def mark(self, row: RemoteLogSegmentMetadata, token: int) -> bool:
+        """Bring a COPY_SEGMENT_STARTED row to DELETE_SEGMENT_STARTED.
+
+        False: the row finished after all, or is gone; nothing is to be deleted. Fenced: somebody
+        newer claimed the partition and will find the row as a left-over.
+        """
+        return await self.proposals.mark_deleted(
+            RemoteLogSegmentMetadataUpdate(
+                segment_id=row.segment_id,
+                broker_id=self.identity.incarnation.node_id,
+                event_timestamp_ms=self.ambient.now_ms(),
+                custom_metadata=None,
+                state=SegmentState.DELETE_SEGMENT_STARTED,
+                token=token,
+                writer=self.identity.incarnation,
+                expected_state=SegmentState.COPY_SEGMENT_STARTED,
+            )
+        )
+
+    def due_ms(self, row: RemoteLogSegmentMetadata, *, uploader_stopped: bool) -> int:
+        """When the second, final delete may happen (ms since the epoch).
+
+        A PUT that the store accepted but has not shown yet may appear after we looked. Another
+        incarnation's worker may even be sending still (a paused machine, a split network), and
+        stops by itself only at the deadline written in the row; so its attempt waits for that
+        deadline plus a margin for the difference of the clocks. An attempt of this very
+        incarnation whose pool call has ended sends no byte any more, whatever its deadline; what
+        is left is the store's own delay, which a short margin covers.
+        """
+        now_ms = self.ambient.now_ms()
+        if was_finished(row):
+            # Readers that were given this segment before it was marked may still stream it.
+            return row.event_timestamp_ms + round(self.limits.delete_delay_s * 1000)
+        deadline_ms = row.upload_deadline_ms
+        if deadline_ms < 0:
+            deadline_ms = row.event_timestamp_ms + round(self.limits.upload_deadline_s * 1000)
+        due_ms = deadline_ms + round(self.limits.upload_margin_s * 1000)
+        if uploader_stopped:
+            return min(due_ms, now_ms + round(self.limits.stopped_margin_s * 1000))
+        return due_ms
+
+    async def remove(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
+        """From DELETE_SEGMENT_STARTED to the end. Sleeps until `due_ms`; safe to repeat.
+
+        Raises RetryLater or Refused of the store; the row stays as it is and is found again.
+        """
+        if not was_finished(row):
+            await self.delete_objects(row)
+        wait_s = (due_ms - self.ambient.now_ms()) / 1000
+        if wait_s > 0:
+            await self.ambient.sleep(wait_s)
+        await self.delete_objects(row)
+        await self.proposals.finish_delete(
+            RemoteLogSegmentMetadataUpdate(
+                segment_id=row.segment_id,
+                broker_id=self.identity.incarnation.node_id,
+                event_timestamp_ms=self.ambient.now_ms(),
+                custom_metadata=None,
+                state=SegmentState.DELETE_SEGMENT_FINISHED,
+                writer=self.identity.incarnation,
+            )
+        )
+        self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
+
+    async def delete_objects(self, row: RemoteLogSegmentMetadata) -> None:
+        """Abort the segment's uploads and delete its objects; absent ones count as deleted.
+
+        Uploads first: one that completed in between would leave an object behind the delete.
+        """
+        for tier in self._stores_of(row):
+            keys = segment_keys(tier.prefix, row.segment_id, row.start_offset).all()
+            try:
+                async with self.slots, asyncio.timeout(self.limits.store_deadline_s):
+                    for key in keys:
+                        for upload_id in await tier.store.list_uploads(key):
+                            await tier.store.abort_multipart(key, upload_id)
+                    await tier.store.delete_many(keys)
+            except TimeoutError:
+                raise RetryLater(
+                    f"deleting the objects of {row.segment_id} in the store {tier.name!r} took "
+                    f"longer than {self.limits.store_deadline_s:g} s"
+                ) from None
+
+    def _stores_of(self, row: RemoteLogSegmentMetadata) -> tuple[TierStore, ...]:
+        """The store that the row names, else all: an unfinished row names none, and the default
+        may have been another one when it was written. Keys hold the segment id, so that looking
+        in a store that never had it does no harm.
+        """
+        if row.custom_metadata is not None:
+            try:
+                return (self.stores.named(CustomMetadata.decode(row.custom_metadata).store),)
+            except CorruptData:
+                pass  # another RemoteStorageManager's custom metadata; our keys are looked for
+        return tuple(self.stores.by_name.values())
+
+
+def was_finished(row: RemoteLogSegmentMetadata) -> bool:
+    """True for a row that reached COPY_SEGMENT_FINISHED before it was marked for deletion."""
+    return row.finished_at >= 0

@@ -1,0 +1,52 @@
+"""How far this node's clock is from the store's: the time of a probe object, written and removed.
+
+A log start recorded, or later a deletion made, with a wrong clock cannot be taken back, so both
+wait while the clocks differ by more than a bound. Unknown counts as differing (design 6.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import StrandlineError
+from rlm.object_keys import cluster_marker_key
+from rlm.tier_store import TierStore
+
+STORE_RESOLUTION_MS = 1_000
+"""S3 keeps whole seconds."""
+
+_PROBE = b"strandline clock probe\n"
+
+
+async def clock_trouble(
+    tier: TierStore, node_id: int, now_ms: Callable[[], int], difference_max_ms: int
+) -> str | None:
+    """A sentence when the clocks differ by more than the bound or that is not known, else None."""
+    key = f"{cluster_marker_key(tier.prefix).rpartition('/')[0]}/clock-probe-{node_id}"
+    try:
+        before_ms = now_ms()
+        await tier.store.put(key, _PROBE, crc32c=crc32c(_PROBE))
+        after_ms = now_ms()
+        info = await tier.store.head(key)
+        await tier.store.delete_many([key])
+    except StrandlineError as error:
+        return f"the clock of the store {tier.name!r} is not known: {error}"
+    return compare_clocks(tier.name, before_ms, after_ms, info.last_modified_ms, difference_max_ms)
+
+
+def compare_clocks(
+    name: str, before_ms: int, after_ms: int, store_ms: int | None, difference_max_ms: int
+) -> str | None:
+    """The store's time must lie within [before, after], give or take the bound."""
+    if store_ms is None:
+        return f"the store {name!r} does not tell when an object was written"
+    early_ms = before_ms - (store_ms + STORE_RESOLUTION_MS)
+    late_ms = store_ms - after_ms
+    difference_ms = max(early_ms, late_ms, 0)
+    if difference_ms <= difference_max_ms:
+        return None
+    return (
+        f"this node's clock and that of the store {name!r} differ by {difference_ms / 1000:.0f} s "
+        f"(at most {difference_max_ms / 1000:.0f} s are allowed): set the node's clock (NTP)"
+    )

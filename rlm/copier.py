@@ -1,0 +1,251 @@
+"""One attempt to copy one segment: the protocol of design 6.2, steps 2 to 4.
+
+    COPY_SEGMENT_STARTED applied  ->  upload in a worker  ->  COPY_SEGMENT_FINISHED applied
+
+Invariant: no object is written before its segment id is in the log (delete_order, and
+quiesced_bucket_equals_metadata, rest on it). A failed or cancelled attempt is left to `clean_up`,
+which finds it as a row in COPY_SEGMENT_STARTED, here or on any later leader's node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.errors import OutcomeUnknown, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_end
+from rlm.copy_job import CopyJob, CopyProgress, CopyResult, UploadLimits
+from rlm.events import OnEvent, SegmentCopied, SegmentProgress, SegmentStarted
+from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.log_dir import LocalSegment
+from rlm.ports import PoolPort
+from rlm.proposals import Proposals
+from rlm.segment_facts import SegmentFacts, segment_facts
+from rlm.tier_store import TierStore
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+    TopicIdPartition,
+)
+
+STALL_CHECKS_PER_DEADLINE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOrder:
+    """What to copy under which claim. `lineage` is the merged one of the view."""
+
+    partition: TopicIdPartition
+    segment: LocalSegment
+    lineage: Epochs
+    log_start_offset: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """COPY_SEGMENT_FINISHED is applied."""
+
+    row: RemoteLogSegmentMetadata
+    result: CopyResult
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """Not copied. `row` is None when nothing was proposed, so that nothing is to be cleaned up.
+
+    `row_unsure`: COPY_SEGMENT_STARTED may still be applied; a later look at the left-overs tells.
+    """
+
+    error: Exception
+    row: RemoteLogSegmentMetadata | None
+    row_unsure: bool = False
+
+
+FactsReader = Callable[[LocalSegment, Epochs], SegmentFacts]
+
+
+class Copier:
+    """Runs attempts, and remembers this incarnation's so that left-overs are told from them."""
+
+    def __init__(
+        self,
+        proposals: Proposals,
+        pool: PoolPort,
+        *,
+        identity: Identity,
+        limits: CopyLimits,
+        ambient: Ambient,
+        on_event: OnEvent,
+        read_facts: FactsReader = segment_facts,
+    ) -> None:
+        """`read_facts` blocks for a few file reads and runs in an executor."""
+        self._proposals = proposals
+        self._pool = pool
+        self._identity = identity
+        self._limits = limits
+        self._ambient = ambient
+        self._on_event = on_event
+        self._read_facts = read_facts
+        self._uploading: set[Uuid] = set()
+
+    def is_under_way(self, segment_uuid: Uuid) -> bool:
+        """True between the proposal of COPY_SEGMENT_STARTED and the attempt's end."""
+        return segment_uuid in self._uploading
+
+    async def copy(
+        self,
+        order: CopyOrder,
+        store: TierStore,
+        on_row: Callable[[RemoteLogSegmentMetadata], None],
+    ) -> Copied | AttemptFailed:
+        """Try once. `on_row` is told the row before it is proposed. Raises only CancelledError."""
+        try:
+            row = await self._describe(order)
+        except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
+            return AttemptFailed(error, None)
+        on_row(row)
+        self._uploading.add(row.segment_id.id)
+        try:
+            return await self._attempt(order, store, row)
+        finally:
+            # The pool's promise makes this true: returned, raised or cancelled, no byte follows.
+            self._uploading.discard(row.segment_id.id)
+
+    async def _describe(self, order: CopyOrder) -> RemoteLogSegmentMetadata:
+        segment = order.segment
+        assert segment.next_base_offset is not None, "the active segment is never copied"
+        facts = await asyncio.to_thread(self._read_facts, segment, order.lineage)
+        now_ms = self._ambient.now_ms()
+        return RemoteLogSegmentMetadata(
+            segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
+            start_offset=segment.base_offset,
+            end_offset=segment.next_base_offset - 1,
+            broker_id=self._identity.incarnation.node_id,
+            max_timestamp_ms=facts.max_timestamp_ms,
+            event_timestamp_ms=now_ms,
+            leader_epochs=facts.leader_epochs,
+            size_bytes=facts.size_bytes,
+            custom_metadata=None,
+            state=SegmentState.COPY_SEGMENT_STARTED,
+            txn_index_empty=facts.txn_index_empty,
+            token=order.token,
+            writer=self._identity.incarnation,
+            upload_deadline_ms=now_ms + round(self._limits.upload_deadline_s * 1000),
+        )
+
+    async def _attempt(
+        self, order: CopyOrder, store: TierStore, row: RemoteLogSegmentMetadata
+    ) -> Copied | AttemptFailed:
+        began = self._ambient.monotonic()
+        try:
+            await self._proposals.start_copy(row)
+        except OutcomeUnknown as error:
+            return AttemptFailed(error, row, row_unsure=True)
+        except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
+            return AttemptFailed(error, None)
+        self._on_event(
+            SegmentStarted(row.segment_id, row.start_offset, row.end_offset, row.size_bytes)
+        )
+        try:
+            result = await self._upload(self._job(order, store, row))
+            await self._proposals.finish_copy(self._finished(row, result))
+        except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
+            return AttemptFailed(error, row)
+        took_ms = round((self._ambient.monotonic() - began) * 1000)
+        self._on_event(
+            SegmentCopied(
+                row.segment_id, row.start_offset, row.end_offset, result.log_bytes, took_ms
+            )
+        )
+        return Copied(row, result)
+
+    def _job(self, order: CopyOrder, store: TierStore, row: RemoteLogSegmentMetadata) -> CopyJob:
+        directory: Path = order.segment.log_path.parent
+        up_to_here = truncate_from_end(order.lineage, row.end_offset + 1)
+        return CopyJob(
+            segment_id=row.segment_id,
+            start_offset=row.start_offset,
+            end_offset=row.end_offset,
+            directory=directory,
+            leader_epochs=tuple(
+                leader_epoch_checkpoint.EpochEntry(epoch, start)
+                for epoch, start in row.leader_epochs
+            ),
+            lineage_checkpoint=leader_epoch_checkpoint.encode(up_to_here),
+            broker_id=row.broker_id,
+            event_timestamp_ms=row.event_timestamp_ms,
+            max_timestamp_ms=row.max_timestamp_ms,
+            txn_index_empty=row.txn_index_empty,
+            store=store.name,
+            prefix=store.prefix,
+            upload_deadline_ms=row.upload_deadline_ms,
+            log_start_offset=order.log_start_offset,
+            limits=UploadLimits(self._limits.part_bytes, self._limits.parts_parallel),
+        )
+
+    def _finished(
+        self, row: RemoteLogSegmentMetadata, result: CopyResult
+    ) -> RemoteLogSegmentMetadataUpdate:
+        return RemoteLogSegmentMetadataUpdate(
+            segment_id=row.segment_id,
+            broker_id=row.broker_id,
+            event_timestamp_ms=self._ambient.now_ms(),
+            custom_metadata=result.custom_metadata.encode(),
+            state=SegmentState.COPY_SEGMENT_FINISHED,
+            token=row.token,
+            writer=row.writer,
+        )
+
+    async def _upload(self, job: CopyJob) -> CopyResult:
+        """The pool's copy under a watchdog: an upload that hangs is cancelled long before its
+        deadline, an upload that trickles is cancelled at it.
+        """
+        watch = _Watch(self._limits.stall_deadline_s, self._ambient, job.upload_deadline_ms)
+
+        def on_progress(progress: CopyProgress) -> None:
+            watch.moved()
+            self._on_event(
+                SegmentProgress(job.segment_id, progress.bytes_done, progress.bytes_total)
+            )
+
+        upload = asyncio.ensure_future(self._pool.copy(job, on_progress))
+        guard = asyncio.ensure_future(watch.until_given_up())
+        try:
+            await asyncio.wait({upload, guard}, return_when=asyncio.FIRST_COMPLETED)
+            if upload.done():
+                return upload.result()
+            raise RetryLater(guard.result())
+        finally:
+            guard.cancel()
+            upload.cancel()
+            # Only once the pool has let go is it known that no byte of this attempt follows.
+            await asyncio.gather(upload, guard, return_exceptions=True)
+
+
+class _Watch:
+    """Says when an upload is to be given up, and why."""
+
+    def __init__(self, stall_s: float, ambient: Ambient, deadline_ms: int) -> None:
+        self._stall_s = stall_s
+        self._ambient = ambient
+        self._deadline_ms = deadline_ms
+        self._moved_at = ambient.monotonic()
+
+    def moved(self) -> None:
+        self._moved_at = self._ambient.monotonic()
+
+    async def until_given_up(self) -> str:
+        while True:
+            if self._ambient.monotonic() - self._moved_at >= self._stall_s:
+                return f"the upload made no progress for {self._stall_s:g} s and was cancelled"
+            left_s = (self._deadline_ms - self._ambient.now_ms()) / 1000
+            if left_s <= 0:
+                return "the upload did not end before its deadline and was cancelled"
+            await self._ambient.sleep(min(self._stall_s / STALL_CHECKS_PER_DEADLINE, left_s))

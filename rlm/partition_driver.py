@@ -1,0 +1,323 @@
+"""Carries out what the planners decide for one partition, step by step, until there is nothing to
+do now. One partition's trouble ends here: it never reaches another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import (
+    Conflict,
+    Fenced,
+    InternalError,
+    InvalidRequest,
+    OutcomeUnknown,
+    RetryLater,
+)
+from rlm.backoff import NO_BACK_OFF, after_failure, error_kind, failure_kind
+from rlm.clean_up_tasks import CleanUpTasks, why_left_over
+from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
+from rlm.copy_plan import (
+    CopySegment,
+    PlanFacts,
+    RecordLogStart,
+    RecordLostRange,
+    Step,
+    Wait,
+    WhyNot,
+    eligible_bytes,
+    plan,
+)
+from rlm.copy_slots import CopySlots
+from rlm.events import (
+    ClaimLost,
+    LogStartRecorded,
+    LostRangeRecorded,
+    OnEvent,
+    PartitionClaimed,
+    SegmentFailed,
+)
+from rlm.leadership import (
+    Decision,
+    HeldClaim,
+    LeadershipFacts,
+    Leads,
+    ProposeClaim,
+    RefusedClaim,
+    StandBy,
+    decide,
+)
+from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.partition_status import CopyUnderWay
+from rlm.partition_work import PartitionWork
+from rlm.ports import MetadataPort
+from rlm.proposals import back_off_policy
+from rlm.run_report import FailedAttempt
+from rlm.tier_store import TierStores
+from rlmm.partition_state import Mode, PartitionState
+from rlmm.records import LogStart, LostRange, PartitionClaim
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RunLog:
+    """Attempts of a one-shot run, for its report; none of it decides anything."""
+
+    copied: list[Copied] = field(default_factory=list)
+    failed: list[FailedAttempt] = field(default_factory=list)
+    cleaned_up: list[RemoteLogSegmentId] = field(default_factory=list)
+
+
+class _DriveEndsError(Exception):
+    """The drive ends; the partition's `wait` says why."""
+
+
+@dataclass(slots=True)
+class PartitionDriver:
+    """Shared by all partitions of a node. `pause_text` and `clock_trouble` are asked each time."""
+
+    metadata: MetadataPort
+    copier: Copier
+    clean_ups: CleanUpTasks
+    stores: TierStores
+    slots: CopySlots
+    identity: Identity
+    limits: CopyLimits
+    ambient: Ambient
+    on_event: OnEvent
+    pause_text: Callable[[str], str | None]
+    clock_trouble: Callable[[], str | None]
+    claim_slots: asyncio.Semaphore
+    run_log: RunLog | None = None
+    claim_number: int = 0
+
+    async def drive(self, work: PartitionWork, *, back_offs_max: int) -> None:
+        """Go on until the plan is to wait. Short back-offs are waited out, `back_offs_max` times.
+
+        Raises CancelledError only. Whatever goes wrong is in the partition's status.
+        """
+        back_offs = 0
+        last_record: Step | None = None
+        try:
+            while True:
+                step = await self._next_step(work)
+                if isinstance(step, Wait):
+                    work.wait = step
+                    if step.why is not WhyNot.BACK_OFF or back_offs >= back_offs_max:
+                        return
+                    back_offs += 1
+                    until_ms = step.until_ms or 0
+                    await self.ambient.sleep(max(0.0, (until_ms - self.ambient.now_ms()) / 1000))
+                elif isinstance(step, CopySegment):
+                    await self._copy_in_turn(work, step)
+                elif step == last_record:
+                    raise InternalError(f"{step} was accepted and changed nothing")
+                else:
+                    last_record = step
+                    await self._record(work, step)
+        except _DriveEndsError:
+            return
+        except (RetryLater, OutcomeUnknown) as error:
+            self._stand_by(work, WhyNot.METADATA_UNAVAILABLE, str(error))
+            work.failed(error.kind, str(error), self.ambient.now_ms())
+        except Fenced as error:
+            self.lose_claim(work, str(error))
+            self._stand_by(work, WhyNot.CLAIMED_ELSEWHERE, str(error))
+        except Exception as error:
+            logger.exception("copying %s failed", work.partition)
+            work.failed(error_kind(error), str(error), self.ambient.now_ms())
+            self._stand_by(work, WhyNot.BACK_OFF, f"{error}")
+
+    def lose_claim(self, work: PartitionWork, why: str) -> None:
+        """Forget the claim; what is left over is the next leader's to find."""
+        if work.held is not None:
+            work.held = None
+            self.on_event(ClaimLost(work.partition, why))
+
+    async def _next_step(self, work: PartitionWork) -> Step:
+        """Decide on leadership, claim if need be, clean up left-overs, then plan."""
+        while True:
+            decision = self.decision(work)
+            if isinstance(decision, StandBy):
+                if decision.cancel:
+                    self.lose_claim(work, decision.text)
+                return Wait(decision.why, decision.text)
+            if isinstance(decision, ProposeClaim):
+                await self._claim(work, decision.leader_epoch)
+                continue
+            if work.look_for_left_overs:
+                await self.clean_left_overs(work)
+            state = self.metadata.partition_state(work.partition)
+            assert state is not None, "a standing claim has a row"
+            return plan(self._plan_facts(work, state, decision.last_stable_offset))
+
+    def decision(self, work: PartitionWork) -> Decision:
+        """What the planner says of this node's leadership now."""
+        return decide(
+            LeadershipFacts(
+                word=work.word,
+                checkpoint=work.local.leader_epochs if work.local is not None else (),
+                state=self.metadata.partition_state(work.partition),
+                incarnation=self.identity.incarnation,
+                now_ms=self.ambient.now_ms(),
+                held=work.held,
+                refused=work.refused,
+            )
+        )
+
+    def _plan_facts(self, work: PartitionWork, state: PartitionState, lso: int) -> PlanFacts:
+        local = work.local
+        return PlanFacts(
+            segments=local.segments if local is not None else (),
+            checkpoint=local.leader_epochs if local is not None else (),
+            local_log_start_offset=local.local_log_start_offset if local is not None else 0,
+            last_stable_offset=lso,
+            state=state,
+            now_ms=self.ambient.now_ms(),
+            back_off=work.back_off,
+            fills_tried=work.fills_tried,
+            paused=self.pause_text(work.partition.topic),
+            clock_trouble=self.clock_trouble(),
+        )
+
+    async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
+        local = work.local
+        assert local is not None, "only partitions on this disk are claimed"
+        self.claim_number += 1
+        claim = PartitionClaim(
+            partition=work.partition,
+            mode=Mode.SIDECAR,
+            leader_epoch=leader_epoch,
+            incarnation=self.identity.incarnation,
+            claim_number=self.claim_number,
+            leader_epochs=local.leader_epochs,
+            local_log_start_offset=local.local_log_start_offset,
+        )
+        try:
+            async with self.claim_slots:
+                answer = await self.metadata.claim_partition(
+                    claim, deadline_s=self.limits.propose_deadline_s
+                )
+        except (Fenced, Conflict, InvalidRequest) as error:
+            # Asked again only at another epoch, or after the long pause: an admin may have acted.
+            until_ms = self.ambient.now_ms() + round(self.limits.corrupt_retry_s * 1000)
+            work.refused = RefusedClaim(leader_epoch, str(error), until_ms)
+            work.failed(error.kind, str(error), self.ambient.now_ms())
+            self.lose_claim(work, str(error))
+            self._stand_by(work, WhyNot.CLAIM_REFUSED, str(error))
+            raise _DriveEndsError from None
+        work.held = HeldClaim(answer.token, leader_epoch)
+        work.refused = None
+        work.fills_tried = frozenset()
+        work.look_for_left_overs = True
+        self.on_event(PartitionClaimed(work.partition, leader_epoch, answer.token))
+
+    async def clean_left_overs(self, work: PartitionWork) -> None:
+        """Rows nobody works on. Under our claim no one else can finish them any more."""
+        assert work.held is not None, "left-overs are cleaned up under a claim"
+        busy = False
+        for row in self.metadata.left_overs(work.partition):
+            busy = True
+            id_ = row.segment_id.id
+            if not self.copier.is_under_way(id_) and not self.clean_ups.is_running(id_):
+                await self.clean_ups.begin(row, work.held.token, why_left_over(row))
+        work.look_for_left_overs = busy
+
+    async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> None:
+        assert work.held is not None, "planned under a claim"
+        deadline_s = self.limits.propose_deadline_s
+        token = work.held.token
+        if isinstance(step, RecordLogStart):
+            start = LogStart(work.partition, token, step.leader_epoch, step.offset)
+            await self.metadata.record_log_start(start, deadline_s=deadline_s)
+            self.on_event(LogStartRecorded(work.partition, step.offset))
+            return
+        lost = LostRange(work.partition, token, step.start, step.end, step.why)
+        await self.metadata.record_lost_range(lost, deadline_s=deadline_s)
+        logger.warning(
+            "%s: offsets %d to %d are lost to the tier: %s",
+            work.partition, step.start, step.end, step.why,
+        )  # fmt: skip
+        self.on_event(LostRangeRecorded(work.partition, step.start, step.end, step.why))
+
+    async def _copy_in_turn(self, work: PartitionWork, step: CopySegment) -> None:
+        work.wait = Wait(WhyNot.WAITING_FOR_SLOT, "other partitions are being copied first")
+        state = self.metadata.partition_state(work.partition)
+        assert state is not None, "planned from it"
+        lso = work.word.last_stable_offset if isinstance(work.word, Leads) else 0
+        backlog = eligible_bytes(self._plan_facts(work, state, lso))
+        async with self.slots.slot(backlog):
+            # Time has passed in the queue: plan again, and copy only what still stands.
+            if await self._next_step(work) != step:
+                return
+            await self._copy(work, step)
+
+    async def _copy(self, work: PartitionWork, step: CopySegment) -> None:
+        state = self.metadata.partition_state(work.partition)
+        segment = work.segment(step.base_offset)
+        if state is None or segment is None or work.held is None:
+            return
+        order = CopyOrder(
+            work.partition, segment, state.lineage, state.log_start_offset, work.held.token
+        )
+
+        def on_row(row: RemoteLogSegmentMetadata) -> None:
+            # Set before the proposal: should this task be cancelled, the row is looked for.
+            work.look_for_left_overs = True
+            work.copying = CopyUnderWay(
+                row.segment_id, row.start_offset, row.end_offset, 0, row.size_bytes
+            )
+
+        try:
+            outcome = await self.copier.copy(order, self.stores.default, on_row)
+        finally:
+            work.copying = None
+        if isinstance(outcome, Copied):
+            work.back_off = NO_BACK_OFF
+            work.last_error = None
+            if self.run_log is not None:
+                self.run_log.copied.append(outcome)
+        else:
+            await self._after_failure(work, step, outcome)
+        if step.fills_lost_range:
+            work.fills_tried |= {step.base_offset}
+
+    async def _after_failure(
+        self, work: PartitionWork, step: CopySegment, failed: AttemptFailed
+    ) -> None:
+        error, now_ms = failed.error, self.ambient.now_ms()
+        text = f"segment {step.base_offset} to {step.end_offset}: {error}"
+        work.failed(error_kind(error), text, now_ms)
+        logger.warning("%s: copy failed: %s", work.partition, text)
+        if not step.fills_lost_range:
+            work.back_off = after_failure(
+                work.back_off, failure_kind(error), text,
+                policy=back_off_policy(self.limits), now_ms=now_ms,
+                fraction=self.ambient.random_fraction(),
+            )  # fmt: skip
+        if self.run_log is not None:
+            self.run_log.failed.append(
+                FailedAttempt(work.partition, step.base_offset, error_kind(error), str(error))
+            )
+        if failed.row is None:
+            work.look_for_left_overs = bool(self.metadata.left_overs(work.partition))
+            return
+        retry_at_ms = -1 if step.fills_lost_range else work.back_off.until_ms
+        self.on_event(
+            SegmentFailed(
+                failed.row.segment_id, step.base_offset, error_kind(error), text, retry_at_ms
+            )
+        )
+        if isinstance(error, Fenced) or work.held is None:
+            raise error
+        if not failed.row_unsure:
+            # A new attempt may start as soon as DELETE_SEGMENT_STARTED is applied.
+            await self.clean_ups.begin(failed.row, work.held.token, "a copy that failed")
+
+    def _stand_by(self, work: PartitionWork, why: WhyNot, text: str) -> None:
+        work.wait = Wait(why, text)

@@ -1,0 +1,117 @@
+"""What this node remembers of one partition between two scans. Nothing here survives a restart:
+everything that must is in the metadata log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from rlm.backoff import NO_BACK_OFF, BackOff
+from rlm.copy_plan import Wait, WhyNot
+from rlm.leadership import BrokerWord, HeldClaim, Leads, NoAnswer, NotLeading, RefusedClaim
+from rlm.log_dir import LocalPartition, LocalSegment
+from rlm.partition_status import (
+    CopyUnderWay,
+    LastError,
+    LocalFacts,
+    PartitionStatus,
+    Role,
+    StatusFacts,
+    partition_status,
+)
+from rlmm.partition_state import PartitionState
+from rlmm.segment import TopicIdPartition
+
+NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories were not looked at yet")
+
+
+@dataclass(slots=True)
+class PartitionWork:
+    """Mutable, touched on the event loop only. `task` drives it; there is at most one.
+
+    `left_out` is set for a partition that is never claimed (not included, compacted, ...).
+    `look_for_left_overs`: the view may hold rows to clean up that nobody here works on.
+    """
+
+    partition: TopicIdPartition
+    local: LocalPartition | None = None
+    oldest_uncopied_ms: int | None = None
+    left_out: Wait | None = None
+    word: BrokerWord = field(default_factory=lambda: NoAnswer("the broker was not asked yet"))
+    held: HeldClaim | None = None
+    refused: RefusedClaim | None = None
+    back_off: BackOff = NO_BACK_OFF
+    fills_tried: frozenset[int] = frozenset()
+    wait: Wait = NOT_SCANNED
+    last_error: LastError | None = None
+    copying: CopyUnderWay | None = None
+    look_for_left_overs: bool = False
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def role(self) -> Role:
+        """What this node is for the partition, as of the last scan."""
+        if self.left_out is not None:
+            return Role.NOT_TIERED
+        if self.local is None:
+            return Role.REMOTE_ONLY
+        if isinstance(self.word, Leads):
+            return Role.LEADER
+        if isinstance(self.word, NotLeading):
+            return Role.FOLLOWER
+        return Role.UNKNOWN
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the broker named, else the last one on disk, else -1."""
+        if isinstance(self.word, Leads):
+            return self.word.leader_epoch
+        if self.local is not None and self.local.leader_epochs:
+            return self.local.leader_epochs[-1].epoch
+        return -1
+
+    def segment(self, base_offset: int) -> LocalSegment | None:
+        """The local segment with this base, as of the last scan."""
+        if self.local is None:
+            return None
+        for segment in self.local.segments:
+            if segment.base_offset == base_offset:
+                return segment
+        return None
+
+    def failed(self, kind: str, text: str, now_ms: int) -> None:
+        """Remember trouble for the status page."""
+        self.last_error = LastError(kind, text, now_ms)
+
+    def status(
+        self, state: PartitionState | None, now_ms: int, metadata_offset: int
+    ) -> PartitionStatus:
+        """The status page."""
+        local = self.local
+        facts = StatusFacts(
+            partition=self.partition,
+            role=self.role,
+            state=state,
+            local=None
+            if local is None
+            else LocalFacts(
+                segments=local.segments,
+                checkpoint=local.leader_epochs,
+                log_start_offset=local.local_log_start_offset,
+                high_watermark=local.high_watermark,
+                oldest_uncopied_ms=self.oldest_uncopied_ms,
+            ),
+            held=self.held,
+            leader_epoch=self.leader_epoch,
+            last_stable_offset=(
+                self.word.last_stable_offset if isinstance(self.word, Leads) else None
+            ),
+            wait=self.left_out or self.wait,
+            back_off=self.back_off,
+            last_error=self.last_error,
+            copying=self.copying,
+            now_ms=now_ms,
+            metadata_offset=metadata_offset,
+        )
+        return partition_status(facts)

@@ -1,0 +1,135 @@
+"""What the control plane needs of its neighbours, as protocols.
+
+`MetadataPort` is the part used here of `rlmm.manager.RemoteLogMetadataManager`, `PoolPort` that of
+`rlm.worker_pool.WorkerPool`; tests put something between them and the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Protocol
+
+from kafka_formats.kafka_uuid import Uuid
+from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.read_request import (
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentResolver,
+)
+from rlmm.manager import ClaimAnswer
+from rlmm.partition_state import PartitionState, TopicPolicy
+from rlmm.queries import SegmentAnswer
+from rlmm.records import LogStart, LostRange, PartitionClaim
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    TopicIdPartition,
+)
+
+
+class SegmentRows(Protocol):
+    """Writes and reads of single segments.
+
+    Writes return the metadata offset once applied here, or raise Fenced, Conflict, InvalidRequest
+    (nothing was changed), RetryLater (nothing was appended) or OutcomeUnknown (look at the row).
+    """
+
+    async def add_remote_log_segment_metadata(
+        self, metadata: RemoteLogSegmentMetadata, *, deadline_s: float
+    ) -> int:
+        """COPY_SEGMENT_STARTED; the same content again has no effect."""
+        ...
+
+    async def update_remote_log_segment_metadata(
+        self, update: RemoteLogSegmentMetadataUpdate, *, deadline_s: float
+    ) -> int:
+        """Every later state; the same content again has no effect."""
+        ...
+
+    def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """The row as applied here."""
+        ...
+
+
+class MetadataPort(SegmentRows, Protocol):
+    """The rest of what claims, plans and answers need."""
+
+    @property
+    def applied_offset(self) -> int:
+        """The metadata offset that every read below is true at."""
+        ...
+
+    async def claim_partition(self, claim: PartitionClaim, *, deadline_s: float) -> ClaimAnswer:
+        """Commit a claim and read the partition at the claim's own offset."""
+        ...
+
+    async def record_log_start(self, record: LogStart, *, deadline_s: float) -> int:
+        """Move the log start offset forward."""
+        ...
+
+    async def record_lost_range(self, record: LostRange, *, deadline_s: float) -> int:
+        """Record offsets that are gone before they were copied."""
+        ...
+
+    def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
+        """The partition's rows, or None if the log never heard of it."""
+        ...
+
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        """All partitions of the view."""
+        ...
+
+    def left_overs(self, tip: TopicIdPartition) -> tuple[RemoteLogSegmentMetadata, ...]:
+        """Rows in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED."""
+        ...
+
+    def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """A segment's row by its id alone."""
+        ...
+
+    def remote_log_segment_metadata(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> SegmentAnswer | None:
+        """The finished segment that serves an offset."""
+        ...
+
+    def highest_offset_for_epoch(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
+        """The highest offset ever copied in an epoch."""
+        ...
+
+    def list_remote_log_segments(
+        self, tip: TopicIdPartition, leader_epoch: int | None = None
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """All rows of a partition, or of one epoch of it."""
+        ...
+
+    def topic_policy(self, topic: str) -> TopicPolicy:
+        """Retention and kill switches of a topic."""
+        ...
+
+
+class PoolPort(Protocol):
+    """The worker processes. Cancelling a call, or closing an iterator, ends its work there."""
+
+    async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
+        """Verify and upload one segment. Returned, raised or cancelled: no byte follows."""
+        ...
+
+    def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of a `.log`."""
+        ...
+
+    def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of one index."""
+        ...
+
+    def read_records(
+        self,
+        request: RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Whole batches, or whole JSON lines."""
+        ...

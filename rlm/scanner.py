@@ -1,0 +1,199 @@
+"""One look at the world: log directories, the broker's word, topic configs. Decides nothing about
+copying; it only says which partitions are there, which of them are left out, and who leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rlm.broker_view import LocalLogStart, TopicConfig
+from rlm.copy_plan import Wait, WhyNot
+from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlm.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
+from rlm.partition_status import uncopied
+from rlm.topic_filter import TopicFilter
+from rlmm.segment import TopicIdPartition
+
+TopicPartition = tuple[str, int]
+CLEANUP_POLICY_DELETE = "delete"
+
+
+class BrokerPort(Protocol):
+    """The node's own broker (`rlm.broker_view.BrokerView`)."""
+
+    async def leadership(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, BrokerWord]:
+        """Leads, or not, or why that is not known, for each."""
+        ...
+
+    async def local_log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
+        """First offset on the broker's disk, if it leads."""
+        ...
+
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
+        """Effective configs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A partition on this node's disks. `left_out` says why it is never claimed."""
+
+    local: LocalPartition
+    word: BrokerWord
+    left_out: Wait | None
+    oldest_uncopied_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look found. `left_out_topics` with the sentence why, by name."""
+
+    found: tuple[Found, ...]
+    problems: tuple[LogDirProblem, ...]
+    left_out_topics: tuple[tuple[str, str], ...]
+
+
+NextOffset = Callable[[TopicIdPartition], int]
+"""The next offset to copy as the view has it, -1 unknown; asked on the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanner:
+    """Looks again whenever asked."""
+
+    log_dirs: tuple[Path, ...]
+    kafka_cluster_id: str | None
+    broker: BrokerPort | None
+    topics: TopicFilter
+    next_offset: NextOffset
+
+    async def look(self) -> Look:
+        """InvalidRequest or Refused when a path is no log directory or another cluster's."""
+        scan = await asyncio.to_thread(self._find)
+        left_out = self._by_name(scan.partitions)
+        candidates = [each for each in scan.partitions if each.partition.topic not in left_out]
+        by_config, unknown = await self._by_config(candidates)
+        left_out |= by_config
+        chosen = [each for each in candidates if each.partition.topic not in left_out]
+        words = await self._words([each for each in chosen if each.partition.topic not in unknown])
+        ages = await self._ages(chosen)
+        return Look(
+            tuple(
+                Found(
+                    each,
+                    words.get(each.partition) or _no_word(each.partition.topic, unknown),
+                    left_out.get(each.partition.topic),
+                    ages.get(each.partition),
+                )
+                for each in scan.partitions
+            ),
+            scan.problems,
+            tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
+        )
+
+    def _find(self) -> LogDirScan:
+        return find_partitions(self.log_dirs, kafka_cluster_id=self.kafka_cluster_id)
+
+    def _by_name(self, partitions: Sequence[LocalPartition]) -> dict[str, Wait]:
+        topics = {each.partition.topic for each in partitions}
+        why = {topic: self.topics.why_left_out(topic) for topic in topics}
+        return {
+            topic: Wait(WhyNot.NOT_INCLUDED, text)
+            for topic, text in why.items()
+            if text is not None
+        }
+
+    async def _by_config(
+        self, partitions: Sequence[LocalPartition]
+    ) -> tuple[dict[str, Wait], dict[str, str]]:
+        """Topics left out for their configs, and those whose configs are not known now.
+
+        Without a broker no config is known; `topics.include` is then the user's word.
+        """
+        left_out: dict[str, Wait] = {}
+        unknown: dict[str, str] = {}
+        if self.broker is None:
+            return left_out, unknown
+        topics = sorted({each.partition.topic for each in partitions})
+        configs = await self.broker.topic_configs(topics)
+        for topic in topics:
+            config = configs.get(topic, NoAnswer(f"the broker named no configuration of {topic}"))
+            if isinstance(config, NoAnswer):
+                unknown[topic] = config.reason
+                continue
+            wait = why_config_forbids(topic, config)
+            if wait is not None:
+                left_out[topic] = wait
+        return left_out, unknown
+
+    async def _words(
+        self, partitions: Sequence[LocalPartition]
+    ) -> dict[TopicIdPartition, BrokerWord]:
+        if self.broker is None:
+            return {each.partition: standalone_word(each) for each in partitions}
+        asked = [(each.partition.topic, each.partition.partition) for each in partitions]
+        answers = await self.broker.leadership(asked)
+        missing = NoAnswer("the broker's answer leaves this partition out")
+        return {
+            each.partition: answers.get((each.partition.topic, each.partition.partition), missing)
+            for each in partitions
+        }
+
+    async def _ages(self, partitions: Sequence[LocalPartition]) -> dict[TopicIdPartition, int]:
+        oldest = {}
+        for each in partitions:
+            behind = uncopied(each.segments, self.next_offset(each.partition))
+            if behind:
+                base = behind[0].base_offset
+                paths = [seg.log_path for seg in each.segments if seg.base_offset == base]
+                oldest[each.partition] = paths[0]
+        return await asyncio.to_thread(_modified_ms, oldest)
+
+
+def _no_word(topic: str, unknown: Mapping[str, str]) -> NoAnswer:
+    """Nothing is copied on a guess: a topic whose configs are not known may be compacted."""
+    return NoAnswer(unknown.get(topic, "not asked: the topic is left out"))
+
+
+def why_config_forbids(topic: str, config: TopicConfig) -> Wait | None:
+    """Never compacted topics, never those that a broker tiers itself."""
+    if config.cleanup_policy != CLEANUP_POLICY_DELETE:
+        return Wait(
+            WhyNot.COMPACTED,
+            f"{topic} has cleanup.policy={config.cleanup_policy}; only topics with "
+            f"cleanup.policy={CLEANUP_POLICY_DELETE} are tiered",
+        )
+    if config.remote_storage_enable:
+        return Wait(
+            WhyNot.MODE,
+            f"{topic} has remote.storage.enable=true: its brokers tier it themselves, and two "
+            "must never copy one partition",
+        )
+    return None
+
+
+def standalone_word(local: LocalPartition) -> BrokerWord:
+    """Without a broker this node counts as leader at the last epoch on disk, up to the lower bound
+    of the last stable offset that the files prove.
+    """
+    if not local.leader_epochs:
+        return NoAnswer("its leader-epoch-checkpoint has no entry")
+    return Leads(local.leader_epochs[-1].epoch, local.last_stable_offset_bound)
+
+
+def _modified_ms(paths: dict[TopicIdPartition, Path]) -> dict[TopicIdPartition, int]:
+    found = {}
+    for partition, path in paths.items():
+        try:
+            found[partition] = path.stat().st_mtime_ns // 1_000_000
+        except OSError:
+            continue  # deleted since the look: the next look has another oldest segment
+    return found

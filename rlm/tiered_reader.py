@@ -1,0 +1,171 @@
+"""Reading from the tier: bytes of a segment, an index, records across segments.
+
+Resolves what serves an offset in the view, names the store by the segment's custom metadata, and
+hands the work to a worker. Nothing outside the merged lineage, and nothing that fails its checksum,
+reaches a reader (no_bad_byte).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from kafka_formats.errors import InvalidRequest, NotFound
+from kafka_formats.kafka_uuid import Uuid
+from rlm.custom_metadata import CustomMetadata
+from rlm.ports import MetadataPort, PoolPort
+from rlm.read_request import (
+    IndexRequest,
+    IndexType,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentPiece,
+    TieredSegment,
+)
+from rlm.served_pieces import Coverage, Served, served_at_or_after
+from rlm.tier_store import TierStores
+from rlmm.partition_state import PartitionState
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TieredReader:
+    """The read entry points. Errors come at an iterator's first step."""
+
+    metadata: MetadataPort
+    pool: PoolPort
+    stores: TierStores
+
+    async def open_log(
+        self, segment_uuid: Uuid, start: int, end: int | None
+    ) -> AsyncIterator[bytes]:
+        """Verified bytes [start, end) of a finished segment's `.log`."""
+        segment = self._finished(segment_uuid)
+        if start < 0:
+            raise InvalidRequest("must be 0 or more", field="start")
+        if end is not None and end < start:
+            raise InvalidRequest("must not be below start", field="end")
+        async for piece in self.pool.read_log(LogRequest(segment, start, end)):
+            yield piece
+
+    async def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
+        """Verified bytes of one index of a finished segment."""
+        segment = self._finished(segment_uuid)
+        async for piece in self.pool.read_index(IndexRequest(segment, index)):
+            yield piece
+
+    async def records(
+        self,
+        partition: TopicIdPartition,
+        request: RecordsRequest,
+        on_end: Callable[[RecordsEnd], None] | None,
+    ) -> AsyncIterator[bytes]:
+        """Records from an offset on; see `check_readable` for what is refused."""
+        state = self.state_of(partition)
+        if request.max_bytes <= 0:
+            raise InvalidRequest("must be above 0", field="max_bytes")
+        check_readable(state, request.offset)
+        resolver = ViewResolver(self, partition)
+        async for piece in self.pool.read_records(request, resolver, on_end):
+            yield piece
+
+    def state_of(self, partition: TopicIdPartition) -> PartitionState:
+        """The partition in the view; NotFound if the log never heard of it."""
+        state = self.metadata.partition_state(partition)
+        if state is None:
+            raise NotFound(f"{partition} is not in the metadata log: nothing of it was tiered")
+        return state
+
+    def coverage(self, partition: TopicIdPartition) -> Coverage:
+        """The look-ups for one walk over what is served, on the view as it is now."""
+        metadata = self.metadata
+        return Coverage(
+            self.state_of(partition),
+            lambda epoch, offset: metadata.remote_log_segment_metadata(partition, epoch, offset),
+            lambda: metadata.list_remote_log_segments(partition),
+        )
+
+    def piece(self, served: Served) -> SegmentPiece:
+        """What a worker needs to read it."""
+        return SegmentPiece(self.tiered(served.metadata), served.valid_until)
+
+    def tiered(self, row: RemoteLogSegmentMetadata) -> TieredSegment:
+        """Where a finished segment's objects are.
+
+        CorruptData when its custom metadata is not ours, Refused when its store is not configured.
+        """
+        if row.custom_metadata is None:
+            raise NotFound(
+                f"{row.segment_id} has no custom metadata: it was copied by another "
+                "RemoteStorageManager, which alone can read it"
+            )
+        custom = CustomMetadata.decode(row.custom_metadata)
+        prefix = self.stores.named(custom.store).prefix
+        return TieredSegment(row.segment_id, row.start_offset, row.end_offset, prefix, custom)
+
+    def _finished(self, segment_uuid: Uuid) -> TieredSegment:
+        row = self.metadata.find_segment(segment_uuid)
+        if row is None:
+            raise NotFound(f"no segment has the id {segment_uuid}")
+        if row.state is not SegmentState.COPY_SEGMENT_FINISHED:
+            raise NotFound(
+                f"segment {segment_uuid} is in state {row.state.name}; only "
+                "COPY_SEGMENT_FINISHED segments can be read"
+            )
+        return self.tiered(row)
+
+
+def check_readable(state: PartitionState, offset: int) -> None:
+    """InvalidRequest below 0 and below the log start; NotFound for what is not in the tier."""
+    if offset < 0:
+        raise InvalidRequest("must be 0 or more", field="offset")
+    if state.highest_copied is None:
+        raise NotFound(f"nothing of {state.partition} is tiered yet")
+    if offset < state.log_start_offset:
+        raise InvalidRequest(
+            f"{offset} is below the log start offset {state.log_start_offset}: those records were "
+            "deleted (OFFSET_OUT_OF_RANGE)",
+            field="offset",
+        )
+    highest = state.highest_copied[0]
+    if offset > highest:
+        raise NotFound(
+            f"offset {offset} is not tiered yet: the highest copied offset is {highest}; read it "
+            "from the broker"
+        )
+    for lost in state.lost_ranges:
+        if lost.start <= offset <= lost.end:
+            raise NotFound(
+                f"offset {offset} lies in the lost range {lost.start} to {lost.end} ({lost.why}); "
+                f"go on at {lost.end + 1}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ViewResolver:
+    """Answers a worker's questions from the view of the moment, one look-up each."""
+
+    reader: TieredReader
+    partition: TopicIdPartition
+
+    async def piece_at(self, offset: int) -> SegmentPiece | None:
+        """The piece that serves `offset`, or the next one above."""
+        served = served_at_or_after(self.reader.coverage(self.partition), offset)
+        return None if served is None else self.reader.piece(served)
+
+    async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
+        """Kafka's nextSegmentWithTxnIndex, over holes and all following epochs as well."""
+        coverage = self.reader.coverage(self.partition)
+        while (served := served_at_or_after(coverage, offset)) is not None:
+            if not served.metadata.txn_index_empty:
+                return self.reader.piece(served)
+            offset = served.valid_until + 1
+        return None
+
+    async def last_piece(self) -> SegmentPiece | None:
+        """The piece that serves the highest copied offset."""
+        state = self.reader.state_of(self.partition)
+        if state.highest_copied is None:
+            return None
+        return await self.piece_at(state.highest_copied[0])

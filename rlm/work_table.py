@@ -1,0 +1,235 @@
+"""All partitions of this node: brought up to date by each look, driven by a task each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kafka_formats.errors import StrandlineError
+from rlm.copy_plan import Wait, WhyNot
+from rlm.events import SegmentProgress
+from rlm.leadership import NoAnswer, StandBy
+from rlm.log_dir import LogDirProblem
+from rlm.partition_driver import PartitionDriver, RunLog
+from rlm.partition_status import PartitionStatus
+from rlm.partition_work import PartitionWork
+from rlm.ports import MetadataPort
+from rlm.run_report import (
+    CopiedSegment,
+    CopyRunReport,
+    PartitionReport,
+    PendingCleanUp,
+)
+from rlm.scanner import Found, Look, Scanner
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+
+NO_LOCAL_LOG = Wait(
+    WhyNot.NO_LOCAL_LOG, "this node's log directories hold no replica of the partition"
+)
+COMPLETE = frozenset(
+    {WhyNot.NO_SEALED_SEGMENT, WhyNot.NOT_INCLUDED, WhyNot.COMPACTED, WhyNot.NOT_LEADER}
+)
+"""Reasons after which a one-shot run had nothing more to do for a partition."""
+
+
+class WorkTable:
+    """One row a partition of the log directories; bounded by what they hold."""
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        driver: PartitionDriver,
+        metadata: MetadataPort,
+    ) -> None:
+        self._scanner = scanner
+        self._driver = driver
+        self._metadata = metadata
+        self._works: dict[TopicIdPartition, PartitionWork] = {}
+        self._look = Look((), (), ())
+
+    @property
+    def problems(self) -> tuple[LogDirProblem, ...]:
+        """What the last look could not take."""
+        return self._look.problems
+
+    @property
+    def look(self) -> Look:
+        """The last look."""
+        return self._look
+
+    def work(self, partition: TopicIdPartition) -> PartitionWork | None:
+        """The row of a partition."""
+        return self._works.get(partition)
+
+    def works(self) -> Iterable[PartitionWork]:
+        """All rows."""
+        return self._works.values()
+
+    async def scan(self, *, cancel_lost: bool) -> None:
+        """Look, bring the rows up to date, and cancel what this node may not do any more."""
+        look = await self._scanner.look()
+        self._look = look
+        here = {found.local.partition for found in look.found}
+        for found in look.found:
+            self._update(found)
+        for partition, work in list(self._works.items()):
+            if partition not in here:
+                self._gone(work)
+            elif cancel_lost:
+                self._cancel_if_lost(work)
+
+    def _update(self, found: Found) -> None:
+        work = self._works.setdefault(found.local.partition, PartitionWork(found.local.partition))
+        work.local = found.local
+        work.word = found.word
+        work.left_out = found.left_out
+        work.oldest_uncopied_ms = found.oldest_uncopied_ms
+
+    def _gone(self, work: PartitionWork) -> None:
+        """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
+        work.local = None
+        work.oldest_uncopied_ms = None
+        work.word = NoAnswer(NO_LOCAL_LOG.text)
+        work.wait = NO_LOCAL_LOG
+        if work.task is not None and not work.task.done():
+            work.task.cancel()
+        else:
+            del self._works[work.partition]
+
+    def _cancel_if_lost(self, work: PartitionWork) -> None:
+        decision = self._driver.decision(work)
+        lost = work.left_out is not None or (isinstance(decision, StandBy) and decision.cancel)
+        if not lost:
+            return
+        text = work.left_out.text if work.left_out is not None else ""
+        if isinstance(decision, StandBy):
+            text = text or decision.text
+            work.wait = Wait(decision.why, decision.text)
+        if work.task is not None and not work.task.done():
+            work.task.cancel()
+        self._driver.lose_claim(work, text)
+
+    def drive_all(self, *, back_offs_max: int) -> None:
+        """Start a drive for every partition that has none running."""
+        for work in self._works.values():
+            busy = work.task is not None and not work.task.done()
+            if not busy and work.local is not None and work.left_out is None:
+                work.task = asyncio.create_task(
+                    self._driver.drive(work, back_offs_max=back_offs_max),
+                    name=f"drive {work.partition}",
+                )
+
+    async def drive_all_to_the_end(self, *, back_offs_max: int) -> None:
+        """Drive every partition once and wait; when cancelled, all drives are."""
+        self.drive_all(back_offs_max=back_offs_max)
+        tasks = [work.task for work in self._works.values() if work.task is not None]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await self.cancel_all()
+
+    async def cancel_all(self) -> None:
+        """Cancel every drive and wait until all have ended."""
+        tasks = [work.task for work in self._works.values() if work.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def clean_up_own_attempts(self) -> None:
+        """After `cancel_all`: begin the clean-up of copies that were cancelled."""
+        for work in self._works.values():
+            if work.held is None or not work.look_for_left_overs:
+                continue
+            try:
+                await self._driver.clean_left_overs(work)
+            except StrandlineError as error:
+                # The next leader, here or elsewhere, finds the row at its claim.
+                work.failed(error.kind, str(error), self._driver.ambient.now_ms())
+
+    def progressed(self, event: SegmentProgress) -> None:
+        """Keep the progress for the status page."""
+        work = self._works.get(event.segment_id.partition)
+        if work is not None and work.copying is not None:
+            work.copying = replace(
+                work.copying, bytes_done=event.bytes_done, bytes_total=event.bytes_total
+            )
+
+    def clean_up_failed(
+        self, row: RemoteLogSegmentMetadata, kind: str, text: str, now_ms: int
+    ) -> None:
+        """Show the trouble, and look at the row again."""
+        work = self._works.get(row.segment_id.partition)
+        if work is not None:
+            work.failed(kind, f"clean-up of segment {row.segment_id.id}: {text}", now_ms)
+            work.look_for_left_overs = True
+
+    def status(self, partition: TopicIdPartition, now_ms: int) -> PartitionStatus | None:
+        """The status page of one partition; None if nobody knows it."""
+        state = self._metadata.partition_state(partition)
+        work = self._works.get(partition)
+        if work is None:
+            if state is None:
+                return None
+            work = PartitionWork(partition, wait=NO_LOCAL_LOG)
+        return work.status(state, now_ms, self._metadata.applied_offset)
+
+    def statuses(self, now_ms: int) -> tuple[PartitionStatus, ...]:
+        """All status pages, by topic, partition and topic id."""
+        known = set(self._works) | set(self._metadata.partitions())
+        order = sorted(known, key=lambda each: (each.topic, each.partition, each.topic_id))
+        pages = (self.status(partition, now_ms) for partition in order)
+        return tuple(page for page in pages if page is not None)
+
+    def cleaned_up(self, segment_id: RemoteLogSegmentId) -> None:
+        """Remember a finished clean-up for the report, if one is being made."""
+        if self._driver.run_log is not None:
+            self._driver.run_log.cleaned_up.append(segment_id)
+
+    def begin_report(self) -> ReportInTheMaking:
+        """From now on, attempts are remembered for a report."""
+        self._driver.run_log = RunLog()
+        return ReportInTheMaking(self, self._driver.run_log)
+
+    def partition_reports(self) -> tuple[PartitionReport, ...]:
+        """Where each partition that is not left out stands."""
+        reports = []
+        for work in self._works.values():
+            if work.left_out is None:
+                state = self._metadata.partition_state(work.partition)
+                reports.append(
+                    PartitionReport(
+                        partition=work.partition,
+                        next_offset=state.next_offset if state is not None else -1,
+                        why_not=work.wait.why,
+                        text=work.wait.text,
+                        complete=work.wait.why in COMPLETE,
+                    )
+                )
+        return tuple(sorted(reports, key=lambda each: each.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class ReportInTheMaking:
+    """Collects a one-shot run."""
+
+    table: WorkTable
+    run_log: RunLog
+
+    def finish(self, pending: tuple[PendingCleanUp, ...]) -> CopyRunReport:
+        """The report of the run as it stands."""
+        return CopyRunReport(
+            copied=tuple(
+                CopiedSegment(
+                    each.row.segment_id, each.row.start_offset, each.row.end_offset,
+                    each.result.log_bytes,
+                )
+                for each in self.run_log.copied
+            ),
+            failed=tuple(self.run_log.failed),
+            cleaned_up=tuple(self.run_log.cleaned_up),
+            pending_clean_ups=pending,
+            partitions=self.table.partition_reports(),
+            left_out=self.table.look.left_out_topics,
+            problems=self.table.problems,
+        )  # fmt: skip
