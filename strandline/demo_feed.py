@@ -17,6 +17,7 @@ from pathlib import Path
 from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
 from kafka_formats.errors import NotFound
 from kafka_formats.log_names import parse_partition_directory, parse_segment_file_name
+from rlmm.segment import TopicIdPartition
 
 _HIGH_WATERMARKS = "replication-offset-checkpoint"
 _EPOCHS = "leader-epoch-checkpoint"
@@ -54,6 +55,19 @@ class DemoFeed:
         for each in self._partitions:
             (target / each.directory.name).mkdir()
             shutil.copy(each.directory / "partition.metadata", target / each.directory.name)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are played."""
+        return len(self._partitions)
+
+    def active_base(self, partition: TopicIdPartition) -> int:
+        """Base offset of the partition's last segment, which stays active."""
+        return next(
+            each.base_offsets[-1]
+            for each in self._partitions
+            if (each.topic, each.partition) == (partition.topic, partition.partition)
+        )
 
     def play(self, step: int) -> None:
         """Make segment number `step` (from 0) of every partition the active one."""

@@ -1,0 +1,184 @@
+"""`strandline copy`: one pass over log directories, without a service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from kafka_formats.errors import InvalidRequest
+from rlm.run_report import CopyRunReport
+from strandline.cli.copy_progress import CopyProgressView
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.node_commands import ConfigOption
+from strandline.cli.output import console, errors, human_bytes, human_time, print_json, print_table
+from strandline.formatting import format_for
+from strandline.node import Node
+from strandline.settings import Settings, StoreSettings
+from strandline.settings_loading import load_settings
+
+
+def copy_command(
+    once: Annotated[
+        bool, typer.Option("--once", help="One pass, then stop. (A service is `strandline node`.)")
+    ] = False,
+    config: ConfigOption = None,
+    log_dir: Annotated[
+        list[Path] | None, typer.Option(help="A log directory of the broker; may be repeated.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="`s3://bucket/prefix/` or `file:///directory`.")
+    ] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(help="Address of an S3-compatible store (with --store s3://).")
+    ] = None,
+    credentials_file: Annotated[
+        Path | None, typer.Option(help="AWS shared credentials file (with --store s3://).")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the metadata is kept; made if it is not there.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Topic name or pattern; may be repeated. Default all.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> int:
+    """Copy every sealed, stable segment of log directories to a store, once.
+
+    Example: `strandline copy --log-dir /var/lib/kafka/data --once --store file:///backup/tier`
+    """
+    if not once:
+        raise InvalidRequest("give --once for one pass, or run `strandline node` as a service")
+    settings = _with_options(
+        load_settings(config).settings,
+        log_dirs=log_dir,
+        store=_store_settings(store, endpoint_url, credentials_file),
+        data_dir=data_dir,
+        topics=topic,
+    )
+    if format_for(settings, only_if_absent=True):
+        errors.print(f"made a new data directory at {settings.node.data_dir}; keep it", style="dim")
+    report = asyncio.run(_run(settings, quiet=json))
+    _print(report, as_json=json)
+    return ExitCode.OK if report.complete else ExitCode.INCOMPLETE
+
+
+async def _run(settings: Settings, *, quiet: bool) -> CopyRunReport:
+    view = CopyProgressView(errors)
+    with contextlib.nullcontext() if quiet else view:
+        node = await Node.open(settings, on_event=view.on_event)
+        try:
+            run = asyncio.ensure_future(node.remote_log.run_once())
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, run.cancel)
+            try:
+                return await run
+            except asyncio.CancelledError:
+                errors.print("stopping: taking back what is half done", style="yellow")
+                raise KeyboardInterrupt from None
+        finally:
+            await node.close()
+
+
+def _with_options(
+    settings: Settings,
+    *,
+    log_dirs: list[Path] | None,
+    store: StoreSettings | None,
+    data_dir: Path | None,
+    topics: list[str] | None,
+) -> Settings:
+    """Command line over file and environment; a pass with nothing named takes all topics."""
+    kafka, topic_settings = settings.kafka, settings.topics
+    if log_dirs:
+        kafka = kafka.model_copy(update={"log_dirs": log_dirs})
+    if not kafka.log_dirs:
+        raise InvalidRequest("name a log directory with --log-dir (or in --config)")
+    include = topics or topic_settings.include or ["*"]
+    changed: dict[str, object] = {
+        "kafka": kafka,
+        "topics": topic_settings.model_copy(update={"include": include}),
+    }
+    if store is not None:
+        changed |= {"stores": {"main": store}, "default_store": "main"}
+    elif not settings.stores:
+        raise InvalidRequest("name a store with --store (or in --config)")
+    if data_dir is not None:
+        changed["node"] = settings.node.model_copy(update={"data_dir": data_dir})
+    return settings.model_copy(update=changed)
+
+
+def _store_settings(
+    store: str | None, endpoint_url: str | None, credentials_file: Path | None
+) -> StoreSettings | None:
+    if store is None:
+        return None
+    url = urlsplit(store)
+    if url.scheme == "file" and url.path and not url.netloc:
+        path = Path(url.path)
+        path.mkdir(parents=True, exist_ok=True)
+        return StoreSettings(kind="filesystem", path=path)
+    if url.scheme == "s3" and url.netloc:
+        return StoreSettings(
+            kind="s3",
+            bucket=url.netloc,
+            prefix=url.path.lstrip("/"),
+            endpoint_url=endpoint_url,
+            credentials_file=credentials_file,
+        )
+    raise InvalidRequest(
+        f"{store!r} is no store: write s3://bucket/prefix/ or file:///directory", field="--store"
+    )
+
+
+def _print(report: CopyRunReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_plain(asdict(report)) | {"complete": report.complete})
+        return
+    print_table(
+        ["topic", "partition", "copied", "next offset", "then"],
+        [
+            (
+                each.partition.topic,
+                each.partition.partition,
+                sum(copied.segment_id.partition == each.partition for copied in report.copied),
+                each.next_offset if each.next_offset >= 0 else None,
+                each.text,
+            )
+            for each in report.partitions
+        ],
+    )
+    console.print(f"{len(report.copied)} segments, {human_bytes(report.copied_bytes)} copied")
+    for name, why in report.left_out:
+        console.print(f"left out {name}: {why}", markup=False)
+    for problem in report.problems:
+        console.print(f"problem at {problem.path}: {problem.message}", markup=False)
+    for pending in report.pending_clean_ups:
+        console.print(
+            f"left-overs of {pending.segment_id.id} go at {human_time(pending.due_ms)}; run again "
+            f"after that ({pending.why})",
+            markup=False,
+        )
+
+
+def _plain(value: object) -> dict[str, object]:
+    plain = _jsonable(value)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _jsonable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(each) for each in value]
+    if isinstance(value, bytes | Path):
+        return str(value)
+    return value

@@ -1,0 +1,107 @@
+"""`format`, `node`, `config`, `doctor`: what is run on the node itself."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_formats.kafka_uuid import Uuid
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console, print_json, print_table
+from strandline.doctor import Finding, examine
+from strandline.formatting import format_for
+from strandline.running import run_node
+from strandline.settings_loading import leaves, load_settings
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="STRANDLINE_CONFIG", help="Settings file (TOML)."),
+]
+
+
+def format_command(
+    config: ConfigOption = None,
+    cluster_id: Annotated[
+        str | None, typer.Option(help="Id of the Strandline cluster; a new one by default.")
+    ] = None,
+    kafka_cluster_id: Annotated[
+        str | None,
+        typer.Option(help="Id of the Kafka cluster; by default as the log directories say."),
+    ] = None,
+    node_id: Annotated[
+        int | None, typer.Option(help="The broker's node id; by default as they say.")
+    ] = None,
+) -> int:
+    """Make the node's data directory, once, as mkfs makes a file system.
+
+    Example: `strandline format --config strandline.toml`
+    """
+    settings = load_settings(config).settings
+    format_for(
+        settings,
+        cluster_id=None if cluster_id is None else Uuid.parse(cluster_id),
+        kafka_cluster_id=kafka_cluster_id,
+        node_id=node_id,
+    )
+    console.print(f"formatted {settings.node.data_dir}", markup=False)
+    return ExitCode.OK
+
+
+def node_command(config: ConfigOption = None) -> int:
+    """Run the node until SIGTERM or SIGINT. SIGHUP reads the tokens file again.
+
+    Example: `strandline node --config strandline.toml`
+    """
+    run_node(load_settings(config).settings)
+    return ExitCode.OK
+
+
+def config_command(
+    config: ConfigOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> int:
+    """Print the effective settings and where each value came from.
+
+    Example: `STRANDLINE_COPIER__PARALLEL_MAX=8 strandline config --config strandline.toml`
+    """
+    loaded = load_settings(config)
+    rows = [
+        (key, value, loaded.origins.get(key, "default")) for key, value in leaves(loaded.settings)
+    ]
+    if json:
+        print_json({key: {"value": _plain(value), "origin": where} for key, value, where in rows})
+    else:
+        print_table(["setting", "value", "from"], rows)
+    return ExitCode.OK
+
+
+def doctor_command(
+    config: ConfigOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> int:
+    """Check directories, broker, stores and permissions; say what to do about each finding.
+
+    Writes and deletes a few probe objects under the store's prefix. Exit code 8 if anything is
+    wrong.
+
+    Example: `strandline doctor --config strandline.toml`
+    """
+    findings = asyncio.run(examine(load_settings(config).settings))
+    if json:
+        print_json([{"check": f.check, "ok": f.ok, "detail": f.detail} for f in findings])
+    else:
+        print_table(["check", "", "detail"], [_row(finding) for finding in findings])
+    return ExitCode.OK if all(finding.ok for finding in findings) else ExitCode.INCOMPLETE
+
+
+def _row(finding: Finding) -> tuple[str, str, str]:
+    return finding.check, "ok" if finding.ok else "WRONG", finding.detail
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

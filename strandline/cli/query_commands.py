@@ -1,0 +1,357 @@
+"""Questions to a running node, over HTTP: tables for people, the node's JSON for scripts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import (
+    console,
+    human_bytes,
+    human_time,
+    print_fields,
+    print_json,
+    print_table,
+)
+
+TopicArgument = Annotated[str, typer.Argument(help="Topic name.")]
+PartitionArgument = Annotated[int, typer.Argument(min=0, help="Partition number.")]
+SegmentArgument = Annotated[str, typer.Argument(help="Segment id, as `segments list` shows it.")]
+
+segments_app = typer.Typer(help="Segments of a partition.", no_args_is_help=True)
+
+
+def status_command(
+    url: UrlOption = DEFAULT_URL, token_file: TokenFileOption = None, json: JsonOption = False
+) -> int:
+    """Who the node is, what the tier holds, what this node could not take.
+
+    Example: `strandline status`
+    """
+    client = NodeClient(url, token_file)
+    cluster, quorum = client.get("/v1/cluster"), client.get("/v1/quorum")
+    if json:
+        print_json({"cluster": cluster, "quorum": quorum})
+        return ExitCode.OK
+    totals = cluster["totals"]
+    print_fields(
+        {
+            "node": cluster["node_id"],
+            "version": cluster["version"],
+            "cluster": cluster["cluster_id"],
+            "Kafka cluster": cluster["kafka_cluster_id"],
+            "metadata leader": quorum["leader_id"],
+            "metadata epoch": quorum["leader_epoch"],
+            "metadata offset": quorum["applied_offset"],
+            "partitions": totals["partitions"],
+            "tiered bytes": human_bytes(totals["size_bytes"]),
+        }
+        | {name: count for name, count in totals["segments_by_state"].items() if count}
+    )
+    for problem in cluster["log_dir_problems"]:
+        console.print(f"problem at {problem['path']}: {problem['text']}", markup=False)
+    return ExitCode.OK
+
+
+def topics_command(
+    url: UrlOption = DEFAULT_URL, token_file: TokenFileOption = None, json: JsonOption = False
+) -> int:
+    """Topics the node knows.
+
+    Example: `strandline topics --json`
+    """
+    topics = list(NodeClient(url, token_file).pages("/v1/topics", "topics"))
+    if json:
+        print_json(topics)
+        return ExitCode.OK
+    print_table(
+        ["topic", "partitions", "segments", "size"],
+        [
+            (t["topic"], t["partitions"], t["remote_segments"], human_bytes(t["remote_bytes"]))
+            for t in topics
+        ],
+    )
+    return ExitCode.OK
+
+
+def partitions_command(
+    topic: Annotated[str | None, typer.Argument(help="Topic name; all topics by default.")] = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Partitions: how far they are copied, how much waits, and why.
+
+    Example: `strandline partitions orders`
+    """
+    client = NodeClient(url, token_file)
+    topics = [topic] if topic else [t["topic"] for t in client.pages("/v1/topics", "topics")]
+    found: list[dict[str, Any]] = [
+        {"topic": name} | each
+        for name in topics
+        for each in client.pages(f"/v1/topics/{_part(name)}", "partition_list")
+    ]
+    if json:
+        print_json(found)
+        return ExitCode.OK
+    print_table(
+        ["topic", "p", "role", "log start", "copied to", "segments", "size", "lag", "waits for"],
+        [
+            (
+                p["topic"],
+                p["partition"],
+                p["role"],
+                p["log_start_offset"],
+                p["highest_copied_offset"],
+                p["remote_segments"],
+                human_bytes(p["remote_bytes"]),
+                f"{p['lag_segments']} seg, {human_bytes(p['lag_bytes'])}",
+                p["blocked"] or (p["why_not_copying"] or "copying").replace("_", " "),
+            )
+            for p in found
+        ],
+    )
+    return ExitCode.OK
+
+
+@segments_app.command("list")
+def segments_list_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    state: Annotated[str | None, typer.Option(help="Only in this state.")] = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Segments of a partition, by start offset.
+
+    Example: `strandline segments list orders 0`
+    """
+    client = NodeClient(url, token_file)
+    path = f"{_partition(topic, partition)}/segments"
+    found = list(client.pages(path, "segments", state=state))
+    if json:
+        print_json(found)
+        return ExitCode.OK
+    print_table(
+        ["segment id", "state", "from", "to", "epochs", "size", "newest record"],
+        [
+            (
+                s["segment_id"],
+                s["state"],
+                s["start_offset"],
+                s["end_offset"],
+                _epochs(s["leader_epochs"]),
+                human_bytes(s["size_bytes"]),
+                human_time(s["max_timestamp_ms"]),
+            )
+            for s in found
+        ],
+    )
+    return ExitCode.OK
+
+
+@segments_app.command("show")
+def segments_show_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    segment_id: SegmentArgument,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Everything known of one segment.
+
+    Example: `strandline segments show orders 0 Qv4tWmyKTtqkvgMfJ9dZ3Q`
+    """
+    path = f"{_partition(topic, partition)}/segments/{_part(segment_id)}"
+    _show(NodeClient(url, token_file).get(path), as_json=json)
+    return ExitCode.OK
+
+
+@segments_app.command("history")
+def segments_history_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    segment_id: SegmentArgument,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """The metadata records about one segment, oldest first, as far as the log has them.
+
+    Example: `strandline segments history orders 0 Qv4tWmyKTtqkvgMfJ9dZ3Q`
+    """
+    path = f"{_partition(topic, partition)}/segments/{_part(segment_id)}/history"
+    history = NodeClient(url, token_file).get(path)
+    if json:
+        print_json(history)
+        return ExitCode.OK
+    print_table(
+        ["metadata offset", "time", "state", "broker", "token"],
+        [
+            (
+                change["metadata_offset"],
+                human_time(change["timestamp_ms"]),
+                change["state"],
+                change["broker_id"],
+                change["token"],
+            )
+            for change in history["changes"]
+        ],
+    )
+    return ExitCode.OK
+
+
+def offsets_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(help="One special (as `latest-tiered`) or a time in ms; default: all."),
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """ListOffsets: earliest, latest, local, tiered, pending, or by time.
+
+    Example: `strandline offsets orders 0 --timestamp 1767225600000`
+    """
+    client = NodeClient(url, token_file)
+    specials = ("earliest", "earliest-local", "latest-tiered", "earliest-pending-upload", "latest")
+    path = f"{_partition(topic, partition)}/offsets"
+    asked: Sequence[str] = specials if timestamp is None else (timestamp,)
+    answers = [client.get(path, timestamp=each) for each in asked]
+    if json:
+        print_json(answers)
+        return ExitCode.OK
+    print_table(
+        ["asked", "offset", "leader epoch"],
+        [(each["timestamp"], each["offset"], each["leader_epoch"]) for each in answers],
+    )
+    return ExitCode.OK
+
+
+def leader_transition_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    leader_epoch: Annotated[
+        int | None, typer.Option(min=0, help="Epoch of the new leader; default: the last known.")
+    ] = None,
+    log_end_offset: Annotated[
+        int | None, typer.Option(min=0, help="Log end offset of the new leader.")
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Where a new leader goes on copying. Claims nothing.
+
+    Example: `strandline leader-transition orders 0`
+    """
+    answer = NodeClient(url, token_file).get(
+        f"{_partition(topic, partition)}/leader-transition",
+        leader_epoch=leader_epoch,
+        log_end_offset=log_end_offset,
+    )
+    _show(answer, as_json=json)
+    return ExitCode.OK
+
+
+def follower_fetch_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    fetch_offset: Annotated[int, typer.Option(min=0, help="Where the follower would fetch.")],
+    leader_epoch: Annotated[int, typer.Option(min=0, help="Leader epoch the follower knows.")],
+    leader_local_log_start: Annotated[
+        int | None, typer.Option(min=0, help="The leader's; default: the node asks its broker.")
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """What a follower needs to rebuild from the tier.
+
+    Example: `strandline follower-fetch orders 0 --fetch-offset 0 --leader-epoch 7`
+    """
+    answer = NodeClient(url, token_file).get(
+        f"{_partition(topic, partition)}/follower-fetch",
+        fetch_offset=fetch_offset,
+        leader_epoch=leader_epoch,
+        leader_local_log_start_offset=leader_local_log_start,
+    )
+    _show(answer, as_json=json)
+    return ExitCode.OK
+
+
+def records_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    offset: Annotated[int, typer.Option(min=0, help="Where to begin.")] = 0,
+    max_bytes: Annotated[
+        int, typer.Option(min=1, max=2**30, help="Stop after about so many stored bytes.")
+    ] = 1_048_576,
+    committed: Annotated[
+        bool, typer.Option("--committed", help="Leave out aborted transactions.")
+    ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Record batches as stored, instead of JSON lines.")
+    ] = False,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+) -> int:
+    """Read records back from the tier: one JSON object a line, or the stored batches.
+
+    Example: `strandline records orders 0 --offset 1200 --committed | head`
+    """
+    pieces = NodeClient(url, token_file).stream(
+        f"{_partition(topic, partition)}/records",
+        accept="application/octet-stream" if raw else "application/x-ndjson",
+        offset=offset,
+        max_bytes=max_bytes,
+        isolation="read_committed" if committed else "read_uncommitted",
+    )
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return ExitCode.OK
+
+
+def _partition(topic: str, partition: int) -> str:
+    return f"/v1/topics/{_part(topic)}/partitions/{partition}"
+
+
+def _part(text: str) -> str:
+    """One path segment: a hostile name must not become another route."""
+    return quote(text, safe="")
+
+
+def _epochs(entries: list[dict[str, int]]) -> str:
+    return " ".join(f"{entry['epoch']}:{entry['start_offset']}" for entry in entries)
+
+
+def _show(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    fields = dict(answer)
+    for name in ("leader_epochs", "lineage"):
+        if name in fields:
+            fields[name] = _epochs(fields[name])
+    for name in ("left_overs", "lost_ranges"):
+        if name in fields:
+            fields[name] = len(fields[name])
+    print_fields({name.replace("_", " "): _flat(value) for name, value in fields.items()})
+
+
+def _flat(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_flat(each)}" for key, each in value.items())
+    return value

@@ -1,0 +1,246 @@
+"""The composition root: builds a node from its settings, piece by piece, and takes it down again.
+
+Order of building: data directory (lock), view, metadata log, metadata manager, stores, workers,
+broker, remote log manager. Closing runs backwards, so that whoever still runs finds what it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from kafka_formats.errors import InvalidRequest
+from rlm.broker_view import BrokerConnectionSettings, BrokerView
+from rlm.events import OnEvent, ignore_event
+from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.service import RemoteLogManager
+from rlm.tier_store import TierStore, TierStores
+from rlm.topic_filter import TopicFilter
+from rlm.worker_pool import WorkerLimits, WorkerPool
+from rlmm.data_directory import DataDirectory, open_data_directory
+from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.single_voter import SingleVoterLog
+from rlmm.view import View
+from rsm_backends.open_store import open_store
+from rsm_backends.store_config import StoreConfig
+from strandline import ambient
+from strandline.settings import KafkaSettings, Settings
+from strandline.store_configs import store_configs
+
+WORKER_COMMAND = (sys.executable, "-m", "strandline.worker_process")
+"""Everything secret comes later, over the worker's socket."""
+
+AMBIENT = Ambient(
+    now_ms=ambient.now_ms,
+    monotonic=ambient.monotonic,
+    sleep=ambient.sleep,
+    random_fraction=ambient.random_fraction,
+    new_uuid=ambient.new_uuid,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Failure:
+    """Set once, by the first part that can't go on: the node has to stop then."""
+
+    def __init__(self) -> None:
+        self._happened = asyncio.Event()
+        self.reason: str | None = None
+
+    def report(self, reason: str) -> None:
+        """Remember the first reason and wake whoever waits."""
+        if self.reason is None:
+            self.reason = reason
+            logger.critical("the node has to stop: %s", reason)
+        self._happened.set()
+
+    async def wait(self) -> str:
+        """Return the reason, if ever there is one."""
+        await self._happened.wait()
+        assert self.reason is not None
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node whose parts are up; the remote log manager is built but not started."""
+
+    settings: Settings
+    directory: DataDirectory
+    metadata: RemoteLogMetadataManager
+    remote_log: RemoteLogManager
+    failure: Failure
+    _parts: AsyncExitStack
+
+    @classmethod
+    async def open(cls, settings: Settings, *, on_event: OnEvent = ignore_event) -> Self:
+        """Build everything; raises what any part raises, with what was built closed again."""
+        configs = store_configs(settings)
+        async with AsyncExitStack() as building:
+            failure = Failure()
+            directory = open_data_directory(settings.node.data_dir)
+            building.callback(directory.close)
+            metadata = await _open_metadata(settings, directory, failure, building)
+            stores = await _open_stores(settings, configs, building)
+            pool = await _start_workers(settings, configs, building)
+            broker = await _open_broker(settings.kafka, directory, building)
+            remote_log = RemoteLogManager(
+                metadata,
+                pool,
+                stores,
+                log_dirs=settings.kafka.log_dirs,
+                broker=broker,
+                topics=TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude)),
+                identity=Identity(
+                    cluster_id=str(directory.cluster_id),
+                    kafka_cluster_id=directory.kafka_cluster_id,
+                    incarnation=directory.incarnation,
+                ),
+                ambient=AMBIENT,
+                limits=copy_limits(settings),
+                on_event=on_event,
+            )
+            building.push_async_callback(remote_log.close)
+            return cls(settings, directory, metadata, remote_log, failure, building.pop_all())
+
+    async def close(self) -> None:
+        """Take everything down, in reverse order of building."""
+        await self._parts.aclose()
+
+
+def copy_limits(settings: Settings) -> CopyLimits:
+    """The control plane's bounds, those an operator sets taken from the settings."""
+    copier = settings.copier
+    return CopyLimits(
+        scan_interval_s=copier.interval_s,
+        copies_parallel_max=copier.parallel_max,
+        part_bytes=copier.part_bytes,
+        parts_parallel=copier.parts_parallel,
+        upload_deadline_s=copier.upload_deadline_s,
+        upload_margin_s=copier.upload_margin_s,
+        propose_deadline_s=settings.metadata.propose_deadline_s,
+        broker_deadline_s=settings.kafka.request_timeout_s,
+        backoff_base_s=copier.backoff_base_s,
+        backoff_max_s=copier.backoff_max_s,
+    )
+
+
+async def _open_metadata(
+    settings: Settings, directory: DataDirectory, failure: Failure, building: AsyncExitStack
+) -> RemoteLogMetadataManager:
+    view = await asyncio.to_thread(View.open, directory.view_path)
+    building.callback(view.close)
+    log = await SingleVoterLog.open(
+        directory.metadata_path,
+        cluster_id=str(directory.cluster_id),
+        node_id=directory.node_id,
+        directory_id=directory.directory_id,
+        voters=directory.initial_voters,
+        view_flushed_end=view.flushed_offset + 1,
+        now_ms=ambient.now_ms,
+        sleep=ambient.sleep,
+        on_failure=failure.report,
+    )
+    building.push_async_callback(log.close)
+    metadata = await RemoteLogMetadataManager.start(
+        log,
+        view,
+        incarnation=directory.incarnation,
+        now_ms=ambient.now_ms,
+        limits=MetadataLimits(
+            view_flush_records=settings.metadata.view_flush_records,
+            snapshot_records=settings.metadata.snapshot_records,
+        ),
+        on_failure=failure.report,
+    )
+    building.push_async_callback(metadata.close)
+    return metadata
+
+
+async def _open_stores(
+    settings: Settings, configs: dict[str, StoreConfig], building: AsyncExitStack
+) -> TierStores:
+    opened = {}
+    for name, config in configs.items():
+        store = await open_store(
+            config,
+            sleep=ambient.sleep,
+            monotonic=ambient.monotonic,
+            random_fraction=ambient.random_fraction,
+            now_ms=ambient.now_ms,
+        )
+        building.push_async_callback(store.close)
+        opened[name] = TierStore(name, store, config.prefix)
+    return TierStores(opened, settings.default_store)
+
+
+async def _start_workers(
+    settings: Settings, configs: dict[str, StoreConfig], building: AsyncExitStack
+) -> WorkerPool:
+    pool = WorkerPool(
+        WORKER_COMMAND,
+        configs,
+        size=settings.worker.count,
+        limits=WorkerLimits(silence_deadline_s=settings.worker.hang_deadline_s),
+        monotonic=ambient.monotonic,
+        sleep=ambient.sleep,
+    )
+    building.push_async_callback(pool.close)
+    await pool.start()
+    return pool
+
+
+async def _open_broker(
+    kafka: KafkaSettings, directory: DataDirectory, building: AsyncExitStack
+) -> BrokerView | None:
+    """The view of the node's own broker; None for a standalone directory. Connects when asked."""
+    if not kafka.broker:
+        return None
+    broker = BrokerView(
+        broker_connection(
+            kafka, node_id=directory.node_id, kafka_cluster_id=directory.kafka_cluster_id
+        ),
+        monotonic=ambient.monotonic,
+        random_fraction=ambient.random_fraction,
+        new_nonce=ambient.new_nonce,
+    )
+    building.push_async_callback(broker.close)
+    return broker
+
+
+def broker_connection(
+    kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str
+) -> BrokerConnectionSettings:
+    """Where the broker is and how to talk to it. InvalidRequest for an address that is none."""
+    host, _, port = kafka.broker.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise InvalidRequest(f"{kafka.broker!r} is not host:port", field="kafka.broker")
+    return BrokerConnectionSettings(
+        host=host.strip("[]"),
+        port=int(port),
+        node_id=node_id,
+        kafka_cluster_id=kafka_cluster_id,
+        security_protocol=kafka.security_protocol,
+        sasl_mechanism=kafka.sasl_mechanism,
+        sasl_username=kafka.sasl_username,
+        sasl_password=_secret(kafka.sasl_password_file),
+        ssl_ca_file=kafka.ssl_ca_file,
+        ssl_certificate_file=kafka.ssl_certificate_file,
+        ssl_key_file=kafka.ssl_key_file,
+        request_timeout_s=kafka.request_timeout_s,
+    )
+
+
+def _secret(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path} can't be read as text: {error}") from None

@@ -1,0 +1,81 @@
+"""The HTTP interface of a node, served from the node's own event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from api.app import create_app
+from api.context import ApiContext, NodeIdentity
+from api.limits import ApiLimits
+from api.metrics import NodeMetrics
+from api.server import ApiServer, TlsFiles, serve
+from api.tokens import Role, TokenBook
+from strandline import ambient
+from strandline.node import Node
+from strandline.settings import HttpSettings
+
+_ROLES = {"none": None, "read": Role.READ, "operate": Role.OPERATE, "admin": Role.ADMIN}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpInterface:
+    """What is being served: its address, and what SIGHUP reads again."""
+
+    url: str
+    tokens: TokenBook
+    server: ApiServer
+
+    def reload(self) -> None:
+        """Read tokens and certificates again. InvalidRequest, and nothing changes, when wrong."""
+        self.tokens.reload()
+        self.server.reload_tls()
+
+
+def api_limits(http: HttpSettings) -> ApiLimits:
+    """The interface's bounds, those an operator sets taken from the settings."""
+    return ApiLimits(
+        body_bytes_max=http.body_bytes_max,
+        connections_max=http.connections_max,
+        answer_deadline_s=http.request_timeout_s,
+        chunk_deadline_s=http.request_timeout_s,
+    )
+
+
+@asynccontextmanager
+async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterface]:
+    """Serve `node` while inside. InvalidRequest when the address can't be had."""
+    http = node.settings.http
+    limits = api_limits(http)
+    tokens = TokenBook(http.tokens_file)
+    context = ApiContext(
+        manager=node.metadata,
+        rlm=node.remote_log,
+        identity=NodeIdentity(
+            cluster_id=str(node.directory.cluster_id),
+            kafka_cluster_id=node.directory.kafka_cluster_id,
+            node_id=node.directory.node_id,
+            version=version("strandline"),
+        ),
+        tokens=tokens,
+        monotonic=ambient.monotonic,
+        now_ms=ambient.now_ms,
+        sleep=ambient.sleep,
+        new_uuid=ambient.new_uuid,
+        anonymous_role=_ROLES[http.anonymous_role],
+        limits=limits,
+        metrics=metrics,
+        not_ready=lambda: [] if node.failure.reason is None else [node.failure.reason],
+    )
+    tls = None
+    if http.tls_certificate_file is not None and http.tls_key_file is not None:
+        tls = TlsFiles(http.tls_certificate_file, http.tls_key_file)
+    server = await serve(create_app(context), http.host, http.port, tls=tls, limits=limits)
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    url = f"{'http' if tls is None else 'https'}://{host}:{server.port}"
+    try:
+        yield HttpInterface(url, tokens, server)
+    finally:
+        await server.close()
