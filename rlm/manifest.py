@@ -28,6 +28,9 @@ from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 CHUNK_BYTES = 1024 * 1024
 """What one checksum covers; the last chunk of an object may be shorter."""
 
+CHUNK_BYTES_MAX = 16 * 1024 * 1024
+"""The most that a manifest may ask a reader to hold for one checksum."""
+
 AIVEN_CHUNK_BYTES = 4 * 1024 * 1024
 """`originalChunkSize`: how much Aiven's reader fetches at once. 4 MiB is what it recommends."""
 
@@ -272,7 +275,7 @@ def _parse_chunks(fields: Fields) -> ChunkChecksums:
     checksums = ChunkChecksums(
         size_bytes=fields.integer("bytes"),
         crc32c=fields.integer("crc32c", maximum=2**32 - 1),
-        chunk_bytes=fields.integer("chunkBytes", minimum=1, maximum=2**30),
+        chunk_bytes=fields.integer("chunkBytes", minimum=1, maximum=CHUNK_BYTES_MAX),
         chunks=struct.unpack(f">{len(table) // 4}I", table[: len(table) & ~3]),
     )
     if len(table) != 4 * checksums.chunks_expected:

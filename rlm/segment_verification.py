@@ -1,8 +1,8 @@
 """What a segment must be before its manifest may be written: held against every batch of it.
 
 CRC of every batch, magic 2, offsets ascending inside [base, next base) (gaps are legal:
-compaction), leader epochs as in the lineage, nothing behind the last batch. Along the way it gathers
-what the upload needs: checksums, the largest timestamp, checked indexes, the state of the producers.
+compaction), leader epochs as in the lineage, nothing behind the last batch. Along the way it
+gathers what the upload needs: checksums, the largest timestamp, checked indexes, the producers.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class SegmentVerification:
         header, position = batch.header, batch.position
         if header.base_offset < self._next_offset or header.last_offset > self._job.end_offset:
             raise CorruptData(
-                f"a batch with the offsets {header.base_offset} to {header.last_offset}, which must "
-                f"lie in {self._next_offset} to {self._job.end_offset}",
+                f"a batch with the offsets {header.base_offset} to {header.last_offset}, where "
+                f"{self._next_offset} to {self._job.end_offset} is legal",
                 source=self._name,
                 position=position,
             )

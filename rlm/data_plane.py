@@ -1,0 +1,69 @@
+"""Everything a worker does with segment bytes, behind the calls that the worker pool offers.
+
+Used inside the worker process; in a test, or in a simulation, also directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from kafka_formats.errors import Refused
+from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.read_request import (
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentResolver,
+)
+from rlm.segment_copy import copy_segment
+from rlm.segment_reader import SegmentReader
+from rlm.tiered_read import RecordsRead, read_index, read_log
+from rsm_backends.store import ObjectStore
+
+CACHE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class DataPlane:
+    """Copies into, and reads from, the stores given; their owner closes them."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, ObjectStore],
+        *,
+        now_ms: Callable[[], int],
+        cache_bytes_max: int = CACHE_BYTES_MAX,
+    ) -> None:
+        self._stores = stores
+        self._now_ms = now_ms
+        self._reader = SegmentReader(stores, cache_bytes_max=cache_bytes_max)
+
+    async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
+        """See `rlm/segment_copy.py`."""
+        store = self._stores.get(job.store)
+        if store is None:
+            raise Refused(f"the store {job.store!r} is not among this node's [stores]")
+        tell = on_progress if on_progress is not None else _tell_nobody
+        return await copy_segment(job, store, now_ms=self._now_ms, on_progress=tell)
+
+    def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of a segment's `.log`."""
+        return read_log(self._reader, request)
+
+    def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of one index; NotFound at the first step if the segment has none."""
+        return read_index(self._reader, request)
+
+    def read_records(
+        self,
+        request: RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends."""
+        end = on_end if on_end is not None else _tell_nobody
+        return RecordsRead(self._reader, request, resolver, end).pieces()
+
+
+def _tell_nobody(_: object) -> None:
+    """The callback of callers that do not listen."""

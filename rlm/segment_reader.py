@@ -1,0 +1,139 @@
+"""The objects of finished segments, each checked against what the metadata log says of it.
+
+Trust goes down one chain: custom metadata (in the log) has the CRC32C of the manifest, of `.log`
+and of `.indexes`; the manifest has those of their chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData, NotFound, Refused
+from rlm.byte_bounded_cache import ByteBoundedCache
+from rlm.copy_job import ProducerSnapshotOrigin
+from rlm.manifest import (
+    MANIFEST_BYTES_MAX,
+    ChunkChecksums,
+    Manifest,
+    ObjectChecksums,
+    parse_manifest,
+)
+from rlm.object_keys import SegmentKeys, segment_keys
+from rlm.read_request import IndexType, TieredSegment
+from rlm.verified_chunks import VerifiedObject
+from rlmm.segment import RemoteLogSegmentId
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import read_all
+
+_PARSED_WEIGHT = 12
+"""A parsed manifest takes about this many times the bytes of its JSON."""
+
+
+class SegmentReader:
+    """Manifests and indexes are kept, up to `cache_bytes_max`; log bytes are not."""
+
+    def __init__(self, stores: Mapping[str, ObjectStore], *, cache_bytes_max: int) -> None:
+        self._stores = stores
+        self._manifests: ByteBoundedCache[tuple[RemoteLogSegmentId, int], Manifest] = (
+            ByteBoundedCache(cache_bytes_max // 2)
+        )
+        self._indexes: ByteBoundedCache[tuple[RemoteLogSegmentId, int, IndexType], bytes] = (
+            ByteBoundedCache(cache_bytes_max - cache_bytes_max // 2)
+        )
+
+    async def manifest(self, segment: TieredSegment) -> Manifest:
+        """The manifest, whole and of this very segment; CorruptData otherwise."""
+        recorded = segment.custom_metadata
+        key = (segment.segment_id, recorded.manifest_crc32c)
+        manifest = self._manifests.get(key)
+        if manifest is None:
+            name = self._keys(segment).manifest
+            data = await self._manifest_bytes(segment, name)
+            manifest = parse_manifest(data, source=name)
+            _check_same(segment, manifest, name)
+            self._manifests.put(key, manifest, len(data) * _PARSED_WEIGHT)
+        return manifest
+
+    async def log(self, segment: TieredSegment) -> VerifiedObject:
+        """The `.log`."""
+        checksums = _checksums(await self.manifest(segment)).log
+        return VerifiedObject(self._store(segment), self._keys(segment).log, checksums)
+
+    async def index(self, segment: TieredSegment, index: IndexType) -> bytes:
+        """One index, whole; NotFound when the segment has none of this type."""
+        key = (segment.segment_id, segment.custom_metadata.indexes_crc32c, index)
+        data = self._indexes.get(key)
+        if data is None:
+            manifest = await self.manifest(segment)
+            checksums = _checksums(manifest)
+            found = manifest.indexes.get(index)
+            absent = checksums.producer_snapshot is ProducerSnapshotOrigin.ABSENT
+            if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
+                raise NotFound(f"segment {segment.segment_id} has no {index.value} index")
+            stored = VerifiedObject(
+                self._store(segment), self._keys(segment).indexes, checksums.indexes
+            )
+            data = await stored.read(found.position, found.position + found.size)
+            self._indexes.put(key, data, len(data))
+        return data
+
+    def _store(self, segment: TieredSegment) -> ObjectStore:
+        name = segment.custom_metadata.store
+        store = self._stores.get(name)
+        if store is None:
+            raise Refused(
+                f"segment {segment.segment_id} is in the store {name!r}, which this node does not "
+                f"have: add [stores.{name}] to its settings"
+            )
+        return store
+
+    def _keys(self, segment: TieredSegment) -> SegmentKeys:
+        return segment_keys(segment.prefix, segment.segment_id, segment.start_offset)
+
+    async def _manifest_bytes(self, segment: TieredSegment, name: str) -> bytes:
+        recorded = segment.custom_metadata
+        if recorded.manifest_bytes > MANIFEST_BYTES_MAX:
+            raise CorruptData(
+                f"{recorded.manifest_bytes} bytes are recorded, too many for a manifest",
+                source=name,
+                position=0,
+            )
+        data = await read_all(self._store(segment), name, end=recorded.manifest_bytes + 1)
+        if len(data) != recorded.manifest_bytes or crc32c(data) != recorded.manifest_crc32c:
+            raise CorruptData(
+                f"{recorded.manifest_bytes} bytes with CRC32C {recorded.manifest_crc32c:08x} are "
+                f"recorded, {len(data)} with {crc32c(data):08x} are stored",
+                source=name,
+                position=0,
+            )
+        return data
+
+
+def _checksums(manifest: Manifest) -> ObjectChecksums:
+    assert manifest.checksums is not None, "_check_same saw to it"
+    return manifest.checksums
+
+
+def _check_same(segment: TieredSegment, manifest: Manifest, name: str) -> None:
+    """The manifest says of the segment what the metadata log says."""
+    recorded = segment.custom_metadata
+    checksums = manifest.checksums
+    if checksums is None:
+        raise CorruptData("the manifest holds no checksums of ours", source=name, position=0)
+
+    def differs(found: ChunkChecksums, size_bytes: int, crc: int) -> bool:
+        return (found.size_bytes, found.crc32c) != (size_bytes, crc)
+
+    if (
+        (manifest.segment_id, manifest.start_offset, manifest.end_offset)
+        != (segment.segment_id, segment.start_offset, segment.end_offset)
+        or differs(checksums.log, recorded.log_bytes, recorded.log_crc32c)
+        or differs(checksums.indexes, recorded.indexes_bytes, recorded.indexes_crc32c)
+    ):
+        raise CorruptData(
+            f"the manifest is not that of segment {segment.segment_id} at offset "
+            f"{segment.start_offset}",
+            source=name,
+            position=0,
+        )

@@ -1,0 +1,176 @@
+"""Reads of finished segments: log bytes, indexes, and records across segments. Runs in a worker.
+
+Nothing leaves here that did not pass its checksum, and nothing above a piece's `valid_until`.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from kafka_formats.batch_scan import BatchScanner, ScannedBatch
+from kafka_formats.errors import InternalError, InvalidRequest
+from rlm.json_lines import json_lines
+from rlm.manifest import CHUNK_BYTES
+from rlm.read_committed import CommittedView, committed_view
+from rlm.read_request import (
+    IndexRequest,
+    IndexType,
+    Isolation,
+    LogRequest,
+    RecordFormat,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentPiece,
+    SegmentResolver,
+)
+from rlm.segment_reader import SegmentReader
+from rsm_backends.streams import closing_stream
+
+_INDEX_ENTRY = struct.Struct(">ii")
+_INT64_MAX = 2**63 - 1
+
+
+async def read_log(reader: SegmentReader, request: LogRequest) -> AsyncIterator[bytes]:
+    """Bytes of a `.log`; InvalidRequest for a range that is none."""
+    log = await reader.log(request.segment)
+    end = log.size_bytes if request.end is None else request.end
+    async with closing_stream(log.stream(request.start, end)) as stream:
+        async for piece in stream:
+            yield piece
+
+
+async def read_index(reader: SegmentReader, request: IndexRequest) -> AsyncIterator[bytes]:
+    """One whole index in pieces; NotFound when the segment has none of this type."""
+    data = await reader.index(request.segment, request.index)
+    for at in range(0, len(data), CHUNK_BYTES):
+        yield data[at : at + CHUNK_BYTES]
+
+
+class RecordsRead:
+    """One read of records, from its first offset to `max_bytes` or the end of the tier."""
+
+    def __init__(
+        self,
+        reader: SegmentReader,
+        request: RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None],
+    ) -> None:
+        if not 0 <= request.offset <= _INT64_MAX:
+            raise InvalidRequest(f"{request.offset} is no offset", field="offset")
+        if request.max_bytes < 1:
+            raise InvalidRequest(f"must be at least 1, not {request.max_bytes}", field="max_bytes")
+        self._reader = reader
+        self._request = request
+        self._resolver = resolver
+        self._on_end = on_end
+        self._next_offset = request.offset
+        self._batches = 0
+        self._stored_bytes = 0
+        self._full = False
+        self._undecided = False
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Whole batches, or whole lines; the pieces' borders mean nothing else."""
+        while not self._full and not self._undecided:
+            piece = await self._resolver.piece_at(self._next_offset)
+            if piece is None:
+                break
+            if piece.valid_until < self._next_offset:
+                raise InternalError(
+                    f"the piece for offset {self._next_offset} ends at {piece.valid_until}"
+                )
+            async with closing_stream(self._read_piece(piece)) as data:
+                async for part in data:
+                    yield part
+        self._on_end(
+            RecordsEnd(self._next_offset, self._batches, self._stored_bytes, at_end=not self._full)
+        )
+
+    async def _read_piece(self, piece: SegmentPiece) -> AsyncIterator[bytes]:
+        committed = None
+        if self._request.isolation is Isolation.READ_COMMITTED:
+            committed = await committed_view(self._reader, self._resolver, piece, self._next_offset)
+        log = await self._reader.log(piece.segment)
+        scanner = BatchScanner(log.key, position=await self._start_position(piece))
+        left = self._request.max_bytes - self._stored_bytes
+        stream = log.stream(
+            scanner.position, log.size_bytes, first_window_chunks=left // CHUNK_BYTES + 2
+        )
+        async with closing_stream(stream) as chunks:
+            async for chunk in chunks:
+                taken, more = self._take(scanner.feed(chunk), piece.valid_until, committed)
+                for part in self._formatted(taken, log.key):
+                    yield part
+                if not more:
+                    break
+            else:
+                scanner.finish()
+                more = True
+        if not self._full and not self._undecided:
+            self._next_offset = max(self._next_offset, piece.valid_until + 1)
+
+    def _take(
+        self, batches: Iterable[ScannedBatch], valid_until: int, committed: CommittedView | None
+    ) -> tuple[list[ScannedBatch], bool]:
+        """The batches to hand out, and whether the piece goes on behind them."""
+        taken: list[ScannedBatch] = []
+        for batch in batches:
+            header = batch.header
+            if header.last_offset < self._next_offset:
+                continue
+            if header.last_offset > valid_until:
+                return taken, False
+            if committed is not None:
+                if header.last_offset >= committed.stable_end:
+                    self._undecided = True
+                    return taken, False
+                if committed.drops(header):
+                    self._next_offset = header.last_offset + 1
+                    continue
+            size = header.size_bytes
+            if self._batches and self._stored_bytes + size > self._request.max_bytes:
+                self._full = True
+                return taken, False
+            self._batches += 1
+            self._stored_bytes += size
+            self._next_offset = header.last_offset + 1
+            taken.append(batch)
+        return taken, True
+
+    def _formatted(self, batches: list[ScannedBatch], source: str) -> Iterable[bytes]:
+        if self._request.format is RecordFormat.BATCHES:
+            if batches:
+                yield b"".join([batch.data for batch in batches])
+            return
+        for batch in batches:
+            if not batch.header.is_control:
+                yield from json_lines(batch, from_offset=self._request.offset, source=source)
+
+    async def _start_position(self, piece: SegmentPiece) -> int:
+        """Where the batch that holds the next offset stands, or one before it."""
+        segment = piece.segment
+        if self._next_offset <= segment.start_offset:
+            return 0
+        index = await self._reader.index(segment, IndexType.OFFSET)
+        return floor_position(index, self._next_offset - segment.start_offset)
+
+
+def floor_position(index: bytes, relative_offset: int) -> int:
+    """The position of the last entry at or below an offset relative to the base; 0 without one.
+
+    Searches the bytes as they are: parsing a big index takes longer than the read it is for.
+    """
+    count = len(index) // _INDEX_ENTRY.size
+
+    def entry_offset(slot: int) -> int:
+        offset: int = _INDEX_ENTRY.unpack_from(index, slot * _INDEX_ENTRY.size)[0]
+        return offset
+
+    slot = bisect_right(range(count), relative_offset, key=entry_offset)
+    if slot == 0:
+        return 0
+    position: int = _INDEX_ENTRY.unpack_from(index, (slot - 1) * _INDEX_ENTRY.size)[1]
+    return position

@@ -1,0 +1,107 @@
+"""Ranged reads of a stored object that give out only bytes whose checksum was right.
+
+The object is fetched in whole chunks, each is compared with the manifest's table, and only then is
+the asked part of it handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData, InvalidRequest
+from rlm.manifest import ChunkChecksums
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import closing_stream
+
+WINDOW_CHUNKS = 8
+"""How many chunks one request fetches at most: a reader that leaves early wastes no more."""
+
+
+class VerifiedObject:
+    """One object of a segment. Memory: a chunk, and what the store hands out at once."""
+
+    def __init__(self, store: ObjectStore, key: str, checksums: ChunkChecksums) -> None:
+        self._store = store
+        self._key = key
+        self._checksums = checksums
+
+    @property
+    def key(self) -> str:
+        """The object's key, for messages."""
+        return self._key
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the whole object."""
+        return self._checksums.size_bytes
+
+    async def read(self, start: int, end: int) -> bytes:
+        """Bytes [start, end) in one piece; for parts known to be small."""
+        async with closing_stream(self.stream(start, end)) as stream:
+            return b"".join([piece async for piece in stream])
+
+    async def stream(
+        self, start: int, end: int, *, first_window_chunks: int = WINDOW_CHUNKS
+    ) -> AsyncIterator[bytes]:
+        """Bytes [start, end), `end` cut to the size, in pieces of at most one chunk.
+
+        CorruptData(key, position) at the chunk that fails its checksum or is missing;
+        InvalidRequest for a range that is none.
+        """
+        end = min(end, self.size_bytes)
+        if not 0 <= start <= max(end, 0):
+            raise InvalidRequest(
+                f"bytes {start} to {end} are no range of {self.size_bytes} bytes", field="range"
+            )
+        if start == end:
+            return
+        chunk_bytes = self._checksums.chunk_bytes
+        chunk, behind = start // chunk_bytes, -(-end // chunk_bytes)
+        window = max(1, min(first_window_chunks, WINDOW_CHUNKS))
+        while chunk < behind:
+            until = min(chunk + window, behind)
+            async with closing_stream(self._fetch(chunk, until)) as verified:
+                async for data in verified:
+                    at = chunk * chunk_bytes
+                    yield data[max(0, start - at) : end - at]
+                    chunk += 1
+            window = WINDOW_CHUNKS
+
+    async def _fetch(self, chunk: int, until: int) -> AsyncIterator[bytes]:
+        """The whole verified chunks [chunk, until), by one request."""
+        chunk_bytes, size = self._checksums.chunk_bytes, self.size_bytes
+        start, end = chunk * chunk_bytes, min(until * chunk_bytes, size)
+        held = bytearray()
+        wanted = min(chunk_bytes, end - start)
+        async with closing_stream(self._store.get(self._key, start=start, end=end)) as pieces:
+            async for piece in pieces:
+                rest = memoryview(piece)
+                while len(rest):
+                    if chunk == until:
+                        raise self._corrupt("the store sent more than was asked for", end)
+                    taken = rest[: wanted - len(held)]
+                    rest = rest[len(taken) :]
+                    held += taken
+                    if len(held) == wanted:
+                        self._check(chunk, held)
+                        yield bytes(held)
+                        chunk += 1
+                        held.clear()
+                        wanted = min(chunk_bytes, end - chunk * chunk_bytes)
+        if chunk < until:
+            raise self._corrupt(
+                f"the object ends here; {size} bytes are recorded", chunk * chunk_bytes + len(held)
+            )
+
+    def _check(self, chunk: int, data: bytearray) -> None:
+        computed, recorded = crc32c(data), self._checksums.chunks[chunk]
+        if computed != recorded:
+            raise self._corrupt(
+                f"the {len(data)} bytes from here on fail their CRC32C: {recorded:08x} is "
+                f"recorded, {computed:08x} computed",
+                chunk * self._checksums.chunk_bytes,
+            )
+
+    def _corrupt(self, message: str, position: int) -> CorruptData:
+        return CorruptData(message, source=self._key, position=position)
