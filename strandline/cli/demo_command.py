@@ -161,12 +161,12 @@ async def _report(
     hint = "Ask the node:" if keep else "With `make demo KEEP=1` the node stays up for these:"
     console.print(hint, style="bold")
     base = f"{url}/v1/topics/orders/partitions/0"
+    follower = "fetch_offset=0&leader_epoch=0&leader_local_log_start_offset=100"
     for line in (
         f"curl -s {base}/segments",
         f"curl -s '{base}/offsets?timestamp=latest-tiered'",
         f"curl -s {base}/leader-transition",
-        f"curl -s '{base}/follower-fetch?fetch_offset=0&leader_epoch=0'"
-        "'&leader_local_log_start_offset=100'",
+        f"curl -s '{base}/follower-fetch?{follower}'",
         f"curl -s '{base}/records?offset=0' -H 'Accept: application/x-ndjson' | head -3",
         f"curl -s {url}/metrics | grep strandline",
     ):

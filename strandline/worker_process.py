@@ -1,0 +1,36 @@
+"""Entry of a worker process: `python -m strandline.worker_process SOCKET_FD`, started by a node."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import uvloop
+
+from rlm import worker
+from rlm.limits import Ambient
+from strandline import ambient
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the node that holds the other end of the socket; does not return."""
+    if len(arguments) != 1 or not arguments[0].isdecimal():
+        raise SystemExit("a node starts its workers itself: run `strandline node`")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s worker %(process)d %(levelname)s %(message)s"
+    )
+    worker.run(
+        int(arguments[0]),
+        Ambient(
+            now_ms=ambient.now_ms,
+            monotonic=ambient.monotonic,
+            sleep=ambient.sleep,
+            random_fraction=ambient.random_fraction,
+            new_uuid=ambient.new_uuid,
+        ),
+        loop_factory=uvloop.new_event_loop,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
