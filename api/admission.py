@@ -33,7 +33,7 @@ MinOffset = Annotated[
     Whole,
     Header(
         alias=MIN_OFFSET_HEADER,
-        ge=0,
+        ge=-1,  # what a node answers before its first record
         le=INT64_MAX,
         description="Answer only once this metadata offset is applied here.",
     ),

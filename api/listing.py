@@ -1,43 +1,37 @@
-"""Pages of long lists, without holding up the event loop and without keeping the list."""
+"""Pages of long lists, without holding up the event loop."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from api.limits import SCAN_ITEMS_PER_SLICE
 
 Item = TypeVar("Item")
+Key = tuple[str | int, ...]
 Pause = Callable[[float], Awaitable[None]]
 
 
-async def sliced(items: Iterable[Item], pause: Pause) -> AsyncIterator[Item]:
-    """The items, with a turn for everybody else after each slice."""
+async def first_after(
+    items: Iterable[Item],
+    key: Callable[[Item], Key],
+    after: Key | None,
+    limit: int,
+    pause: Pause,
+    matches: Callable[[Item], bool] = lambda _: True,
+) -> tuple[list[Item], bool]:
+    """The first `limit` matching items behind the one with the key `after`; whether there are more.
+
+    `items` ascend by `key`; what lies behind the page is not looked at. Everybody else gets a turn
+    of the event loop after each slice.
+    """
+    found: list[Item] = []
     for number, item in enumerate(items, start=1):
-        yield item
         if number % SCAN_ITEMS_PER_SLICE == 0:
             await pause(0)
-
-
-async def smallest(
-    items: AsyncIterator[Item],
-    key: Callable[[Item], tuple[str | int, ...]],
-    after: tuple[str | int, ...] | None,
-    limit: int,
-) -> tuple[list[Item], bool]:
-    """The `limit` items with the smallest keys above `after`, in order; whether there are more.
-
-    Keeps at most `limit` and a slice of items at a time.
-    """
-    kept: list[Item] = []
-    more = False
-    async for item in items:
-        if after is not None and key(item) <= after:
+        if (after is not None and key(item) <= after) or not matches(item):
             continue
-        kept.append(item)
-        if len(kept) >= limit + SCAN_ITEMS_PER_SLICE:
-            kept.sort(key=key)
-            del kept[limit:]
-            more = True
-    kept.sort(key=key)
-    return kept[:limit], more or len(kept) > limit
+        if len(found) == limit:
+            return found, True
+        found.append(item)
+    return found, False

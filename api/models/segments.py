@@ -121,7 +121,7 @@ class SegmentView(PartitionName):
 
 
 class SegmentPage(Wire):
-    """Segments by start offset, then id."""
+    """Segments by their lowest leader epoch (or the one asked for), then start offset, then id."""
 
     segments: list[SegmentView]
     next_cursor: NextCursor

@@ -9,7 +9,6 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.admission import Context, known_parameters, require
-from api.listing import sliced
 from api.metrics import METRICS_MEDIA_TYPE
 from api.models.base import Wire
 from api.tokens import Role
@@ -62,5 +61,5 @@ async def metrics(context: Context) -> Response:
     state = context.metrics.state
     state.set_log(context.manager.describe(), context.manager.applied_offset)
     state.set_totals(context.manager.totals())
-    state.set_partitions([status async for status in sliced(context.rlm.statuses(), context.sleep)])
+    state.set_partitions(context.rlm.statuses())
     return Response(context.metrics.exposition(), media_type=METRICS_MEDIA_TYPE)

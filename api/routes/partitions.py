@@ -91,10 +91,11 @@ async def leader_transition_by_lineage(
         raise NotFound(f"{tip} was never claimed: send the leader's checkpoint with POST")
     end = _log_end(state) if log_end_offset is None else log_end_offset
     start = local_log_start_offset
+    epoch = state.lineage[-1].epoch if leader_epoch is None else leader_epoch
     query = LeaderTransitionQuery(
         partition=tip,
-        leader_epoch=state.lineage[-1].epoch if leader_epoch is None else leader_epoch,
-        checkpoint=_checkpoint(state.lineage, leader_epoch, end),
+        leader_epoch=epoch,
+        checkpoint=_checkpoint(state.lineage, epoch, end),
         local_log_start_offset=max(0, state.log_start_offset) if start is None else start,
         log_end_offset=end,
     )
@@ -105,10 +106,12 @@ def _log_end(state: PartitionState) -> int:
     return max(0, state.log_start_offset, state.next_offset, state.lineage[-1].start_offset)
 
 
-def _checkpoint(lineage: Epochs, leader_epoch: int | None, log_end_offset: int) -> Epochs:
-    if leader_epoch is None or leader_epoch <= lineage[-1].epoch:
-        return lineage
-    return (*lineage, EpochEntry(leader_epoch, log_end_offset))
+def _checkpoint(lineage: Epochs, leader_epoch: int, log_end_offset: int) -> Epochs:
+    """The lineage up to this epoch, which begins at the log end if the lineage lacks it."""
+    kept = tuple(entry for entry in lineage if entry.epoch <= leader_epoch)
+    if kept and kept[-1].epoch == leader_epoch:
+        return kept
+    return (*kept, EpochEntry(leader_epoch, log_end_offset))
 
 
 @router.post("/leader-transition", summary="Where a new leader goes on copying")

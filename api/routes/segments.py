@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from api.admission import Context
 from api.cursors import decode_cursor, encode_cursor
 from api.limits import HISTORY_ENTRIES_DEFAULT, HISTORY_ENTRIES_MAX
-from api.listing import sliced, smallest
+from api.listing import Key, first_after
 from api.models.base import IncarnationView, known
 from api.models.segments import (
     SegmentChange,
@@ -40,7 +40,7 @@ from rlmm.segment import (
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/segments", tags=["segments"])
 
 
-@router.get("", summary="Segments of a partition, by start offset")
+@router.get("", summary="Segments of a partition, by leader epoch and start offset")
 async def list_segments(
     context: Context,
     tip: FoundPartition,
@@ -68,24 +68,31 @@ async def list_segments(
     """All states, unfinished and superseded ones too; filters combine."""
     filters = {"state": state, "epoch": epoch, "offset": offset, "since_ms": since_ms}
     listing = f"segments of {tip}"
-    after = None if cursor is None else decode_cursor(listing, filters, cursor, (int, str))
-    matches = _filter(state, offset, since_ms)
-    segments, more = await smallest(
-        sliced(
-            filter(matches, context.manager.list_remote_log_segments(tip, epoch)), context.sleep
-        ),
-        _order,
+    after = None if cursor is None else decode_cursor(listing, filters, cursor, (int, int, str))
+    order, matches = _order(epoch), _filter(state, offset, since_ms)
+    segments, more = await first_after(
+        context.manager.list_remote_log_segments(tip, epoch),
+        order,
         after,
         limit,
+        context.sleep,
+        matches,
     )
     return SegmentPage(
         segments=[SegmentView.of_segment(segment) for segment in segments],
-        next_cursor=encode_cursor(listing, filters, _order(segments[-1])) if more else None,
+        next_cursor=encode_cursor(listing, filters, order(segments[-1])) if more else None,
     )
 
 
-def _order(segment: RemoteLogSegmentMetadata) -> tuple[int, str]:
-    return segment.start_offset, str(segment.segment_id.id)
+def _order(epoch: int | None) -> Callable[[RemoteLogSegmentMetadata], Key]:
+    """The order of `list_remote_log_segments`: by epoch, start offset in it, and id."""
+
+    def key(segment: RemoteLogSegmentMetadata) -> Key:
+        epochs = dict(segment.leader_epochs)
+        by = segment.leader_epochs[0][0] if epoch is None else epoch
+        return by, epochs.get(by, segment.start_offset), segment.segment_id.id.hex()
+
+    return key
 
 
 def _filter(

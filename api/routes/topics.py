@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from api.admission import Context, require
 from api.cursors import decode_cursor, encode_cursor
 from api.gate import METADATA_OFFSET_SCOPE_KEY
-from api.listing import sliced, smallest
+from api.listing import first_after
 from api.models.topics import (
     PartitionSummary,
     PolicyRequest,
@@ -32,7 +32,7 @@ async def list_topics(
     """Those in the metadata and those in this node's log directories, tiered or not."""
     after = None if cursor is None else str(decode_cursor("topics", {}, cursor, (str,))[0])
     by_topic: dict[str, list[PartitionStatus]] = {}
-    async for status in sliced(context.rlm.statuses(), context.sleep):
+    for status in context.rlm.statuses():
         if after is None or status.partition.topic > after:
             by_topic.setdefault(status.partition.topic, []).append(status)
     names = sorted(by_topic)
@@ -55,16 +55,13 @@ async def describe_topic(
     """Partitions come in pages; the sums are over all of them."""
     listing = f"partitions of {topic}"
     after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
-    statuses = [
-        status
-        async for status in sliced(context.rlm.statuses(), context.sleep)
-        if status.partition.topic == topic
-    ]
+    statuses = [status for status in context.rlm.statuses() if status.partition.topic == topic]
     if not statuses:
         raise NotFound(
             f"topic {topic} is neither in the metadata nor in this node's log directories"
         )
-    shown, more = await smallest(sliced(statuses, context.sleep), _order, after, limit)
+    statuses.sort(key=_order)
+    shown, more = await first_after(statuses, _order, after, limit, context.sleep)
     return TopicView(
         **TopicSummary.of_statuses(topic, statuses).model_dump(),
         partition_list=[PartitionSummary.of(status) for status in shown],

@@ -1,0 +1,392 @@
+"""A small metadata manager and remote log manager for the routes, and requests to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.context import ApiContext, NodeIdentity
+from api.limits import ApiLimits
+from api.tokens import Role, TokenBook
+from kafka_formats.errors import Conflict, NotFound, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from rlm.copy_plan import WhyNot
+from rlm.custom_metadata import CustomMetadata
+from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
+from rlm.leader_transition import (
+    LeaderTransitionAnswer,
+    LeaderTransitionQuery,
+    answer_leader_transition,
+)
+from rlm.list_offsets import OffsetAnswer
+from rlm.log_dir import LogDirProblem
+from rlm.partition_status import CopyUnderWay, Lag, LastError, PartitionStatus
+from rlm.partition_status import Role as NodeRole
+from rlm.read_request import IndexType, RecordsRequest
+from rlmm.history import HistoryEntry
+from rlmm.metadata_log import LogDescription, ReplicaState
+from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, TopicPolicy, Totals
+from rlmm.queries import SegmentAnswer
+from rlmm.records import TopicPolicyChange
+from rlmm.segment import (
+    Incarnation,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+    TopicIdPartition,
+)
+
+TOPIC_ID = Uuid(bytes(range(16)))
+TIP = TopicIdPartition("payments", TOPIC_ID, 0)
+WRITER = Incarnation(1, Uuid(b"d" * 16), 3)
+LINEAGE = (EpochEntry(0, 0), EpochEntry(2, 150))
+BASE = "/v1/topics/payments/partitions/0"
+TOKENS = {"reader": Role.READ, "operator": Role.OPERATE, "boss": Role.ADMIN}
+
+
+def segment_uuid(number: int) -> Uuid:
+    """The id of the segment `number` of the fake partition."""
+    return Uuid(b"segment" + number.to_bytes(9, "big"))
+
+
+def make_segment(
+    number: int, state: SegmentState = SegmentState.COPY_SEGMENT_FINISHED
+) -> RemoteLogSegmentMetadata:
+    """Segment `number` holds the hundred offsets from number * 100 on."""
+    start = number * 100
+    custom = CustomMetadata("main", 1000, 0xE3069283, 200, 2, 300, 3).encode()
+    return RemoteLogSegmentMetadata(
+        segment_id=RemoteLogSegmentId(TIP, segment_uuid(number)),
+        start_offset=start,
+        end_offset=start + 99,
+        broker_id=1,
+        max_timestamp_ms=1_000_000 + start,
+        event_timestamp_ms=2_000_000 + start,
+        leader_epochs=((0, start),) if number == 0 else ((2, start),),
+        size_bytes=1000,
+        custom_metadata=custom if state is SegmentState.COPY_SEGMENT_FINISHED else None,
+        state=state,
+        token=7,
+        writer=WRITER,
+        upload_deadline_ms=3_000_000,
+        finished_at=20 + number,
+    )
+
+
+@dataclass
+class FakeMetadata:
+    """Answers from plain attributes; `ready` and `error` are for the unhappy ways."""
+
+    applied_offset: int = 41
+    segments: list[RemoteLogSegmentMetadata] = field(
+        default_factory=lambda: [make_segment(number) for number in range(3)]
+    )
+    policies: dict[str, TopicPolicy] = field(default_factory=dict)
+    ready: bool = True
+    error: Exception | None = None
+    waited_for: list[int] = field(default_factory=list)
+    never_applies: bool = False
+
+    async def wait_for_offset(self, offset: int, /, *, deadline_s: float) -> None:
+        self.waited_for.append(offset)
+        if self.never_applies:
+            await asyncio.Event().wait()
+        if offset > self.applied_offset:
+            raise RetryLater(f"metadata offset {offset} is not applied here yet")
+
+    def remote_log_segment_metadata(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int, /
+    ) -> SegmentAnswer | None:
+        for segment in self.segments:
+            holds = segment.start_offset <= offset <= segment.end_offset
+            if holds and leader_epoch == segment.leader_epochs[0][0]:
+                return SegmentAnswer(segment, segment.end_offset)
+        return None
+
+    def next_segment_with_txn_index(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int, /
+    ) -> SegmentAnswer | None:
+        return SegmentAnswer(self.segments[-1], self.segments[-1].end_offset)
+
+    def list_remote_log_segments(
+        self, tip: TopicIdPartition, leader_epoch: int | None = None, /
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        return (
+            segment
+            for segment in self.segments
+            if leader_epoch is None or leader_epoch in dict(segment.leader_epochs)
+        )
+
+    def is_ready(self, tip: TopicIdPartition, /) -> bool:
+        return self.ready
+
+    async def set_topic_policy(self, record: TopicPolicyChange, /) -> int:
+        standing = self.topic_policy(record.topic)
+        if record.replaces_offset != standing.offset:
+            raise Conflict(f"the policy was set at offset {standing.offset}", reason="CONFLICT")
+        self.applied_offset += 1
+        self.policies[record.topic] = replace(record.policy, offset=self.applied_offset)
+        return self.applied_offset
+
+    def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:
+        if tip != TIP:
+            return None
+        return PartitionState(
+            partition=TIP,
+            mode=Mode.SIDECAR,
+            claim=Claim(7, 2, WRITER, 1, 1_000),
+            lineage=LINEAGE,
+            log_start_offset=0,
+            highest_copied=(299, 2),
+            next_offset=300,
+            lost_ranges=(LostOffsets(10, 12, "retention"),),
+            delete_state=None,
+            segment_count=3,
+            size_bytes=3000,
+        )
+
+    def find_partition(self, topic: str, partition: int, /) -> TopicIdPartition | None:
+        if self.error is not None:
+            raise self.error
+        return TIP if (topic, partition) == ("payments", 0) else None
+
+    def segment(
+        self, tip: TopicIdPartition, segment_uuid: Uuid, /
+    ) -> RemoteLogSegmentMetadata | None:
+        found = (each for each in self.segments if each.segment_id.id == segment_uuid)
+        return next(found, None)
+
+    def topic_policy(self, topic: str, /) -> TopicPolicy:
+        return self.policies.get(topic, TopicPolicy())
+
+    def totals(self) -> Totals:
+        return Totals(copy_started=1, copy_finished=3, size_bytes=3000, partitions=1)
+
+    def digest(self) -> bytes:
+        return bytes(16)
+
+    async def segment_history(
+        self, segment_id: RemoteLogSegmentId, /, *, limit: int
+    ) -> tuple[HistoryEntry, ...]:
+        if segment_id.id != segment_uuid(0):
+            return ()
+        added = replace(make_segment(0), state=SegmentState.COPY_SEGMENT_STARTED)
+        finished = RemoteLogSegmentMetadataUpdate(
+            segment_id, 1, 2_000_001, None, SegmentState.COPY_SEGMENT_FINISHED, 7, WRITER
+        )
+        return (HistoryEntry(8, 1, 500, added), HistoryEntry(20, 1, 600, finished))[:limit]
+
+    def describe(self) -> LogDescription:
+        voter = ReplicaState(1, str(WRITER.directory_id), 42, 5, 6)
+        return LogDescription("cluster", 1, 1, 4, 42, 0, 42, (voter,), ())
+
+
+@dataclass
+class FakeStream:
+    """What a read yields, and whether it was closed. An Exception among the items is raised."""
+
+    items: Sequence[bytes | Exception]
+    hangs: bool = False
+    closed: bool = False
+    asked: int = 0
+
+    async def read(self) -> AsyncIterator[bytes]:
+        try:
+            for item in self.items:
+                self.asked += 1
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+            if self.hangs:
+                await asyncio.Event().wait()
+        finally:
+            self.closed = True
+
+
+def make_status(tip: TopicIdPartition = TIP) -> PartitionStatus:
+    """A partition that this node leads and has copied up to offset 299."""
+    return PartitionStatus(
+        partition=tip,
+        role=NodeRole.LEADER,
+        mode=Mode.SIDECAR,
+        delete_state=None,
+        leader_epoch=2,
+        claim_token=7,
+        claimed_by_node=1,
+        local_log_start_offset=100,
+        active_base_offset=400,
+        high_watermark=450,
+        last_stable_offset=440,
+        log_start_offset=0,
+        highest_copied_offset=299,
+        highest_copied_epoch=2,
+        next_offset=300,
+        lag=Lag(1000, 1, 5000),
+        remote_segments=3,
+        remote_bytes=3000,
+        lost_ranges=(LostOffsets(10, 12, "retention"),),
+        why_not_copying=WhyNot.BACK_OFF,
+        why_not_text="the store throttles; next attempt in 2 s",
+        retry_at_ms=9_000,
+        blocked=None,
+        last_error=LastError("retry_later", "throttled", 7_000),
+        copying=None,
+        metadata_offset=41,
+    )
+
+
+def copying_status(tip: TopicIdPartition) -> PartitionStatus:
+    """The same while a copy runs, with a corrupt segment behind it."""
+    copy = CopyUnderWay(RemoteLogSegmentId(tip, segment_uuid(3)), 300, 399, 10, 1000)
+    return replace(
+        make_status(tip), copying=copy, why_not_copying=None, why_not_text="", blocked="corrupt"
+    )
+
+
+@dataclass
+class FakeRemoteLog:
+    """Answers from attributes; keeps what it was asked."""
+
+    stream: FakeStream = field(default_factory=lambda: FakeStream([b"first", b"second"]))
+    known: list[PartitionStatus] = field(default_factory=lambda: [make_status()])
+    asked: list[object] = field(default_factory=list)
+
+    def status(self, partition: TopicIdPartition, /) -> PartitionStatus:
+        for status in self.known:
+            if status.partition == partition:
+                return status
+        raise NotFound(f"{partition} is unknown")
+
+    def statuses(self) -> Sequence[PartitionStatus]:
+        return self.known
+
+    def problems(self) -> Sequence[LogDirProblem]:
+        return ()
+
+    async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
+        self.asked.append(query)
+        state = FakeMetadata().partition_state(query.partition)
+        left_over = make_segment(3, SegmentState.COPY_SEGMENT_STARTED)
+        return answer_leader_transition(
+            query, state, {0: 149, 2: 299}.get, (left_over,), metadata_offset=41
+        )
+
+    async def follower_fetch(self, query: FollowerFetchQuery, /) -> FollowerFetchAnswer:
+        self.asked.append(query)
+        return FollowerFetchAnswer(
+            partition=query.partition,
+            plan=FollowerPlan.BUILD_FROM_TIER,
+            error_code=109,
+            fetch_offset=300,
+            log_start_offset=0,
+            leader_local_log_start_offset=250,
+            leader_epochs=LINEAGE,
+            segment=make_segment(2),
+            valid_until=299,
+            producer_snapshot_exact=True,
+            metadata_offset=41,
+        )
+
+    async def offsets(self, partition: TopicIdPartition, timestamp: int, /) -> OffsetAnswer:
+        self.asked.append(timestamp)
+        return OffsetAnswer(partition, -1, 299, 2, 41)
+
+    def open_log(
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
+    ) -> AsyncIterator[bytes]:
+        self.asked.append((segment_uuid, start, end))
+        return self.stream.read()
+
+    def open_index(self, segment_uuid: Uuid, index: IndexType, /) -> AsyncIterator[bytes]:
+        self.asked.append((segment_uuid, index))
+        return self.stream.read()
+
+    def records(
+        self, partition: TopicIdPartition, request: RecordsRequest, /
+    ) -> AsyncIterator[bytes]:
+        self.asked.append(request)
+        return self.stream.read()
+
+
+async def no_pause(seconds: float) -> None:
+    """Gives nobody a turn."""
+
+
+def counted_uuids() -> Iterator[Uuid]:
+    """Ids in a row."""
+    number = 0
+    while True:
+        number += 1
+        yield Uuid(number.to_bytes(16, "big"))
+
+
+@dataclass
+class FakeNode:
+    """A context over the fakes, an application of it, and requests to that."""
+
+    context: ApiContext
+    manager: FakeMetadata
+    rlm: FakeRemoteLog
+
+    def app(self) -> FastAPI:
+        """A new application."""
+        return create_app(self.context)
+
+    def client(
+        self,
+        *,
+        token: str | None = None,
+        address: str = "127.0.0.1",
+        base_url: str = "http://127.0.0.1:9480",
+        app: FastAPI | None = None,
+    ) -> httpx.AsyncClient:
+        """Requests from `address`."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        transport = httpx.ASGITransport(app or self.app(), client=(address, 4711))
+        return httpx.AsyncClient(transport=transport, base_url=base_url, headers=headers)
+
+
+def make_node(
+    *,
+    anonymous_role: Role | None = Role.ADMIN,
+    tokens: TokenBook | None = None,
+    limits: ApiLimits | None = None,
+    not_ready: Sequence[str] = (),
+) -> FakeNode:
+    """A node that lets everybody on this machine do everything, unless told otherwise."""
+    manager, rlm, uuids = FakeMetadata(), FakeRemoteLog(), counted_uuids()
+    context = ApiContext(
+        manager=manager,
+        rlm=rlm,
+        identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
+        tokens=tokens or TokenBook(),
+        monotonic=lambda: 0.0,
+        now_ms=lambda: 0,
+        sleep=no_pause,
+        new_uuid=lambda: next(uuids),
+        anonymous_role=anonymous_role,
+        limits=limits or ApiLimits(),
+        not_ready=lambda: not_ready,
+    )
+    return FakeNode(context, manager, rlm)
+
+
+def write_tokens(path: Path) -> TokenBook:
+    """A token file with one token a role; each token is its holder's name and `-token`."""
+    from hashlib import sha256
+
+    path.write_text(
+        "".join(
+            f"{name} {role.name.lower()} {sha256(f'{name}-token'.encode()).hexdigest()}\n"
+            for name, role in TOKENS.items()
+        )
+    )
+    return TokenBook(path)
