@@ -10,9 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
+from rlmm.segment import OFFSET_MAX
 
 FIELD = "leader_epochs"
 
@@ -44,28 +46,22 @@ def ascending(lineage: Sequence[tuple[int, int]]) -> bool:
     if lineage and (lineage[0][0] < 0 or lineage[0][1] < 0):
         return False
     return all(
-        before[0] < after[0] and before[1] <= after[1]
-        for before, after in zip(lineage, lineage[1:], strict=False)
+        before[0] < after[0] and before[1] <= after[1] for before, after in pairwise(lineage)
     )
 
 
-def end_of_epoch(lineage: Epochs, epoch: int) -> int | None:
-    """Last offset (inclusive) that `epoch` can have; None for the last epoch, which is open.
+def epoch_bounds(lineage: Epochs, epoch: int) -> tuple[int, int] | None:
+    """(first, last) offset that an epoch can have in the lineage; None if it is not in it.
 
-    An epoch that the lineage does not hold is an InvalidRequest: ask `start_of_epoch` first.
+    The lineage's first epoch is open downwards, as its start is only where knowledge starts; its
+    last epoch is open upwards.
     """
     slot = _slot(lineage, epoch)
     if slot is None:
-        raise InvalidRequest(f"epoch {epoch} is not in the lineage", field=FIELD)
-    if slot + 1 == len(lineage):
         return None
-    return lineage[slot + 1].start_offset - 1
-
-
-def start_of_epoch(lineage: Epochs, epoch: int) -> int | None:
-    """First offset of `epoch`; None if the lineage does not hold it."""
-    slot = _slot(lineage, epoch)
-    return None if slot is None else lineage[slot].start_offset
+    first = lineage[slot].start_offset if slot else 0
+    last = lineage[slot + 1].start_offset - 1 if slot + 1 < len(lineage) else OFFSET_MAX
+    return first, last
 
 
 def _slot(lineage: Epochs, epoch: int) -> int | None:

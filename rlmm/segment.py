@@ -12,6 +12,9 @@ from enum import IntEnum
 
 from kafka_formats.kafka_uuid import Uuid
 
+OFFSET_MAX = 2**63 - 2
+"""The highest offset a record can have here: one more still fits where an end is exclusive."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicIdPartition:

@@ -1,0 +1,115 @@
+"""What a committed record does to the state. Pure, total, and the same on every node.
+
+Every rule of acceptance is behind this one function; `rlmm/apply_*.py` hold them by kind of record.
+Nothing here reads a clock, a setting or anything else that could differ between nodes: a record's
+outcome follows from the rows and the record alone. No bytes make it raise.
+
+Invariant `fenced_has_no_effect`: a record that is not ACCEPTED moves record time and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_formats.errors import CorruptData
+from rlmm.apply_claims import apply_claim, apply_claim_reset, apply_mode_change
+from rlmm.apply_offsets import apply_log_start, apply_lost_range
+from rlmm.apply_outcome import Draft, Outcome, Verdict
+from rlmm.apply_partition_delete import apply_partition_delete, apply_partition_delete_undo
+from rlmm.apply_purge import purge, put_record_time, record_time_with
+from rlmm.apply_segments import apply_add, apply_update
+from rlmm.apply_settings import apply_feature_level, apply_topic_policy
+from rlmm.metadata_log import CommittedRecord
+from rlmm.records import (
+    ClaimReset,
+    FeatureLevel,
+    LogStart,
+    LostRange,
+    MetadataRecord,
+    PartitionClaim,
+    PartitionDeleteUndo,
+    PartitionModeChange,
+    TopicPolicyChange,
+    decode,
+)
+from rlmm.rows import RowReader, RowWrite
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    TopicIdPartition,
+)
+
+__all__ = ["FEATURE_LEVEL_KNOWN", "Applied", "Outcome", "Verdict", "apply"]
+
+FEATURE_LEVEL_KNOWN = 1
+"""The highest feature level whose rules this program has; a node stops before a higher one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a record, and the row writes that make it so, in key order.
+
+    `partition` is the one it was about, None for records about no partition and undecodable ones.
+    """
+
+    outcome: Outcome
+    writes: tuple[RowWrite, ...]
+    partition: TopicIdPartition | None
+
+
+def apply(rows: RowReader, record: CommittedRecord) -> Applied:
+    """Judge one committed record against the rows as all records before it left them."""
+    record_time_ms = record_time_with(rows, record.timestamp_ms)
+    draft = Draft(rows, record.offset, record_time_ms)
+    partition: TopicIdPartition | None = None
+    try:
+        decoded = decode(
+            record.control_type, record.value, source=f"metadata record {record.offset}"
+        )
+    except CorruptData as error:
+        outcome = Outcome(Verdict.INVALID, str(error))
+    else:
+        partition = partition_of(decoded)
+        outcome = _judge(draft, decoded)
+    if outcome.verdict is Verdict.ACCEPTED:
+        purge(draft)
+    else:
+        draft = Draft(rows, record.offset, record_time_ms)
+    put_record_time(draft)
+    return Applied(outcome, draft.rows.writes(), partition)
+
+
+def partition_of(record: MetadataRecord) -> TopicIdPartition | None:
+    """The partition that a record is about, None for a topic's policy and the feature level."""
+    if isinstance(record, TopicPolicyChange | FeatureLevel):
+        return None
+    if isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
+        return record.segment_id.partition
+    return record.partition
+
+
+def _judge(draft: Draft, record: MetadataRecord) -> Outcome:
+    match record:
+        case RemoteLogSegmentMetadata():
+            return apply_add(draft, record)
+        case RemoteLogSegmentMetadataUpdate():
+            return apply_update(draft, record)
+        case RemotePartitionDeleteMetadata():
+            return apply_partition_delete(draft, record)
+        case PartitionClaim():
+            return apply_claim(draft, record)
+        case LogStart():
+            return apply_log_start(draft, record)
+        case LostRange():
+            return apply_lost_range(draft, record)
+        case PartitionModeChange():
+            return apply_mode_change(draft, record)
+        case TopicPolicyChange():
+            return apply_topic_policy(draft, record)
+        case ClaimReset():
+            return apply_claim_reset(draft, record)
+        case PartitionDeleteUndo():
+            return apply_partition_delete_undo(draft, record)
+        case FeatureLevel():
+            return apply_feature_level(draft, record)

@@ -1,0 +1,283 @@
+"""Claims, and what an admin does to them: mode changes and resets.
+
+A claim makes a node the one writer of a partition; the metadata offset of the claim record is the
+token of that leadership. It also brings the broker's leader epoch checkpoint into the lineage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import check_topic_name
+from rlmm import row_keys as keys
+from rlmm import row_values as values
+from rlmm.apply_outcome import (
+    ACCEPTED,
+    NO_EFFECT,
+    Draft,
+    Outcome,
+    Verdict,
+    find_live,
+    is_gone,
+    wrong_name,
+)
+from rlmm.control_records import ClaimReset, PartitionClaim, PartitionModeChange
+from rlmm.coverage import uncovered_ranges
+from rlmm.lineage import MergedLineage, merge
+from rlmm.partition_state import CLAIMABLE_MODES, Claim, Mode
+from rlmm.row_reads import highest_copied, read_lineage, read_lost_ranges, read_partition_row
+from rlmm.row_values import PartitionRow
+from rlmm.segment import TopicIdPartition
+
+LINEAGE_CUT_OFFSETS_MAX = 100_000
+LINEAGE_EPOCHS_MAX = 100_000
+LINEAGE_CHANGED = "not in the tier since the lineage changed"
+
+
+def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
+    """Accepted for a leader epoch above the claimed one, or again from the claimant itself."""
+    partition = claim.partition
+    problem = check_partition(partition) or _check_claim(claim) or is_gone(draft, partition)
+    if problem is not None:
+        return problem
+    known = read_partition_row(draft.rows, partition)
+    if known is not None:
+        row = find_live(draft, partition)
+        if isinstance(row, Outcome):
+            return row
+    else:
+        row = PartitionRow(partition.topic, claim.mode, mode_offset=draft.offset)
+    if row.mode is not claim.mode:
+        return Outcome(
+            Verdict.INVALID,
+            f"{partition} is recorded as {row.mode.name}, and the claim says {claim.mode.name}: "
+            "an admin changes the mode first",
+        )
+    before = read_lineage(draft.rows, partition)
+    try:
+        merged = merge(
+            before,
+            claim.leader_epochs,
+            leader_epoch=claim.leader_epoch,
+            higher_epoch=_is_higher(row, claim),
+        )
+    except InvalidRequest as error:
+        return _fenced(row, claim) or Outcome(Verdict.INVALID, str(error))
+    if _is_repeated(row, claim) and merged == MergedLineage(before, None):
+        return NO_EFFECT
+    problem = _fenced(row, claim) or _suspect(draft, row, before, merged, partition)
+    if problem is not None:
+        return problem
+    _accept(draft, claim, row, merged, is_new=known is None)
+    return ACCEPTED
+
+
+def check_partition(partition: TopicIdPartition) -> Outcome | None:
+    """INVALID for a name, id or number that no Kafka topic can have."""
+    try:
+        check_topic_name(partition.topic)
+    except InvalidRequest as error:
+        return Outcome(Verdict.INVALID, str(error))
+    if partition.partition < 0:
+        return Outcome(Verdict.INVALID, f"{partition.partition} is no partition number")
+    if not any(partition.topic_id):
+        return Outcome(Verdict.INVALID, "a topic without a topic id cannot be tiered")
+    return None
+
+
+def _check_claim(claim: PartitionClaim) -> Outcome | None:
+    if claim.mode not in CLAIMABLE_MODES:
+        return Outcome(Verdict.INVALID, f"nobody leads a partition in mode {claim.mode.name}")
+    if claim.incarnation.node_id < 0 or claim.incarnation.boot_counter < 0:
+        return Outcome(Verdict.INVALID, f"{claim.incarnation} is no incarnation of a node")
+    if claim.claim_number < 0 or claim.leader_epoch < 0 or claim.local_log_start_offset < -1:
+        return Outcome(Verdict.INVALID, "claim number, epoch and local log start are not negative")
+    if len(claim.leader_epochs) > LINEAGE_EPOCHS_MAX:
+        return Outcome(
+            Verdict.INVALID, f"the checkpoint has more than {LINEAGE_EPOCHS_MAX} entries"
+        )
+    return None
+
+
+def _is_higher(row: PartitionRow, claim: PartitionClaim) -> bool:
+    last = row.claim
+    return row.cut_allowed or last is None or claim.leader_epoch > last.leader_epoch
+
+
+def _is_repeated(row: PartitionRow, claim: PartitionClaim) -> bool:
+    standing = row.standing_claim
+    return (
+        standing is not None
+        and standing.leader_epoch == claim.leader_epoch
+        and standing.incarnation == claim.incarnation
+        and standing.claim_number == claim.claim_number
+    )
+
+
+def _fenced(row: PartitionRow, claim: PartitionClaim) -> Outcome | None:
+    last = row.claim
+    if last is None or claim.leader_epoch > last.leader_epoch:
+        return None
+    if claim.leader_epoch < last.leader_epoch:
+        return Outcome(
+            Verdict.FENCED,
+            f"epoch {claim.leader_epoch} of {claim.partition} is over: node "
+            f"{last.incarnation.node_id} claimed it at epoch {last.leader_epoch}",
+        )
+    if row.cut_allowed:
+        return None
+    mine, theirs = claim.incarnation, last.incarnation
+    if (mine.node_id, mine.directory_id) != (theirs.node_id, theirs.directory_id):
+        return Outcome(
+            Verdict.FENCED,
+            f"epoch {claim.leader_epoch} of {claim.partition} is claimed by node {theirs.node_id} "
+            f"with directory {theirs.directory_id}: one epoch has one leader",
+        )
+    if (mine.boot_counter, claim.claim_number) <= (theirs.boot_counter, last.claim_number):
+        return Outcome(
+            Verdict.FENCED,
+            f"claim {claim.claim_number} of boot {mine.boot_counter} is older than claim "
+            f"{last.claim_number} of boot {theirs.boot_counter}",
+        )
+    return None
+
+
+def _suspect(
+    draft: Draft,
+    row: PartitionRow,
+    before: Epochs,
+    merged: MergedLineage,
+    partition: TopicIdPartition,
+) -> Outcome | None:
+    if merged.cut_at is None or row.cut_allowed:
+        return None
+    highest = highest_copied(draft.rows, partition, before)
+    if highest is None:
+        return None
+    uncovered = highest[0] + 1 - max(merged.cut_at, row.log_start_offset)
+    if uncovered <= LINEAGE_CUT_OFFSETS_MAX:
+        return None
+    return Outcome(
+        Verdict.SUSPECT,
+        f"this claim would cut the lineage of {partition} at offset {merged.cut_at} and take "
+        f"{uncovered} copied offsets out of it (limit {LINEAGE_CUT_OFFSETS_MAX}): if the broker "
+        "really lost them, an admin resets the claim, then it is accepted",
+    )
+
+
+def _accept(
+    draft: Draft,
+    claim: PartitionClaim,
+    row: PartitionRow,
+    merged: MergedLineage,
+    *,
+    is_new: bool,
+) -> None:
+    partition = claim.partition
+    cut_at = merged.cut_at
+    log_start = row.log_start_offset
+    row = replace(
+        row,
+        claim=Claim(
+            token=draft.offset,
+            leader_epoch=claim.leader_epoch,
+            incarnation=claim.incarnation,
+            claim_number=claim.claim_number,
+            timestamp_ms=draft.record_time_ms,
+        ),
+        claim_voided=False,
+        cut_allowed=False,
+        log_start_offset=log_start if cut_at is None else min(log_start, cut_at),
+        local_log_start_offset=claim.local_log_start_offset,
+    )
+    if is_new:
+        draft.create_partition(partition, row)
+    else:
+        draft.put_partition(partition, row)
+    draft.rows.put(keys.lineage_key(partition), values.encode_lineage(merged.epochs))
+    if cut_at is not None:
+        _forget_lost_ranges(draft, partition, cut_at)
+        if row.mode is Mode.SIDECAR:
+            _record_holes(draft, partition, merged.epochs, max(cut_at, row.log_start_offset))
+
+
+def _forget_lost_ranges(draft: Draft, partition: TopicIdPartition, cut_at: int) -> None:
+    """Lost ranges of the tail that was cut off say nothing about the new tail."""
+    for lost in list(read_lost_ranges(draft.rows, partition, cut_at)):
+        key = keys.lost_range_key(partition, lost.start)
+        if lost.start < cut_at:
+            draft.rows.put(key, values.encode_lost_range(cut_at - 1, lost.why))
+        else:
+            draft.rows.delete(key)
+
+
+def _record_holes(draft: Draft, partition: TopicIdPartition, lineage: Epochs, start: int) -> None:
+    """Record as lost what the changed lineage counts as copied and no segment serves any more.
+
+    That takes two unclean elections: an epoch comes back whose copies went while it was diverged.
+    A node that still has those offsets copies them, which takes them off the lost ranges.
+    """
+    highest = highest_copied(draft.rows, partition, lineage)
+    if highest is None:
+        return
+    for first, last in uncovered_ranges(draft.rows, partition, lineage, start, highest[0]):
+        draft.rows.put(
+            keys.lost_range_key(partition, first), values.encode_lost_range(last, LINEAGE_CHANGED)
+        )
+
+
+def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
+    """An admin's; voids the claim, so that whoever wrote in the old mode is fenced."""
+    partition = change.partition
+    problem = check_partition(partition) or is_gone(draft, partition)
+    if problem is not None:
+        return problem
+    row = read_partition_row(draft.rows, partition)
+    if row is None:
+        if change.replaces_offset != -1:
+            return Outcome(Verdict.CONFLICT, f"{partition} has no mode yet: name offset -1")
+        draft.create_partition(
+            partition, PartitionRow(partition.topic, change.mode, mode_offset=draft.offset)
+        )
+        return ACCEPTED
+    found = wrong_name(row, partition) or find_live(draft, partition)
+    if isinstance(found, Outcome):
+        return found
+    if row.mode is change.mode:
+        return NO_EFFECT
+    if row.mode_offset != change.replaces_offset:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"the mode of {partition} was set to {row.mode.name} at metadata offset "
+            f"{row.mode_offset}, not at {change.replaces_offset}: read it again, then decide",
+        )
+    draft.put_partition(
+        partition,
+        replace(
+            row,
+            mode=change.mode,
+            mode_offset=draft.offset,
+            claim_voided=row.claim is not None,
+        ),
+    )
+    return ACCEPTED
+
+
+def apply_claim_reset(draft: Draft, reset: ClaimReset) -> Outcome:
+    """An admin's; see `ClaimReset`."""
+    row = find_live(draft, reset.partition)
+    if isinstance(row, Outcome):
+        return row
+    if row.claim is None or row.claim.token != reset.replaces_offset:
+        token = None if row.claim is None else row.claim.token
+        return Outcome(
+            Verdict.CONFLICT,
+            f"the last claim of {reset.partition} has token {token}, not {reset.replaces_offset}: "
+            "look at it again, then decide",
+        )
+    if row.cut_allowed:
+        return NO_EFFECT
+    draft.put_partition(reset.partition, replace(row, claim_voided=True, cut_allowed=True))
+    return ACCEPTED

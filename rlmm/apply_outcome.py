@@ -1,0 +1,161 @@
+"""What became of a committed record, and the rows while one is being judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from rlmm import row_keys as keys
+from rlmm import row_values as values
+from rlmm.partition_state import Totals
+from rlmm.row_reads import read_partition_row, read_totals
+from rlmm.row_values import PartitionRow
+from rlmm.rows import OverlayRows, RowReader
+from rlmm.segment import PartitionDeleteState, TopicIdPartition
+
+
+class Verdict(Enum):
+    """ACCEPTED changed the state; every other verdict changed nothing of it.
+
+    NO_EFFECT   it was so already: as good as accepted
+    FENCED      somebody newer is in charge, or the token is not the current one
+    INVALID     no state could make this record right
+    SUSPECT     too much would be uncovered; an admin's ClaimReset has to allow it
+    CONFLICT    the state is not what the record expects
+    GONE        the segment or partition was deleted
+    DIVERGED    outside the merged lineage
+    GAP         it begins above the next offset
+    IN_USE      an offset at or above log start is served by this segment alone
+    """
+
+    ACCEPTED = "ACCEPTED"
+    NO_EFFECT = "NO_EFFECT"
+    FENCED = "FENCED"
+    INVALID = "INVALID"
+    SUSPECT = "SUSPECT"
+    CONFLICT = "CONFLICT"
+    GONE = "GONE"
+    DIVERGED = "DIVERGED"
+    GAP = "GAP"
+    IN_USE = "IN_USE"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The verdict with an instruction for whoever proposed the record."""
+
+    verdict: Verdict
+    message: str = ""
+
+
+ACCEPTED = Outcome(Verdict.ACCEPTED)
+NO_EFFECT = Outcome(Verdict.NO_EFFECT, "it was so already")
+
+
+class Draft:
+    """The rows with what the record under judgement would write; dropped unless it is accepted.
+
+    `offset` is the record's metadata offset, `record_time_ms` the record time including it.
+    """
+
+    def __init__(self, rows: RowReader, offset: int, record_time_ms: int) -> None:
+        self.rows = OverlayRows(rows)
+        self.offset = offset
+        self.record_time_ms = record_time_ms
+
+    def put_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
+        self.rows.put(keys.partition_key(partition), values.encode_partition(row))
+
+    def count(
+        self,
+        partition: TopicIdPartition,
+        row: PartitionRow,
+        *,
+        copy_started: int = 0,
+        copy_finished: int = 0,
+        delete_started: int = 0,
+        size_bytes: int = 0,
+    ) -> None:
+        """Add to the partition's counters and to the totals."""
+        self.put_partition(
+            partition,
+            replace(
+                row,
+                copy_started=row.copy_started + copy_started,
+                copy_finished=row.copy_finished + copy_finished,
+                delete_started=row.delete_started + delete_started,
+                size_bytes=row.size_bytes + size_bytes,
+            ),
+        )
+        totals = read_totals(self.rows)
+        self.put_totals(
+            replace(
+                totals,
+                copy_started=totals.copy_started + copy_started,
+                copy_finished=totals.copy_finished + copy_finished,
+                delete_started=totals.delete_started + delete_started,
+                size_bytes=totals.size_bytes + size_bytes,
+            )
+        )
+
+    def put_totals(self, totals: Totals) -> None:
+        self.rows.put(keys.TOTALS_KEY, values.encode_totals(totals))
+
+    def create_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
+        """The log meets a partition for the first time."""
+        self.put_partition(partition, row)
+        self.rows.put(keys.topic_name_key(partition), values.encode_offset(self.offset))
+        totals = read_totals(self.rows)
+        self.put_totals(replace(totals, partitions=totals.partitions + 1))
+
+
+def find_live(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
+    """The partition's row, if records of a leader may still change it; else why not."""
+    row = find(draft, partition)
+    if isinstance(row, Outcome) or row.delete_state is None:
+        return row
+    if row.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"{partition} is marked for deletion: undo that first, or stop writing to it",
+        )
+    return Outcome(Verdict.GONE, f"{partition} is being deleted: stop writing to it")
+
+
+def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
+    """The partition's row, whatever its delete state; else why there is none."""
+    row = read_partition_row(draft.rows, partition)
+    if row is None:
+        return is_gone(draft, partition) or Outcome(
+            Verdict.FENCED, f"{partition} is not known: claim it before anything else"
+        )
+    return wrong_name(row, partition) or row
+
+
+def is_gone(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
+    if draft.rows.get(keys.partition_tombstone_key(partition)) is None:
+        return None
+    return Outcome(Verdict.GONE, f"{partition} was deleted")
+
+
+def wrong_name(row: PartitionRow, partition: TopicIdPartition) -> Outcome | None:
+    if row.topic == partition.topic:
+        return None
+    return Outcome(
+        Verdict.INVALID,
+        f"topic id {partition.topic_id} belongs to topic {row.topic}, not to {partition.topic}",
+    )
+
+
+def without_token(row: PartitionRow, token: int, what: str) -> Outcome | None:
+    """FENCED unless `token` is that of the standing claim."""
+    claim = row.standing_claim
+    if claim is None:
+        return Outcome(Verdict.FENCED, f"{what} needs a claim, and none stands: claim first")
+    if claim.token != token:
+        return Outcome(
+            Verdict.FENCED,
+            f"{what} carries token {token}, and the standing claim is {claim.token} of node "
+            f"{claim.incarnation.node_id} at epoch {claim.leader_epoch}: stop this leadership",
+        )
+    return None

@@ -1,0 +1,111 @@
+"""Deleting a partition: MARKED, which can be undone, STARTED, which cannot, FINISHED."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlmm import row_keys as keys
+from rlmm.apply_claims import check_partition
+from rlmm.apply_outcome import (
+    ACCEPTED,
+    NO_EFFECT,
+    Draft,
+    Outcome,
+    Verdict,
+    find,
+    is_gone,
+    wrong_name,
+)
+from rlmm.apply_purge import bury
+from rlmm.control_records import PartitionDeleteUndo
+from rlmm.row_reads import read_partition_row, read_totals
+from rlmm.row_values import PartitionRow
+from rlmm.rows import prefix_end
+from rlmm.segment import (
+    PARTITION_DELETE_TRANSITIONS,
+    PartitionDeleteState,
+    RemotePartitionDeleteMetadata,
+    TopicIdPartition,
+)
+
+
+def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) -> Outcome:
+    """The next step of the life cycle, or the same again."""
+    partition = step.partition
+    problem = check_partition(partition)
+    if problem is not None:
+        return problem
+    row = read_partition_row(draft.rows, partition)
+    if row is None:
+        return _without_row(draft, step)
+    wrong = wrong_name(row, partition)
+    if wrong is not None:
+        return wrong
+    if step.state is row.delete_state:
+        return NO_EFFECT
+    if step.state not in PARTITION_DELETE_TRANSITIONS[row.delete_state]:
+        now = "not marked" if row.delete_state is None else row.delete_state.name
+        return Outcome(
+            Verdict.CONFLICT, f"{partition} is {now}, which {step.state.name} does not follow"
+        )
+    if step.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+        return _finish(draft, partition, row)
+    row = replace(row, delete_state=step.state, delete_offset=draft.offset)
+    if step.state is PartitionDeleteState.DELETE_PARTITION_MARKED:
+        row = replace(row, delete_marked_at_ms=draft.record_time_ms)
+    else:
+        row = replace(row, claim_voided=row.claim is not None)
+    draft.put_partition(partition, row)
+    return ACCEPTED
+
+
+def _without_row(draft: Draft, step: RemotePartitionDeleteMetadata) -> Outcome:
+    gone = is_gone(draft, step.partition)
+    if gone is None:
+        return Outcome(Verdict.CONFLICT, f"{step.partition} is not known: nothing to delete")
+    if step.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+        return NO_EFFECT
+    return gone
+
+
+def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Outcome:
+    left = row.copy_started + row.copy_finished + row.delete_started
+    if left:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"{partition} still has {left} segments: finish deleting them first",
+        )
+    draft.rows.delete(keys.partition_key(partition))
+    draft.rows.delete(keys.lineage_key(partition))
+    draft.rows.delete(keys.topic_name_key(partition))
+    for prefix in (keys.highest_copied_prefix(partition), keys.lost_range_prefix(partition)):
+        for key, _ in list(draft.rows.scan(prefix, prefix_end(prefix))):
+            draft.rows.delete(key)
+    bury(draft, keys.partition_tombstone_key(partition), partition.topic.encode())
+    totals = read_totals(draft.rows)
+    draft.put_totals(replace(totals, partitions=totals.partitions - 1))
+    return ACCEPTED
+
+
+def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outcome:
+    """Back to where the partition was before it was marked; its claim stands as it did."""
+    row = find(draft, undo.partition)
+    if isinstance(row, Outcome):
+        return row
+    if row.delete_state is None:
+        return NO_EFFECT
+    if row.delete_state is not PartitionDeleteState.DELETE_PARTITION_MARKED:
+        return Outcome(
+            Verdict.GONE, f"{undo.partition} is {row.delete_state.name}: too late to take it back"
+        )
+    if row.delete_offset != undo.replaces_offset:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"{undo.partition} was marked at metadata offset {row.delete_offset}, not at "
+            f"{undo.replaces_offset}: read the state again, then decide",
+        )
+    draft.put_partition(
+        undo.partition,
+        replace(row, delete_state=None, delete_offset=-1, delete_marked_at_ms=-1),
+    )
+    return ACCEPTED

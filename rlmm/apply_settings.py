@@ -1,0 +1,57 @@
+"""What an admin sets: topic policies and the feature level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.log_names import check_topic_name
+from rlmm import row_keys as keys
+from rlmm import row_values as values
+from rlmm.apply_outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, Verdict
+from rlmm.control_records import FeatureLevel, TopicPolicyChange
+from rlmm.partition_state import UNLIMITED
+from rlmm.row_reads import FIRST_FEATURE_LEVEL, read_feature_level, read_policy
+
+
+def apply_topic_policy(draft: Draft, change: TopicPolicyChange) -> Outcome:
+    """Names the policy it replaces, so that two admins do not overwrite each other."""
+    try:
+        check_topic_name(change.topic)
+    except InvalidRequest as error:
+        return Outcome(Verdict.INVALID, str(error))
+    if min(change.policy.retention_ms, change.policy.retention_bytes) < UNLIMITED:
+        return Outcome(Verdict.INVALID, "retention is -1 (unlimited), 0 or more")
+    before = read_policy(draft.rows, change.topic)
+    if before == replace(change.policy, offset=before.offset) and before.offset >= 0:
+        return NO_EFFECT
+    if before.offset != change.replaces_offset:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"the policy of {change.topic} was set at metadata offset {before.offset}, not at "
+            f"{change.replaces_offset}: read it again, then decide",
+        )
+    draft.rows.put(
+        keys.topic_policy_key(change.topic),
+        values.encode_policy(replace(change.policy, offset=draft.offset)),
+    )
+    return ACCEPTED
+
+
+def apply_feature_level(draft: Draft, change: FeatureLevel) -> Outcome:
+    """Only upwards. Whether a node knows the level is for the node to check, not for this rule:
+    old and new programs must come to the same state.
+    """
+    if change.level < FIRST_FEATURE_LEVEL:
+        return Outcome(Verdict.INVALID, f"{change.level} is no feature level")
+    level, offset = read_feature_level(draft.rows)
+    if change.level == level and offset >= 0:
+        return NO_EFFECT
+    if offset != change.replaces_offset or change.level < level:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"the feature level is {level}, set at metadata offset {offset}: it only goes up, and "
+            "a change names that offset",
+        )
+    draft.rows.put(keys.FEATURE_LEVEL_KEY, values.encode_feature_level(change.level, draft.offset))
+    return ACCEPTED

@@ -1,0 +1,288 @@
+"""Questions to the rows. Pure reads; every answer is true at the rows' own metadata offset.
+
+Look-ups clamp to the merged lineage: a segment's part that a later leader's lineage cut off is
+never named, and `valid_until` says where reading has to stop.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafka_formats.kafka_uuid import Uuid
+from rlmm import row_keys as keys
+from rlmm import row_values as values
+from rlmm.coverage import covering, epoch_ranges
+from rlmm.lineage import epoch_bounds
+from rlmm.partition_state import PartitionState, TopicPolicy, Totals
+from rlmm.row_reads import (
+    highest_copied,
+    highest_recorded,
+    next_offset,
+    read_feature_level,
+    read_lineage,
+    read_lost_ranges,
+    read_partition_row,
+    read_policy,
+    read_record_time,
+    read_segment,
+    read_totals,
+)
+from rlmm.rows import RowReader, first_row, prefix_end
+from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAnswer:
+    """The segment that serves an offset of an epoch.
+
+    `valid_until` is the last offset (inclusive) for which this answer holds: reading stops at the
+    last batch at or below it and asks anew, with the epoch of the offset behind it.
+    """
+
+    metadata: RemoteLogSegmentMetadata
+    valid_until: int
+
+
+def segment_for_offset(
+    rows: RowReader, partition: TopicIdPartition, leader_epoch: int, offset: int
+) -> SegmentAnswer | None:
+    """The COPY_SEGMENT_FINISHED segment that serves `offset` within `leader_epoch`, or None."""
+    if offset < 0 or leader_epoch < 0:
+        return None
+    bounds = epoch_bounds(read_lineage(rows, partition), leader_epoch)
+    if bounds is None or not bounds[0] <= offset <= bounds[1]:
+        return None
+    covered = covering(rows, partition, leader_epoch, offset)
+    if covered is None:
+        return None
+    metadata = read_segment(rows, covered.segment)
+    assert metadata is not None, f"coverage names segment {covered.segment}, which has no row"
+    return SegmentAnswer(metadata, min(covered.end, bounds[1]))
+
+
+def next_segment_with_txn_index(
+    rows: RowReader, partition: TopicIdPartition, leader_epoch: int, offset: int
+) -> SegmentAnswer | None:
+    """The first segment at or behind `offset` in that epoch that has a transaction index.
+
+    None where the epoch has none any more; the caller goes on with the next epoch.
+    """
+    while True:
+        answer = segment_for_offset(rows, partition, leader_epoch, offset)
+        if answer is None or not answer.metadata.txn_index_empty:
+            return answer
+        offset = answer.valid_until + 1
+
+
+def highest_offset_for_epoch(
+    rows: RowReader, partition: TopicIdPartition, leader_epoch: int
+) -> int | None:
+    """Highest offset copied in that epoch (what was deleted since counts), at most the last offset
+    that the lineage gives the epoch.
+    """
+    if leader_epoch < 0:
+        return None
+    highest = highest_recorded(rows, partition, leader_epoch)
+    if highest is None:
+        return None
+    bounds = epoch_bounds(read_lineage(rows, partition), leader_epoch)
+    return highest if bounds is None else min(highest, bounds[1])
+
+
+def list_segments(
+    rows: RowReader, partition: TopicIdPartition, leader_epoch: int | None = None
+) -> Iterator[RemoteLogSegmentMetadata]:
+    """All segments that are not DELETE_SEGMENT_FINISHED, whatever their state.
+
+    With an epoch: those that hold it, by ascending start offset in it. Without: by their lowest
+    epoch, then by ascending start offset in that.
+    """
+    if leader_epoch is not None:
+        if leader_epoch >= 0:
+            yield from _segments_of_epoch(
+                rows, partition, leader_epoch, _unfinished(rows, partition)
+            )
+        return
+    unfinished = _unfinished(rows, partition)
+    by_lowest: dict[int, list[RemoteLogSegmentMetadata]] = {}
+    for metadata in unfinished:
+        by_lowest.setdefault(epoch_ranges(metadata)[0].epoch, []).append(metadata)
+    for epoch in sorted(by_lowest.keys() | set(_epochs_with_intervals(rows, partition))):
+        others = by_lowest.get(epoch, [])
+        yield from _segments_of_epoch(rows, partition, epoch, others, lowest_only=True)
+
+
+def _unfinished(
+    rows: RowReader, partition: TopicIdPartition
+) -> tuple[RemoteLogSegmentMetadata, ...]:
+    prefix = keys.unfinished_prefix(partition)
+    ids = [keys.segment_of_unfinished_key(key) for key, _ in rows.scan(prefix, prefix_end(prefix))]
+    found = (read_segment(rows, id_) for id_ in ids)
+    return tuple(metadata for metadata in found if metadata is not None)
+
+
+def _epochs_with_intervals(rows: RowReader, partition: TopicIdPartition) -> Iterator[int]:
+    """Ascending; one seek an epoch."""
+    prefix = keys.intervals_prefix(partition)
+    low, end = prefix, prefix_end(prefix)
+    while (row := first_row(rows, low, end)) is not None:
+        epoch = keys.fields_of_interval_key(row[0])[0]
+        yield epoch
+        low = prefix_end(keys.interval_prefix(partition, epoch))
+
+
+_Found = tuple[int, Uuid]
+
+
+def _segments_of_epoch(
+    rows: RowReader,
+    partition: TopicIdPartition,
+    epoch: int,
+    unfinished: tuple[RemoteLogSegmentMetadata, ...] | list[RemoteLogSegmentMetadata],
+    *,
+    lowest_only: bool = False,
+) -> Iterator[RemoteLogSegmentMetadata]:
+    """Finished ones from their intervals, and of `unfinished` those that hold the epoch."""
+    others = sorted(
+        (each.start, metadata.segment_id.id)
+        for metadata in unfinished
+        for each in epoch_ranges(metadata)
+        if each.epoch == epoch
+    )
+    found = heapq.merge(
+        *_finished_by_class(rows, partition, epoch, lowest_only=lowest_only), iter(others)
+    )
+    for _, id_ in found:
+        metadata = read_segment(rows, id_)
+        if metadata is not None:
+            yield metadata
+
+
+def _finished_by_class(
+    rows: RowReader, partition: TopicIdPartition, epoch: int, *, lowest_only: bool
+) -> list[Iterator[_Found]]:
+    """For each span class there is, its intervals in ascending order."""
+    prefix = keys.interval_prefix(partition, epoch)
+    runs: list[Iterator[_Found]] = []
+    class_ = 0
+    while (row := first_row(rows, prefix + bytes((class_,)), prefix_end(prefix))) is not None:
+        class_ = keys.fields_of_interval_key(row[0])[1]
+        low = prefix + bytes((class_,))
+        runs.append(_starts(rows.scan(low, prefix_end(low)), lowest_only=lowest_only))
+        class_ += 1
+    return runs
+
+
+def _starts(scan: Iterator[tuple[bytes, bytes]], *, lowest_only: bool) -> Iterator[_Found]:
+    for key, value in scan:
+        _, _, start, segment = keys.fields_of_interval_key(key)
+        if not lowest_only or values.decode_interval(start, segment, value).lowest_epoch:
+            yield start, segment
+
+
+def remote_log_size(rows: RowReader, partition: TopicIdPartition, leader_epoch: int) -> int:
+    """Bytes of all segments that hold the epoch, whatever their state (Kafka's definition)."""
+    return sum(segment.size_bytes for segment in list_segments(rows, partition, leader_epoch))
+
+
+def left_overs(
+    rows: RowReader, partition: TopicIdPartition
+) -> tuple[RemoteLogSegmentMetadata, ...]:
+    """Segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED: work that somebody has to end."""
+    return _unfinished(rows, partition)
+
+
+def segment(
+    rows: RowReader, partition: TopicIdPartition, segment_uuid: Uuid
+) -> RemoteLogSegmentMetadata | None:
+    """One segment of a partition by its id."""
+    found = read_segment(rows, segment_uuid)
+    if found is None or found.segment_id.partition != partition:
+        return None
+    return found
+
+
+def find_segment(rows: RowReader, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+    """One segment by its id alone."""
+    return read_segment(rows, segment_uuid)
+
+
+def is_segment_tombstone(rows: RowReader, segment_uuid: Uuid) -> bool:
+    """Whether the log knew this id and its deletion is finished (kept for 30 days of record time).
+
+    An id that is neither a segment nor a tombstone is foreign: never delete its objects.
+    """
+    return rows.get(keys.segment_tombstone_key(segment_uuid)) is not None
+
+
+def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionState | None:
+    """What is known of the partition; None if the log does not know it, or no more."""
+    row = read_partition_row(rows, partition)
+    if row is None or row.topic != partition.topic:
+        return None
+    lineage = read_lineage(rows, partition)
+    return PartitionState(
+        partition=partition,
+        mode=row.mode,
+        claim=row.standing_claim,
+        lineage=lineage,
+        log_start_offset=row.log_start_offset,
+        highest_copied=highest_copied(rows, partition, lineage),
+        next_offset=next_offset(rows, partition, lineage, row.log_start_offset),
+        lost_ranges=tuple(read_lost_ranges(rows, partition)),
+        delete_state=row.delete_state,
+        segment_count=row.copy_finished,
+        size_bytes=row.size_bytes,
+        mode_offset=row.mode_offset,
+        voided_claim=row.claim if row.claim_voided else None,
+        local_log_start_offset=row.local_log_start_offset,
+        delete_offset=row.delete_offset,
+        delete_marked_at_ms=row.delete_marked_at_ms,
+    )
+
+
+def partitions(rows: RowReader) -> Iterator[TopicIdPartition]:
+    """All partitions, by topic name, number and topic id."""
+    prefix = keys.topic_names_prefix()
+    for key, _ in rows.scan(prefix, prefix_end(prefix)):
+        yield keys.partition_of_topic_name_key(key)
+
+
+def partitions_of_topic(rows: RowReader, topic: str) -> Iterator[TopicIdPartition]:
+    """The partitions of all topics of this name, by number and topic id."""
+    prefix = keys.topic_name_prefix(topic)
+    for key, _ in rows.scan(prefix, prefix_end(prefix)):
+        yield keys.partition_of_topic_name_key(key)
+
+
+def find_partition(rows: RowReader, topic: str, partition: int) -> TopicIdPartition | None:
+    """The partition of the newest topic of that name: the one that the log met last."""
+    if not 0 <= partition < 2**31:
+        return None
+    prefix = keys.topic_name_partition_prefix(topic, partition)
+    found = [
+        (values.decode_offset(value), key) for key, value in rows.scan(prefix, prefix_end(prefix))
+    ]
+    return keys.partition_of_topic_name_key(max(found)[1]) if found else None
+
+
+def topic_policy(rows: RowReader, topic: str) -> TopicPolicy:
+    """What an admin decided for the topic, or the defaults."""
+    return read_policy(rows, topic)
+
+
+def totals(rows: RowReader) -> Totals:
+    """Counts over everything; kept up to date by every record, so this is one read."""
+    return read_totals(rows)
+
+
+def feature_level(rows: RowReader) -> int:
+    """The finalised feature level. A node that does not know it must not go on applying."""
+    return read_feature_level(rows)[0]
+
+
+def record_time_ms(rows: RowReader) -> int:
+    """Record time: the running maximum of batch timestamps; 0 before the first record."""
+    return read_record_time(rows) or 0

@@ -1,0 +1,367 @@
+"""The view: the rows in RocksDB. A cache of the metadata log that never has to be replayed whole.
+
+The log is the only write-ahead log, so RocksDB's own is off. What was committed here and not yet
+flushed is gone after a crash, and is applied again from the log. That is safe because of three
+rules:
+
+- one column family (a flush or a close acts on one, so two could disagree after a crash);
+- applied offset, epoch and digest stand in the same write batch as the rows they belong to;
+- the log is never cut above `flushed_offset`, which is read back from disk at open.
+
+The digest is the sum modulo 2**128 of a hash over the logical rows. A write subtracts the hash of
+the old row and adds that of the new one, so equal rows give an equal digest on every node,
+whichever way they came about.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Self
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DataBlockIndexType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from kafka_formats.errors import Conflict, CorruptData, InternalError, StrandlineError
+from rlmm.row_keys import LOGICAL_END, LOGICAL_START
+from rlmm.row_reads import read_record_time
+from rlmm.rows import RowWrite, in_slices
+
+BLOCK_CACHE_BYTES = 128 * 1024 * 1024
+WRITE_BUFFER_BYTES = 32 * 1024 * 1024
+BLOOM_BITS_PER_KEY = 10
+INSTALL_BATCH_ROWS = 500
+DIGEST_BYTES = 16
+NOTHING_APPLIED = -1
+
+_POSITION_KEY = b"\x00"
+_POSITION = struct.Struct(">qi16s")
+_MODULUS = 2**128
+
+
+def row_digest(key: bytes, value: bytes) -> int:
+    """What one logical row adds to the digest."""
+    return int.from_bytes(
+        blake2b(struct.pack(">I", len(key)) + key + value, digest_size=DIGEST_BYTES).digest(), "big"
+    )
+
+
+def digest_of(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The digest of a whole set of rows, from scratch."""
+    total = sum(row_digest(key, value) for key, value in rows) % _MODULUS
+    return total.to_bytes(DIGEST_BYTES, "big")
+
+
+class View:
+    """One node's rows. Calls block, for microseconds but for `flush`, `install_from` and `close`:
+    run those three in a thread. `commit` is for one caller at a time.
+    """
+
+    def __init__(self, path: Path, database: Rdict) -> None:
+        self._path = path
+        self._use(database)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open the view in directory `path`, an empty one where there is none.
+
+        Conflict: another process has it open. CorruptData: RocksDB cannot read it; remove the
+        directory, and the view is made again from the newest snapshot and the log.
+        """
+        _settle_swap(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return cls(path, _open_database(path))
+
+    def _use(self, database: Rdict) -> None:
+        self._database = database
+        self._applied_offset, self._applied_epoch, self._digest = _read_position(
+            database, self._path
+        )
+        self._flushed_offset = self._applied_offset
+
+    @property
+    def applied_offset(self) -> int:
+        """The rows are the state after this metadata offset; -1 before the first."""
+        return self._applied_offset
+
+    @property
+    def applied_epoch(self) -> int:
+        """The log's epoch at `applied_offset`; -1 before the first."""
+        return self._applied_epoch
+
+    @property
+    def flushed_offset(self) -> int:
+        """Like `applied_offset`, for what any crash leaves."""
+        return self._flushed_offset
+
+    @property
+    def record_time_ms(self) -> int:
+        """Record time, milliseconds since the epoch; 0 before the first record."""
+        return read_record_time(self) or 0
+
+    def digest(self) -> bytes:
+        """16 bytes, equal on every node at the same applied offset."""
+        return self._digest.to_bytes(DIGEST_BYTES, "big")
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._database.get(key)
+        except Exception as error:
+            raise _ours(error, self._path) from error
+        return value
+
+    def scan(
+        self, start: bytes, end: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows as they are at this call, whatever is committed while they are read.
+
+        The iterator keeps the database open: read it to the end or drop it before `close`.
+        """
+        try:
+            if reverse:
+                return self._descending(start, end)
+            options = ReadOptions()
+            options.set_iterate_upper_bound(end)
+            rows = self._database.iter(options)
+            rows.seek(start)
+        except Exception as error:
+            raise _ours(error, self._path) from error
+        return self._ascending(rows)
+
+    def _ascending(self, rows: RdictIter) -> Iterator[tuple[bytes, bytes]]:
+        while rows.valid():
+            yield rows.key(), rows.value()
+            rows.next()
+        self._check(rows)
+
+    def _descending(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        rows = self._database.iter()
+        rows.seek_for_prev(end)
+        if rows.valid() and rows.key() == end:
+            rows.prev()
+        return self._down(rows, start)
+
+    def _down(self, rows: RdictIter, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        while rows.valid():
+            key = rows.key()
+            if key < start:
+                return
+            yield key, rows.value()
+            rows.prev()
+        self._check(rows)
+
+    def _check(self, rows: RdictIter) -> None:
+        """An iterator also becomes invalid where it met damage: that is no end."""
+        try:
+            rows.status()
+        except Exception as error:
+            raise _ours(error, self._path) from error
+
+    def rows_in_key_order(self) -> Iterator[tuple[bytes, bytes]]:
+        """All logical rows, as they are at this call."""
+        return self.scan(LOGICAL_START, LOGICAL_END)
+
+    def commit(self, writes: Iterable[RowWrite], *, applied_offset: int, epoch: int) -> None:
+        """Carry out the writes of all records up to `applied_offset`, atomically.
+
+        Each key stands in `writes` at most once. Durable only after the next `flush`.
+        """
+        if applied_offset <= self._applied_offset:
+            raise InternalError(
+                f"metadata offset {applied_offset} comes after {self._applied_offset} was applied"
+            )
+        digest = self._digest
+        batch = WriteBatch(raw_mode=True)
+        try:
+            for key, value in writes:
+                assert LOGICAL_START <= key < LOGICAL_END, key
+                before = self._database.get(key)
+                if before is not None:
+                    digest -= row_digest(key, before)
+                if value is None:
+                    batch.delete(key)
+                else:
+                    digest += row_digest(key, value)
+                    batch.put(key, value)
+            digest %= _MODULUS
+            batch.put(_POSITION_KEY, _encode_position(applied_offset, epoch, digest))
+            self._database.write(batch)
+        except Exception as error:
+            raise _ours(error, self._path) from error
+        self._applied_offset, self._applied_epoch, self._digest = applied_offset, epoch, digest
+
+    def flush(self) -> None:
+        """Make everything committed before this call durable. Blocks: run it in a thread."""
+        offset = self._applied_offset
+        try:
+            self._database.flush()
+        except Exception as error:
+            raise _ours(error, self._path) from error
+        self._flushed_offset = max(self._flushed_offset, offset)
+
+    def close(self) -> None:
+        """Flush and close. Idempotent. Iterators of `scan` must be gone."""
+        try:
+            self._database.close()
+        except Exception as error:
+            if type(error).__name__ != "DbClosedError":
+                raise _ours(error, self._path) from error
+
+    def install_from(
+        self, rows: Iterable[tuple[bytes, bytes]], *, applied_offset: int, epoch: int
+    ) -> None:
+        """Replace everything by these rows, which are the state after `applied_offset`.
+
+        `rows` ascend by key. A crash at any moment leaves the old view or the new one, whole; so
+        does an error raised by `rows`. Blocks: run it in a thread, with nobody using the view.
+        """
+        if applied_offset < self._applied_offset:
+            raise InternalError(
+                f"a snapshot at {applied_offset} would take back {self._applied_offset}"
+            )
+        new, old = _beside(self._path, ".new"), _beside(self._path, ".old")
+        shutil.rmtree(new, ignore_errors=True)
+        try:
+            _build(new, rows, applied_offset, epoch)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        self.close()
+        self._path.rename(old)
+        new.rename(self._path)
+        _sync(self._path.parent)
+        shutil.rmtree(old)
+        self._use(_open_database(self._path))
+
+
+def _build(
+    path: Path, rows: Iterable[tuple[bytes, bytes]], applied_offset: int, epoch: int
+) -> None:
+    """A new database with these rows, durable on return."""
+    database = _open_database(path)
+    try:
+        digest = 0
+        before = b""
+        for part in in_slices(rows, INSTALL_BATCH_ROWS):
+            batch = WriteBatch(raw_mode=True)
+            for key, value in part:
+                if not LOGICAL_START <= key < LOGICAL_END or key <= before:
+                    raise CorruptData(
+                        f"row key {key[:40].hex()} is out of order", source="snapshot", position=0
+                    )
+                before = key
+                batch.put(key, value)
+                digest += row_digest(key, value)
+            database.write(batch)
+        batch = WriteBatch(raw_mode=True)
+        batch.put(_POSITION_KEY, _encode_position(applied_offset, epoch, digest % _MODULUS))
+        database.write(batch)
+        database.flush()
+    except StrandlineError:
+        raise
+    except Exception as error:
+        raise _ours(error, path) from error
+    finally:
+        database.close()
+    for file in path.iterdir():
+        _sync(file)
+    _sync(path)
+    _sync(path.parent)
+
+
+def _settle_swap(path: Path) -> None:
+    """End or take back what a crash left of `install_from`, whose order is: build `.new` whole and
+    durably, rename the view to `.old`, rename `.new` to the view, remove `.old`.
+    """
+    new, old = _beside(path, ".new"), _beside(path, ".old")
+    if not path.exists() and old.exists():
+        # Only a complete .new makes the view step aside. Where .new is missing as well, somebody
+        # removed it: the old view is still a true one.
+        (new if new.exists() else old).rename(path)
+        _sync(path.parent)
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_database(path: Path) -> Rdict:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    options.set_keep_log_file_num(2)
+    # Index and filter blocks stay outside the cache: large ones evict each other there.
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(BLOCK_CACHE_BYTES))
+    table.set_cache_index_and_filter_blocks(False)
+    table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
+    table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
+    options.set_block_based_table_factory(table)
+    try:
+        database = Rdict(str(path), options)
+    except Exception as error:
+        raise _ours(error, path) from error
+    write_options = WriteOptions()
+    _disable_wal(write_options)
+    database.set_write_options(write_options)
+    return database
+
+
+def _disable_wal(options: WriteOptions) -> None:
+    """`disable_wal` is a property, though the library's stub declares a method."""
+    set_option: Callable[[object, str, object], None] = setattr
+    set_option(options, "disable_wal", True)
+    assert options.disable_wal is True  # type: ignore[comparison-overlap]  # the stub's error
+
+
+def _encode_position(applied_offset: int, epoch: int, digest: int) -> bytes:
+    return _POSITION.pack(applied_offset, epoch, digest.to_bytes(DIGEST_BYTES, "big"))
+
+
+def _read_position(database: Rdict, path: Path) -> tuple[int, int, int]:
+    value: bytes | None = database.get(_POSITION_KEY)
+    if value is None:
+        return NOTHING_APPLIED, -1, 0
+    if len(value) != _POSITION.size:
+        raise CorruptData("the position row is malformed", source=str(path), position=0)
+    applied_offset, epoch, digest = _POSITION.unpack(value)
+    return applied_offset, epoch, int.from_bytes(digest, "big")
+
+
+def _ours(error: Exception, path: Path) -> StrandlineError:
+    """The one place that turns RocksDB's errors, which are texts, into ours."""
+    if isinstance(error, StrandlineError):
+        return error
+    text = str(error)
+    if "lock hold by" in text or "While lock file" in text:
+        return Conflict(f"the view {path} is in use ({text})", reason="IN_USE")
+    if text.startswith("Corruption") or "checksum mismatch" in text:
+        return CorruptData(
+            f"{text}; remove this directory, and it is made again from the metadata log",
+            source=str(path),
+            position=0,
+        )
+    return InternalError(f"the view {path} failed: {text}")
