@@ -26,7 +26,7 @@ from kafka_formats.errors import (
 )
 from kafka_formats.kafka_uuid import Uuid
 from rlmm import queries
-from rlmm.apply import Outcome, Verdict
+from rlmm.apply_outcome import Outcome, Verdict
 from rlmm.apply_loop import ApplyLoop
 from rlmm.history import HistoryEntry, read_history
 from rlmm.metadata_limits import WRITE_DEADLINE_S, MetadataLimits

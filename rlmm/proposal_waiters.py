@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafka_formats.errors import OutcomeUnknown, StrandlineError
-from rlmm.apply import Outcome
+from rlmm.apply_outcome import Outcome
 from rlmm.partition_state import PartitionState
 from rlmm.segment import RemoteLogSegmentMetadata
 

@@ -1,0 +1,143 @@
+"""Snapshot files: named by Kafka's rule, complete or not there, equal for equal rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import CorruptData
+from kafka_formats.kafka_uuid import Uuid
+from rlmm.log.quorum_records import Voter
+from rlmm.log.snapshot_files import (
+    BATCH_BYTES_TARGET,
+    SnapshotWriter,
+    list_snapshots,
+    parse_snapshot_file_name,
+    read_snapshot,
+    remove_partial_snapshots,
+    snapshot_batches,
+    snapshot_file_name,
+    snapshot_voters,
+    write_bootstrap_snapshot,
+)
+from rlmm.metadata_log import Proposal, SnapshotId
+from tests.rlmm.log.crash_disk import CrashDisk
+
+DIRECTORY = Path("/data")
+SNAPSHOT = SnapshotId(42, 3)
+VOTERS = (Voter(1, Uuid(b"directory-one...")),)
+ROWS = [Proposal(1100, b"a" * 100)] * 3 + [Proposal(None, b"b" * 100)] * 2 + [Proposal(1100, b"c")]
+
+
+@pytest.fixture
+def disk() -> CrashDisk:
+    disk = CrashDisk()
+    disk.make_directory(DIRECTORY)
+    return disk
+
+
+def begin(disk: CrashDisk, snapshot: SnapshotId = SNAPSHOT) -> SnapshotWriter:
+    return SnapshotWriter(disk, DIRECTORY, snapshot, last_contained_timestamp_ms=99, voters=VOTERS)
+
+
+def written(disk: CrashDisk, rows: list[Proposal]) -> Path:
+    writer = begin(disk)
+    writer.add(rows)
+    return writer.finish()
+
+
+def test_the_name_is_kafkas_and_is_read_back() -> None:
+    name = snapshot_file_name(SNAPSHOT)
+    assert name == "00000000000000000042-0000000003.checkpoint"
+    assert parse_snapshot_file_name(name) == SNAPSHOT
+    for other in (name + ".part", name[:-1], "x" + name, "00000000000000000042.log", ""):
+        assert parse_snapshot_file_name(other) is None
+
+
+def test_rows_come_back_in_order_without_the_frame(disk: CrashDisk) -> None:
+    assert list(read_snapshot(disk, written(disk, ROWS))) == ROWS
+
+
+def test_an_empty_snapshot_is_header_and_footer(disk: CrashDisk) -> None:
+    assert list(read_snapshot(disk, written(disk, []))) == []
+
+
+def test_bytes_do_not_depend_on_how_rows_were_cut_into_calls(disk: CrashDisk) -> None:
+    many = [Proposal(1100, bytes([index]) * 5_000) for index in range(40)] + ROWS
+    whole = disk.read(written(disk, many))
+    writer = begin(disk)
+    for row in many:
+        writer.add([row])
+    assert disk.read(writer.finish()) == whole
+
+
+def test_batches_stay_small(disk: CrashDisk) -> None:
+    path = written(disk, [Proposal(None, bytes(1_000))] * 1_000)
+    sizes = [batch.header.size_bytes for batch in snapshot_batches(disk, path)]
+    assert max(sizes) < 2 * BATCH_BYTES_TARGET
+    assert {batch.header.partition_leader_epoch for batch in snapshot_batches(disk, path)} == {3}
+
+
+def test_an_unfinished_one_is_not_listed_and_removed_later(disk: CrashDisk) -> None:
+    writer = begin(disk)
+    writer.add(ROWS)
+    assert list_snapshots(disk, DIRECTORY) == ()
+    assert disk.list_names(DIRECTORY) == (snapshot_file_name(SNAPSHOT) + ".part",)
+    remove_partial_snapshots(disk, DIRECTORY)
+    assert disk.list_names(DIRECTORY) == ()
+
+
+def test_an_abandoned_one_leaves_nothing(disk: CrashDisk) -> None:
+    writer = begin(disk)
+    writer.add(ROWS)
+    writer.abandon()
+    assert disk.list_names(DIRECTORY) == ()
+
+
+def test_snapshots_are_listed_oldest_first(disk: CrashDisk) -> None:
+    ids = [SnapshotId(0, 0), SnapshotId(9, 2), SnapshotId(10, 2)]
+    for snapshot in reversed(ids):
+        begin(disk, snapshot).finish()
+    assert list_snapshots(disk, DIRECTORY) == tuple(ids)
+
+
+def test_every_flipped_bit_is_noticed(disk: CrashDisk) -> None:
+    size = disk.size(written(disk, ROWS))
+    for position in range(0, size, 7):
+        path = written(disk, ROWS)
+        disk.damage(path, position)
+        try:
+            rows = list(read_snapshot(disk, path))
+        except CorruptData:
+            continue
+        # Base offset and epoch lie outside the checksum and are not used.
+        assert rows == ROWS
+
+
+def test_a_cut_one_is_corrupt_wherever_it_is_cut(disk: CrashDisk) -> None:
+    size = disk.size(written(disk, ROWS))
+    for end in range(0, size, 11):
+        path = written(disk, ROWS)
+        disk.truncate(path, end)
+        with pytest.raises(CorruptData):
+            list(read_snapshot(disk, path))
+
+
+def test_records_after_the_footer_are_corrupt(disk: CrashDisk) -> None:
+    path = written(disk, ROWS)
+    handle = disk.open_append(path)
+    handle.append(disk.read(path))
+    with pytest.raises(CorruptData, match="after the footer"):
+        list(read_snapshot(disk, path))
+
+
+def test_the_bootstrap_snapshot_names_the_voters(disk: CrashDisk) -> None:
+    path = write_bootstrap_snapshot(disk, DIRECTORY, VOTERS)
+    assert path.name == snapshot_file_name(SnapshotId(0, 0))
+    assert snapshot_voters(disk, path) == VOTERS
+
+
+def test_a_missing_bootstrap_snapshot_is_corrupt_data(disk: CrashDisk) -> None:
+    with pytest.raises(CorruptData, match="gone"):
+        snapshot_voters(disk, DIRECTORY / "missing")
