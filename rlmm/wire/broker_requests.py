@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
-from kio.schema.describe_configs.v4.request import DescribeConfigsResource
+from kio.schema.describe_configs.v3 import DescribeConfigsRequest, DescribeConfigsResponse
+from kio.schema.describe_configs.v3.request import DescribeConfigsResource
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets import v6, v8
-from kio.schema.metadata.v9 import MetadataRequest, MetadataResponse
+from kio.schema.list_offsets import v5, v8
+from kio.schema.metadata.v8 import MetadataRequest, MetadataResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
@@ -76,13 +76,13 @@ async def list_offsets(
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
-    answered: v8.ListOffsetsResponse | v6.ListOffsetsResponse
-    if can_ask_earliest_local(connection):
-        request = _list_offsets_v8(by_topic, timestamp, isolation_level)
-        answered = await connection.ask(request, v8.ListOffsetsResponse)
+    answered: v5.ListOffsetsResponse | v8.ListOffsetsResponse
+    if timestamp == EARLIEST_LOCAL:
+        newer = _list_offsets_v8(by_topic, timestamp, isolation_level)
+        answered = await connection.ask(newer, v8.ListOffsetsResponse)
     else:
-        older = _list_offsets_v6(by_topic, timestamp, isolation_level)
-        answered = await connection.ask(older, v6.ListOffsetsResponse)
+        request = _list_offsets_v5(by_topic, timestamp, isolation_level)
+        answered = await connection.ask(request, v5.ListOffsetsResponse)
     return {
         (str(topic.name), int(partition.partition_index)): _offset_or_error(
             partition.error_code, int(partition.offset), int(partition.leader_epoch)
@@ -175,18 +175,18 @@ def _list_offsets_v8(
     )
 
 
-def _list_offsets_v6(
+def _list_offsets_v5(
     by_topic: Mapping[str, Sequence[int]], timestamp: int, isolation_level: int
-) -> v6.ListOffsetsRequest:
-    """The version of Kafka 2.8 to 3.3; it differs in name only."""
-    return v6.ListOffsetsRequest(
+) -> v5.ListOffsetsRequest:
+    """The last version without tagged fields; it does not know EARLIEST_LOCAL."""
+    return v5.ListOffsetsRequest(
         replica_id=BrokerId(CONSUMER_REPLICA_ID),
         isolation_level=i8(isolation_level),
         topics=tuple(
-            v6.request.ListOffsetsTopic(
+            v5.request.ListOffsetsTopic(
                 name=TopicName(topic),
                 partitions=tuple(
-                    v6.request.ListOffsetsPartition(
+                    v5.request.ListOffsetsPartition(
                         partition_index=i32(partition), timestamp=i64(timestamp)
                     )
                     for partition in partitions

@@ -1,5 +1,8 @@
 """One client connection that speaks the Kafka protocol: kio's schemas over asyncio streams.
 
+Own requests use the last version without tagged fields where there is one: kio refuses a tag that
+it does not know, and Kafka may add tags to versions that exist.
+
 One request at a time; the answer to a request is the next frame. A request that fails half-way (a
 lost connection, a deadline, a malformed answer) leaves the stream at an unknown place, so the
 connection closes itself and every later request fails at once.
@@ -16,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse
+from kio.schema.api_versions.v2 import ApiVersionsRequest, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kio.schema.sasl_authenticate.v1 import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
@@ -26,13 +29,13 @@ from kio.static.primitive import i32
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused, RetryLater
+from rlmm.wire.frame_check import FrameError, frame_end
 from rlmm.wire.sasl import SaslCredentials, sasl_client
 
 CLIENT_ID = "strandline"
 RESPONSE_BYTES_MAX = 16 << 20
 CLOSE_DEADLINE_S = 1.0
 _SIZE = struct.Struct(">i")
-_ERROR_CODE = struct.Struct(">h")
 _CORRELATION_BYTES = 4
 _SASL_ROUNDS_MAX = 4
 _CORRELATION_MAX = 2**31
@@ -145,8 +148,12 @@ class Connection:
         self._writer.transport.abort()
 
     async def _exchange(self, request: RequestPayload, response_type: type[Response]) -> Response:
-        payload = await self._exchange_frames(request)
-        return self._decoded(payload, response_type)
+        frame = await self._exchange_frames(request)
+        try:
+            return _decoded(frame, response_type)
+        except (SerialError, ValueError, LookupError, OverflowError) as error:
+            self.abort()
+            raise self._corrupt(f"a malformed {response_type.__name__} ({error})") from error
 
     async def _exchange_frames(self, request: RequestPayload) -> bytes:
         """The answer's frame, its correlation id checked."""
@@ -188,26 +195,9 @@ class Connection:
             raise self._corrupt(f"the answer to request {correlation_id} names request {found}")
         return frame
 
-    def _decoded(self, frame: bytes, response_type: type[Response]) -> Response:
-        try:
-            _, header_size = entity_reader(response_type.__header_schema__)(frame, 0)
-            response, size = entity_reader(response_type)(frame, header_size)
-        except (SerialError, ValueError, IndexError, OverflowError) as error:
-            self.abort()
-            raise self._corrupt(f"a malformed {response_type.__name__} ({error})") from error
-        if header_size + size != len(frame):
-            self.abort()
-            raise self._corrupt(f"{response_type.__name__} has bytes behind its end")
-        return response
-
     async def _negotiate(self) -> None:
-        request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1")
-        frame = await self._exchange_frames(request)
-        code = _ERROR_CODE.unpack_from(frame.ljust(6, b"\0"), _CORRELATION_BYTES)[0]
-        if code == ErrorCode.unsupported_version.value:
-            # Answered in version 0 then, whatever was asked (KIP-511).
-            raise InvalidRequest(f"{self.name} is too old: Kafka 2.8 or newer is needed")
-        response = self._decoded(frame, ApiVersionsResponse)
+        # No API is known to be there yet, so this does not go through `ask`.
+        response = await self._exchange(ApiVersionsRequest(), ApiVersionsResponse)
         if response.error_code is not ErrorCode.none:
             raise RetryLater(f"{self.name} answered ApiVersions with {response.error_code.name}")
         self._api_versions = {
@@ -271,3 +261,14 @@ def _encoded(request: RequestPayload, correlation_id: int) -> bytes:
     entity_writer(type(request))(buffer, request)
     payload = buffer.getvalue()
     return _SIZE.pack(len(payload)) + payload
+
+
+def _decoded(frame: bytes, response_type: type[Response]) -> Response:
+    """Header and payload of an answer. Every length is checked before kio believes it."""
+    header_type = response_type.__header_schema__
+    payload_at = frame_end(header_type, frame, 0)
+    end = frame_end(response_type, frame, payload_at)
+    if end != len(frame):
+        raise FrameError(f"{len(frame) - end} bytes behind its end")
+    entity_reader(header_type)(frame, 0)
+    return entity_reader(response_type)(frame, payload_at)[0]

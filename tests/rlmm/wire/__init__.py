@@ -1,0 +1,1 @@
+"""Tests of the Kafka protocol on a connection."""
