@@ -1,0 +1,47 @@
+"""This node's clock against the store's."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_formats.errors import Refused
+from rlm.clock_check import clock_trouble, compare_clocks
+from rlm.tier_store import TierStore
+from rsm_backends.memory import MemoryStore
+from rsm_backends.store import ObjectInfo
+from tests.rlm.planner_facts import NOW_MS
+
+
+@pytest.mark.parametrize("store_ms", [NOW_MS - 1_000, NOW_MS, NOW_MS + 40, NOW_MS + 15_040])
+def test_a_store_time_around_the_write_is_no_trouble(store_ms: int) -> None:
+    assert compare_clocks("main", NOW_MS, NOW_MS + 40, store_ms, 15_000) is None
+
+
+@pytest.mark.parametrize("store_ms", [NOW_MS - 16_001, NOW_MS + 15_041])
+def test_a_larger_difference_is_said_with_what_to_do(store_ms: int) -> None:
+    text = compare_clocks("main", NOW_MS, NOW_MS + 40, store_ms, 15_000)
+    assert text is not None
+    assert "NTP" in text
+
+
+def test_a_store_without_times_counts_as_differing() -> None:
+    assert compare_clocks("main", NOW_MS, NOW_MS, None, 15_000) is not None
+
+
+async def test_the_probe_leaves_nothing_behind() -> None:
+    store = MemoryStore(lambda: NOW_MS)
+    assert await clock_trouble(TierStore("main", store, "p/"), 1, lambda: NOW_MS, 1_000) is None
+    assert (await store.list_page("")).objects == ()
+
+
+async def test_a_store_that_refuses_the_probe_leaves_the_clock_unknown() -> None:
+    class ReadOnly(MemoryStore):
+        async def put(
+            self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
+        ) -> ObjectInfo:
+            raise Refused("read only")
+
+    tier = TierStore("main", ReadOnly(lambda: NOW_MS), "")
+    text = await clock_trouble(tier, 1, lambda: NOW_MS, 1_000)
+    assert text is not None
+    assert "read only" in text
