@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TypeVar
 
+from kafka_formats.errors import InternalError, RetryLater, StrandlineError
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
     RecordsEnd,
     RecordsRequest,
+    SegmentPiece,
     SegmentResolver,
+)
+from rlm.worker_call import Call
+from rlm.worker_handle import WorkerAmbient, WorkerHandle, WorkerLimits
+from rlm.worker_messages import (
+    Ask,
+    Data,
+    End,
+    Failed,
+    NextWithTxnIndex,
+    PieceAt,
+    Progress,
+    Question,
+    Request,
+    Welcome,
 )
 from rsm_backends.store_config import StoreConfig
 
+__all__ = ["WorkerLimits", "WorkerPool"]
 
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
-    """Bounds of the pool; see docs/SETTINGS.md for those an operator sets."""
-
-    start_deadline_s: float = 20.0
-    silence_deadline_s: float = 60.0
-    cancel_deadline_s: float = 30.0
-    stream_stall_s: float = 120.0
-    jobs_max: int = 128
-    window_frames: int = 4
-    restart_backoff_base_s: float = 0.2
-    restart_backoff_max_s: float = 10.0
-    cache_bytes_max: int = 64 * 2**20
+_HEARTBEATS_PER_DEADLINE = 10
+_HEARTBEAT_S_MAX = 2.0
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 
 
 class WorkerPool:
@@ -49,27 +59,80 @@ class WorkerPool:
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         """`command` starts a worker; the number of its socket is appended as the last argument."""
-        raise NotImplementedError
+        self._command = tuple(command)
+        self._limits = limits or WorkerLimits()
+        self._ambient = WorkerAmbient(monotonic, sleep)
+        self._welcome = Welcome(
+            stores=dict(stores),
+            cache_bytes_max=self._limits.cache_bytes_max,
+            heartbeat_s=min(
+                self._limits.silence_deadline_s / _HEARTBEATS_PER_DEADLINE, _HEARTBEAT_S_MAX
+            ),
+            window_frames=self._limits.window_frames,
+        )
+        self._size = size
+        self._workers: dict[int, WorkerHandle] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._last_error: StrandlineError | None = None
+        self._closed = False
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers that are up."""
+        return tuple(worker.pid for worker in self._workers.values())
 
     async def start(self) -> None:
-        """Start the workers and wait until each is ready; RetryLater after `start_deadline_s`."""
-        raise NotImplementedError
+        """Start the workers and wait until each is ready.
+
+        Raises what the first that failed says, InvalidRequest for a store's settings among it.
+        """
+        try:
+            for slot in range(self._size):
+                self._workers[slot] = await self._start_worker()
+        except BaseException:
+            await self.close()
+            raise
+        self._keepers = [asyncio.create_task(self._keep(slot)) for slot in range(self._size)]
 
     async def close(self) -> None:
         """Cancel all work and end the workers. Idempotent."""
-        raise NotImplementedError
+        self._closed = True
+        self._announce()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        workers, self._workers = tuple(self._workers.values()), {}
+        await asyncio.gather(*(worker.close() for worker in workers))
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
-        """Verify and upload one segment (see `rlm/segment_copy.py` for the errors)."""
-        raise NotImplementedError
+        """Verify and upload one segment (see `rlm/segment_copy.py` for the errors).
+
+        Returned, raised or cancelled: no byte of this attempt follows. A cancellation therefore
+        waits until the worker has stopped, or was killed after `cancel_deadline_s`.
+        """
+        call = await self._call(job)
+        try:
+            while True:
+                message = await call.next()
+                if isinstance(message, Progress):
+                    if on_progress is not None:
+                        on_progress(message.progress)
+                elif isinstance(message, End) and isinstance(message.result, CopyResult):
+                    return message.result
+                else:
+                    raise _error(message)
+        finally:
+            call.cancel()
+            await _until(call.finished)
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a segment's `.log`."""
-        raise NotImplementedError
+        return self._stream(request)
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
         """Verified bytes of one index; NotFound at the first step if the segment has none."""
-        raise NotImplementedError
+        return self._stream(request)
 
     def read_records(
         self,
@@ -77,5 +140,103 @@ class WorkerPool:
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None] | None = None,
     ) -> AsyncIterator[bytes]:
-        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends."""
-        raise NotImplementedError
+        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends.
+
+        The borders between the pieces mean nothing: a batch or line may be spread over several.
+        """
+        return self._stream(request, resolver, on_end)
+
+    async def _stream(
+        self,
+        request: Request,
+        resolver: SegmentResolver | None = None,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        call = await self._call(request)
+        try:
+            while True:
+                message = await call.next()
+                if isinstance(message, Data):
+                    yield message.data
+                elif isinstance(message, Ask) and resolver is not None:
+                    call.answer(await _resolve(resolver, message.question))
+                elif isinstance(message, End):
+                    if on_end is not None and isinstance(message.result, RecordsEnd):
+                        on_end(message.result)
+                    return
+                else:
+                    raise _error(message)
+        finally:
+            call.cancel()
+
+    async def _call(self, request: Request) -> Call:
+        """Start a job on the worker with the fewest; waits while none is up."""
+        try:
+            async with asyncio.timeout(self._limits.start_deadline_s):
+                while not self._workers and not self._closed:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            why = "" if self._last_error is None else f": {self._last_error}"
+            raise RetryLater(
+                f"no worker process was up for {self._limits.start_deadline_s:g} s{why}"
+            ) from self._last_error
+        if self._closed:
+            raise RetryLater("the worker processes are ending with the node")
+        return min(self._workers.values(), key=lambda worker: worker.jobs).call(request)
+
+    async def _start_worker(self) -> WorkerHandle:
+        return await WorkerHandle.start(self._command, self._welcome, self._limits, self._ambient)
+
+    async def _keep(self, slot: int) -> None:
+        """Replace the worker of one slot whenever it dies."""
+        while True:
+            await self._workers[slot].dead.wait()
+            _log.warning("worker process %s ended, a new one is started", self._workers[slot].pid)
+            await self._workers.pop(slot).close()
+            self._workers[slot] = await self._restarted()
+            self._announce()
+
+    async def _restarted(self) -> WorkerHandle:
+        backoff_s = self._limits.restart_backoff_base_s
+        while True:
+            await self._ambient.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, self._limits.restart_backoff_max_s)
+            try:
+                return await self._start_worker()
+            except StrandlineError as error:
+                self._last_error = error
+                _log.error("a worker process cannot be started: %s", error)
+
+    def _announce(self) -> None:
+        self._changed.set()
+
+
+async def _resolve(resolver: SegmentResolver, question: Question) -> SegmentPiece | None:
+    if isinstance(question, PieceAt):
+        return await resolver.piece_at(question.offset)
+    if isinstance(question, NextWithTxnIndex):
+        return await resolver.next_with_txn_index(question.offset)
+    return await resolver.last_piece()
+
+
+def _error(message: object) -> StrandlineError:
+    """What a message that ends a call without a result means for the caller."""
+    if isinstance(message, Failed):
+        return message.error
+    if isinstance(message, End | Ask | Data | Progress):
+        return InternalError(f"{type(message).__name__} was not expected from the worker")
+    return RetryLater("the worker stopped the work because the node is closing")
+
+
+async def _until(event: asyncio.Event) -> None:
+    """Wait for the event even while being cancelled; the cancellation then goes on."""
+    waiting = asyncio.ensure_future(event.wait())
+    cancelled: asyncio.CancelledError | None = None
+    while not waiting.done():
+        try:
+            await asyncio.wait({waiting})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

@@ -1,0 +1,272 @@
+"""A worker process: one end of the socket pair, jobs side by side on one event loop.
+
+It does what the supervisor asks and decides nothing itself. Ctrl-C and SIGTERM are the supervisor's
+business; when the socket closes, the jobs are cancelled and the process ends, whatever still hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+from kafka_formats.errors import InternalError, StrandlineError
+from rlm.copy_job import CopyJob, CopyProgress, CopyResult
+from rlm.data_plane import DataPlane
+from rlm.limits import Ambient
+from rlm.read_request import IndexRequest, LogRequest, RecordsEnd, SegmentPiece
+from rlm.worker_messages import (
+    DATA_BYTES_MAX,
+    NO_JOB,
+    STREAM_LIMIT_BYTES,
+    Answer,
+    Ask,
+    CancelJob,
+    Cancelled,
+    Credit,
+    Data,
+    End,
+    Failed,
+    FromWorker,
+    Heartbeat,
+    LastPiece,
+    NextWithTxnIndex,
+    PieceAt,
+    Progress,
+    Question,
+    Ready,
+    Request,
+    StartJob,
+    Welcome,
+    frame,
+    receive,
+)
+from rsm_backends.open_store import open_store
+from rsm_backends.streams import closing_stream
+
+ORPHAN_GRACE_S = 5.0
+"""How long jobs may take to abort their uploads once the supervisor is gone."""
+
+_SEND_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+def run(
+    socket_fd: int,
+    ambient: Ambient,
+    *,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
+    """Serve the supervisor at the other end of `socket_fd`, then end the process.
+
+    Ends without waiting for threads: one may hang in a read of a dead disk.
+    """
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    status = 1
+    try:
+        asyncio.Runner(loop_factory=loop_factory).run(_connect_and_serve(socket_fd, ambient))
+        status = 0
+    except Exception:  # noqa: BLE001 - the process's last words
+        _log.exception("the worker process ends")
+    finally:
+        logging.shutdown()
+        os._exit(status)
+
+
+async def _connect_and_serve(socket_fd: int, ambient: Ambient) -> None:
+    reader, writer = await asyncio.open_unix_connection(
+        sock=socket.socket(fileno=socket_fd), limit=STREAM_LIMIT_BYTES
+    )
+    await serve(reader, writer, ambient)
+
+
+async def serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ambient: Ambient
+) -> None:
+    """Do the jobs that arrive until the other end is closed."""
+    welcome = await receive(reader)
+    if not isinstance(welcome, Welcome):
+        return
+    async with AsyncExitStack() as stores_open:
+        stores = {}
+        try:
+            for name, config in welcome.stores.items():
+                stores[name] = await open_store(
+                    config,
+                    sleep=ambient.sleep,
+                    monotonic=ambient.monotonic,
+                    random_fraction=ambient.random_fraction,
+                    now_ms=ambient.now_ms,
+                )
+                stores_open.push_async_callback(stores[name].close)
+        except StrandlineError as error:
+            writer.write(frame(Failed(NO_JOB, error)))
+            await writer.drain()
+            return
+        plane = DataPlane(stores, now_ms=ambient.now_ms, cache_bytes_max=welcome.cache_bytes_max)
+        await _Worker(reader, writer, plane, welcome, ambient).serve()
+
+
+class _Worker:
+    """The jobs under way and the socket they share."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        plane: DataPlane,
+        welcome: Welcome,
+        ambient: Ambient,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._plane = plane
+        self._welcome = welcome
+        self._ambient = ambient
+        self._jobs: dict[int, _Job] = {}
+        self._tasks: dict[int, asyncio.Task[CopyResult | RecordsEnd | None]] = {}
+
+    async def serve(self) -> None:
+        heartbeat = asyncio.create_task(self._beat())
+        try:
+            self._send(Ready())
+            while (message := await receive(self._reader)) is not None:
+                self._handle(message)
+        finally:
+            heartbeat.cancel()
+            left = tuple(self._tasks.values())
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=ORPHAN_GRACE_S)
+            self._writer.close()
+
+    def _handle(self, message: object) -> None:
+        match message:
+            case StartJob(job_id, request):
+                job = _Job(job_id, self, self._plane, self._welcome.window_frames)
+                self._jobs[job_id] = job
+                task = asyncio.create_task(job.perform(request, self._ambient.monotonic))
+                self._tasks[job_id] = task
+                task.add_done_callback(functools.partial(self._ended, job_id))
+            case CancelJob(job_id):
+                if job_id in self._tasks:
+                    self._tasks[job_id].cancel()
+            case Credit(job_id):
+                if job_id in self._jobs:
+                    self._jobs[job_id].credit.release()
+            case Answer(job_id, piece):
+                if job_id in self._jobs:
+                    self._jobs[job_id].answered(piece)
+            case _:
+                raise InternalError(f"a worker does not understand {type(message).__name__}")
+
+    def _ended(self, job_id: int, task: asyncio.Task[CopyResult | RecordsEnd | None]) -> None:
+        """A task's end, however it ended: also one cancelled before its first step."""
+        ended: FromWorker
+        if task.cancelled():
+            ended = Cancelled(job_id)
+        else:
+            error = task.exception()
+            if error is None:
+                ended = End(job_id, task.result())
+            elif isinstance(error, StrandlineError):
+                ended = Failed(job_id, error)
+            else:
+                _log.error("a job of the worker failed", exc_info=error)
+                ended = Failed(job_id, InternalError(f"{type(error).__name__}: {error}"))
+        del self._jobs[job_id], self._tasks[job_id]
+        self._send(ended)
+
+    async def _beat(self) -> None:
+        while True:
+            await self._ambient.sleep(self._welcome.heartbeat_s)
+            # With the pipe full the supervisor has enough to read: nothing is piled up here.
+            if self._writer.transport.get_write_buffer_size() < _SEND_BUFFER_BYTES_MAX:
+                self._send(Heartbeat())
+
+    def _send(self, message: FromWorker) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(frame(message))
+
+    def tell(self, message: FromWorker) -> None:
+        """Send something small."""
+        self._send(message)
+
+    async def stream(self, message: Data) -> None:
+        """Send something large: waits while the pipe is full."""
+        self._send(message)
+        await self._writer.drain()
+
+
+class _Job:
+    """One request being done. Also the resolver of a read of records: it asks the supervisor."""
+
+    def __init__(self, job_id: int, worker: _Worker, plane: DataPlane, window_frames: int) -> None:
+        self.job_id = job_id
+        self.credit = asyncio.Semaphore(window_frames)
+        self._worker = worker
+        self._plane = plane
+        self._waiting: asyncio.Future[SegmentPiece | None] | None = None
+
+    async def perform(
+        self, request: Request, monotonic: Callable[[], float]
+    ) -> CopyResult | RecordsEnd | None:
+        if isinstance(request, CopyJob):
+            return await self._plane.copy(request, self._progress(request, monotonic))
+        ends: list[RecordsEnd] = []
+        if isinstance(request, LogRequest):
+            stream = self._plane.read_log(request)
+        elif isinstance(request, IndexRequest):
+            stream = self._plane.read_index(request)
+        else:
+            stream = self._plane.read_records(request, self, ends.append)
+        await self._send_all(stream)
+        return ends[0] if ends else None
+
+    async def _send_all(self, stream: AsyncIterator[bytes]) -> None:
+        async with closing_stream(stream) as pieces:
+            async for piece in pieces:
+                for at in range(0, len(piece), DATA_BYTES_MAX):
+                    await self.credit.acquire()
+                    await self._worker.stream(Data(self.job_id, piece[at : at + DATA_BYTES_MAX]))
+
+    def _progress(
+        self, job: CopyJob, monotonic: Callable[[], float]
+    ) -> Callable[[CopyProgress], None]:
+        interval_s = job.limits.progress_interval_ms / 1000
+        told_at = -interval_s
+
+        def tell(progress: CopyProgress) -> None:
+            nonlocal told_at
+            now = monotonic()
+            if now - told_at >= interval_s or progress.bytes_done == progress.bytes_total:
+                told_at = now
+                self._worker.tell(Progress(self.job_id, progress))
+
+        return tell
+
+    async def piece_at(self, offset: int) -> SegmentPiece | None:
+        return await self._ask(PieceAt(offset))
+
+    async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
+        return await self._ask(NextWithTxnIndex(offset))
+
+    async def last_piece(self) -> SegmentPiece | None:
+        return await self._ask(LastPiece())
+
+    async def _ask(self, question: Question) -> SegmentPiece | None:
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._worker.tell(Ask(self.job_id, question))
+        return await self._waiting
+
+    def answered(self, piece: SegmentPiece | None) -> None:
+        """The supervisor's answer to the question that is open."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(piece)

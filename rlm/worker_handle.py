@@ -1,0 +1,265 @@
+"""One living worker process as the supervisor sees it: start, calls, watch, end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from kafka_formats.errors import InternalError, RetryLater
+from rlm.copy_job import CopyJob
+from rlm.worker_call import Call, CallMessage
+from rlm.worker_messages import (
+    STREAM_LIMIT_BYTES,
+    Failed,
+    Heartbeat,
+    Ready,
+    Request,
+    StartJob,
+    ToWorker,
+    Welcome,
+    frame,
+    receive,
+)
+
+END_GRACE_S = 6.0
+"""How long a worker may take to end once it is told to; longer than its own grace."""
+
+_WATCHES_PER_DEADLINE = 10
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Bounds of the pool.
+
+    `silence_deadline_s`: a worker silent for longer is killed. `cancel_deadline_s`: so is one that
+    does not confirm a cancellation in time, since its uploads must be known to have ended.
+    `stream_stall_s`: a read that brings nothing for longer fails. `window_frames` of 256 KiB wait
+    for a slow reader at most. `jobs_max` counts for each worker; calls beyond it are RetryLater.
+    """
+
+    start_deadline_s: float = 20.0
+    silence_deadline_s: float = 60.0
+    cancel_deadline_s: float = 45.0
+    stream_stall_s: float = 120.0
+    jobs_max: int = 128
+    window_frames: int = 8
+    restart_backoff_base_s: float = 0.2
+    restart_backoff_max_s: float = 10.0
+    cache_bytes_max: int = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAmbient:
+    """The clock and the sleep of the watch."""
+
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+
+
+class WorkerHandle:
+    """A started and ready worker. `dead` is set once the process is gone and every call failed."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limits: WorkerLimits,
+        ambient: WorkerAmbient,
+    ) -> None:
+        self.dead = asyncio.Event()
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._limits = limits
+        self._ambient = ambient
+        self._calls: dict[int, tuple[Call, bool]] = {}
+        self._job_ids = 0
+        self._last_heard = ambient.monotonic()
+        self._why = ""
+        self._tasks = (
+            asyncio.create_task(self._listen()),
+            asyncio.create_task(self._watch()),
+        )
+
+    @classmethod
+    async def start(
+        cls,
+        command: Sequence[str],
+        welcome: Welcome,
+        limits: WorkerLimits,
+        ambient: WorkerAmbient,
+    ) -> WorkerHandle:
+        """Start a process and wait until it is ready.
+
+        RetryLater when it does not get ready in time, its own error when it says why it cannot.
+        """
+        process, ours = await _start_process(command)
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=STREAM_LIMIT_BYTES)
+        try:
+            async with asyncio.timeout(limits.start_deadline_s):
+                writer.write(frame(welcome))
+                first = await receive(reader)
+        except BaseException as error:
+            await _end(process, writer)
+            if isinstance(error, TimeoutError):
+                raise RetryLater(
+                    f"a worker process was not ready within {limits.start_deadline_s:g} s"
+                ) from error
+            raise
+        if isinstance(first, Ready):
+            return cls(process, reader, writer, limits, ambient)
+        await _end(process, writer)
+        if isinstance(first, Failed):
+            raise first.error
+        raise RetryLater(f"a worker process ended while it started ({_ending(process)})")
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def jobs(self) -> int:
+        """Calls the worker still works on."""
+        return len(self._calls)
+
+    def call(self, request: Request) -> Call:
+        """Start a job. RetryLater when the worker is dead or has `jobs_max` already."""
+        if self.dead.is_set() or self._writer.is_closing():
+            raise RetryLater("the worker process has just died")
+        if len(self._calls) >= self._limits.jobs_max:
+            raise RetryLater(f"the worker process has {len(self._calls)} jobs already")
+        self._job_ids += 1
+        call = Call(self._job_ids, self._send, self._ambient.monotonic)
+        self._calls[call.job_id] = (call, isinstance(request, CopyJob))
+        self._send(StartJob(call.job_id, request))
+        return call
+
+    def kill(self, why: str) -> None:
+        """End the process at once; its calls fail with `why`."""
+        if not self.dead.is_set() and not self._why:
+            self._why = why
+            _log.error("worker process %s is killed: %s", self.pid, why)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> None:
+        """Tell the worker to end, wait until it has, kill it if it does not. Idempotent."""
+        self._why = self._why or "the node is closing"
+        listening, watching = self._tasks
+        watching.cancel()
+        if not self._writer.is_closing():
+            self._writer.write_eof()
+        try:
+            async with asyncio.timeout(END_GRACE_S):
+                await asyncio.shield(listening)
+        except TimeoutError:
+            self.kill("it did not end in time")
+            await listening
+        await asyncio.gather(watching, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        """Deliver what the worker sends until it is gone."""
+        try:
+            while (message := await receive(self._reader)) is not None:
+                self._last_heard = self._ambient.monotonic()
+                if isinstance(message, Heartbeat):
+                    continue
+                if not isinstance(message, CallMessage):
+                    raise InternalError(f"a worker does not send {type(message).__name__}")
+                known = self._calls.get(message.job_id)
+                if known is not None:
+                    known[0].deliver(message)
+                    if known[0].finished.is_set():
+                        del self._calls[message.job_id]
+        except Exception:  # noqa: BLE001 - the task's top: the worker is given up below
+            _log.exception("a worker process sent what cannot be read")
+        await _end(self._process, self._writer)
+        self._fail_calls()
+
+    async def _watch(self) -> None:
+        """Kill a worker that is silent or does not confirm; fail reads that bring nothing."""
+        limits = self._limits
+        interval_s = (
+            min(limits.silence_deadline_s, limits.cancel_deadline_s, limits.stream_stall_s)
+            / _WATCHES_PER_DEADLINE
+        )
+        looked_at = self._ambient.monotonic()
+        while not self.dead.is_set():
+            await self._ambient.sleep(interval_s)
+            now = self._ambient.monotonic()
+            if now - looked_at > limits.silence_deadline_s / 2:
+                self._last_heard = now  # this process was suspended; the worker may not have been
+            looked_at = now
+            if now - self._last_heard > limits.silence_deadline_s:
+                self.kill(f"it was silent for {limits.silence_deadline_s:g} s")
+            for call, is_copy in tuple(self._calls.values()):
+                if call.cancelled_at is not None:
+                    if now - call.cancelled_at > limits.cancel_deadline_s:
+                        self.kill(f"no cancellation within {limits.cancel_deadline_s:g} s")
+                elif (
+                    not is_copy
+                    and call.waiting_since is not None
+                    and now - call.waiting_since > limits.stream_stall_s
+                ):
+                    call.give_up(
+                        RetryLater(f"the read brought nothing for {limits.stream_stall_s:g} s")
+                    )
+
+    def _send(self, message: ToWorker) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(frame(message))
+
+    def _fail_calls(self) -> None:
+        self.dead.set()
+        for call, _ in self._calls.values():
+            error = RetryLater(
+                f"the worker process {self.pid} ended ({self._why or 'by itself'}; "
+                f"{_ending(self._process)})"
+            )
+            call.fail(error)
+        self._calls.clear()
+
+
+async def _start_process(
+    command: Sequence[str],
+) -> tuple[asyncio.subprocess.Process, socket.socket]:
+    """A new process and our end of its socket pair."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            # In a session of its own: Ctrl-C at the terminal is for the supervisor alone.
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                str(theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException as error:
+            ours.close()
+            if isinstance(error, OSError):
+                raise RetryLater(f"a worker process cannot be started: {error}") from error
+            raise
+    return process, ours
+
+
+async def _end(process: asyncio.subprocess.Process, writer: asyncio.StreamWriter) -> None:
+    """Kill what is left of a process whose socket is closed, and wait for its end."""
+    writer.close()
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+def _ending(process: asyncio.subprocess.Process) -> str:
+    code = process.returncode
+    if code is None:
+        return "still running"
+    return f"signal {-code}" if code < 0 else f"exit status {code}"

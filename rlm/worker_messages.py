@@ -1,0 +1,178 @@
+"""What supervisor and worker say to each other over their socket pair, and how it is framed.
+
+A frame is its length (uint32, big-endian) and one pickled message. Both ends are ours: the pair has
+no name, and nobody else holds an end of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_formats.errors import InternalError, StrandlineError
+from rlm.copy_job import CopyJob, CopyProgress, CopyResult
+from rlm.read_request import (
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentPiece,
+)
+from rsm_backends.store_config import StoreConfig
+
+FRAME_BYTES_MAX = 64 * 1024 * 1024
+DATA_BYTES_MAX = 256 * 1024
+"""Bytes of a stream in one frame; with the window it bounds what waits for a slow reader."""
+
+STREAM_LIMIT_BYTES = 2 * 1024 * 1024
+NO_JOB = 0
+_LENGTH = struct.Struct(">I")
+
+Request = CopyJob | LogRequest | IndexRequest | RecordsRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """To a new worker, first: what it needs. Secrets travel here, never in arguments."""
+
+    stores: Mapping[str, StoreConfig]
+    cache_bytes_max: int
+    heartbeat_s: float
+    window_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Do this. Job ids are never used twice for one worker."""
+
+    job_id: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Stop; answered by End, Failed or Cancelled, once no byte follows."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The reader took one Data frame: one more may be sent."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To an Ask."""
+
+    job_id: int
+    piece: SegmentPiece | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """From a worker that has opened its stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The worker's loop is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a copy is."""
+
+    job_id: int
+    progress: CopyProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The next bytes of a stream."""
+
+    job_id: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PieceAt:
+    """SegmentResolver.piece_at."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NextWithTxnIndex:
+    """SegmentResolver.next_with_txn_index."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastPiece:
+    """SegmentResolver.last_piece."""
+
+
+Question = PieceAt | NextWithTxnIndex | LastPiece
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A read of records needs the metadata; it goes on with the Answer."""
+
+    job_id: int
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is done."""
+
+    job_id: int
+    result: CopyResult | RecordsEnd | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job ended in an error. With NO_JOB: the worker cannot start."""
+
+    job_id: int
+    error: StrandlineError
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The job ended because it was cancelled."""
+
+    job_id: int
+
+
+ToWorker = Welcome | StartJob | CancelJob | Credit | Answer
+FromWorker = Ready | Heartbeat | Progress | Data | Ask | End | Failed | Cancelled
+
+
+def frame(message: ToWorker | FromWorker) -> bytes:
+    """The bytes of one message."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    if len(body) > FRAME_BYTES_MAX:
+        raise InternalError(f"a {type(message).__name__} of {len(body)} bytes is too large a frame")
+    return _LENGTH.pack(len(body)) + body
+
+
+async def receive(reader: asyncio.StreamReader) -> object | None:
+    """The next message; None when the other end is gone."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > FRAME_BYTES_MAX:
+            raise InternalError(f"a frame of {length} bytes was announced")
+        body = await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    message: object = pickle.loads(body)  # noqa: S301 - both ends are ours (module docstring)
+    return message
