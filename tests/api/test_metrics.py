@@ -1,0 +1,108 @@
+"""Metrics: events become counters, a scrape becomes gauges, every name is documented."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from api.metrics import NodeMetrics
+from rlm.events import (
+    ClaimLost,
+    LogStartRecorded,
+    LostRangeRecorded,
+    PartitionClaimed,
+    SegmentCopied,
+    SegmentDeleted,
+    SegmentFailed,
+    SegmentProgress,
+    SegmentStarted,
+)
+from rlm.partition_status import Role as NodeRole
+from rlmm.segment import RemoteLogSegmentId
+from tests.api.fakes import BASE, TIP, copying_status, make_node, make_status, segment_uuid
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "API.md"
+ID = RemoteLogSegmentId(TIP, segment_uuid(0))
+
+
+def value(metrics: NodeMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_events_are_counted() -> None:
+    metrics = NodeMetrics()
+    for event in (
+        PartitionClaimed(TIP, 2, 7),
+        LogStartRecorded(TIP, 0),
+        SegmentStarted(ID, 0, 99, 1000),
+        SegmentProgress(ID, 600, 1000),
+        SegmentFailed(ID, 0, "retry_later", "throttled", 5),
+        SegmentProgress(ID, 400, 1000),
+        SegmentProgress(ID, 1000, 1000),
+        SegmentCopied(ID, 0, 99, 1000, 1500),
+        SegmentDeleted(ID, 0, "left over"),
+        LostRangeRecorded(TIP, 10, 12, "retention"),
+        ClaimLost(TIP, "fenced"),
+    ):
+        metrics.copy.on_event(event)
+    assert value(metrics, "strandline_copied_segments_total") == 1
+    assert value(metrics, "strandline_copied_bytes_total") == 1000
+    assert value(metrics, "strandline_copy_sent_bytes_total") == 1600
+    assert value(metrics, "strandline_copy_errors_total", kind="retry_later") == 1
+    assert value(metrics, "strandline_lost_offsets_total") == 3
+    assert value(metrics, "strandline_deleted_segments_total") == 1
+    assert value(metrics, "strandline_claims_total") == 1
+    assert value(metrics, "strandline_claims_lost_total") == 1
+    assert value(metrics, "strandline_copy_seconds_sum") == 1.5
+
+
+def test_store_calls_are_counted() -> None:
+    metrics = NodeMetrics()
+    metrics.store.called("main", "put", "ok", 0.1, 500)
+    metrics.store.called("main", "put", "retry_later", 0.1, 0)
+    labels = {"store": "main", "operation": "put"}
+    assert value(metrics, "strandline_store_requests_total", outcome="ok", **labels) == 1
+    assert value(metrics, "strandline_store_bytes_total", **labels) == 500
+
+
+def test_lag_counts_only_where_this_node_leads() -> None:
+    metrics = NodeMetrics()
+    led, copying = make_status(), copying_status(replace(TIP, partition=1))
+    followed = replace(make_status(), role=NodeRole.FOLLOWER)
+    metrics.state.set_partitions([led, copying, followed])
+    assert value(metrics, "strandline_copy_lag_bytes") == 2000
+    assert value(metrics, "strandline_copy_lag_seconds") == 5
+    assert value(metrics, "strandline_partitions", role="leader") == 2
+    assert value(metrics, "strandline_partitions_waiting", why="back_off") == 2
+    assert value(metrics, "strandline_partitions_blocked") == 1
+    assert value(metrics, "strandline_copies_in_flight") == 1
+    metrics.state.set_partitions([])
+    assert value(metrics, "strandline_partitions", role="leader") is None
+    assert value(metrics, "strandline_copy_lag_bytes") == 0
+
+
+async def test_a_scrape_shows_the_state_and_the_requests_before_it() -> None:
+    node = make_node()
+    app = node.app()
+    async with node.client(app=app) as client:
+        await client.get(BASE)
+        await client.get("/nowhere/at/all")
+        answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "strandline_metadata_applied_offset 41.0" in answer.text
+    assert 'strandline_remote_segments{state="COPY_SEGMENT_FINISHED"} 3.0' in answer.text
+    metrics = node.context.metrics
+    route = "/v1/topics/{topic}/partitions/{partition}"
+    count = "strandline_http_requests_total"
+    assert value(metrics, count, method="GET", route=route, status="200") == 1
+    assert value(metrics, count, method="GET", route="none", status="404") == 1
+    assert value(metrics, "strandline_http_requests_in_flight") == 0
+
+
+def test_every_metric_is_documented() -> None:
+    text = DOCUMENT.read_text()
+    names = {
+        family.name for family in NodeMetrics().registry.collect() if "strandline" in family.name
+    }
+    assert len(names) > 20
+    assert {name for name in names if f"`{name}" not in text} == set()
