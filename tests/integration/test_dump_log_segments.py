@@ -15,7 +15,7 @@ from rlmm.data_directory import format_data_directory, open_data_directory
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode
-from rlmm.records import PartitionClaim
+from rlmm.records import LogStart, PartitionClaim
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -76,6 +76,7 @@ async def copy_one_segment(manager: RemoteLogMetadataManager) -> None:
         PARTITION, Mode.SIDECAR, 4, manager.incarnation, 1, (EpochEntry(4, 100),)
     )
     answer = await manager.claim_partition(claim)
+    await manager.record_log_start(LogStart(PARTITION, answer.token, 4, 100))
     started = RemoteLogSegmentMetadata(
         segment_id=SEGMENT_ID,
         start_offset=100,
@@ -94,7 +95,9 @@ async def copy_one_segment(manager: RemoteLogMetadataManager) -> None:
     await manager.add_remote_log_segment_metadata(started)
     await manager.add_remote_log_segment_metadata(
         replace(
-            started, segment_id=RemoteLogSegmentId(PARTITION, Uuid(b"another segment.")), size_bytes=1
+            started,
+            segment_id=RemoteLogSegmentId(PARTITION, Uuid(b"another segment.")),
+            size_bytes=1,
         )
     )
     await manager.update_remote_log_segment_metadata(
@@ -138,7 +141,7 @@ async def test_stock_tool_decodes_log_and_snapshots(tmp_path: Path) -> None:
     assert "40000" in log_text
     # The claim is a control record of ours: printed without its content, and no stumbling block.
     assert log_text.count("controlType: UNKNOWN(1000)") == 1
-    assert len(re.findall(r"^\| offset: ", log_text, re.MULTILINE)) == 7
+    assert len(re.findall(r"^\| offset: ", log_text, re.MULTILINE)) == 8
 
     newest = sorted(directory.glob("*.checkpoint"))[-1]
     snapshot_text = await asyncio.to_thread(dump, newest)
