@@ -29,7 +29,7 @@ from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import CLAIMABLE_MODES, Claim, Mode
 from rlmm.row_reads import highest_copied, read_lineage, read_lost_ranges, read_partition_row
 from rlmm.row_values import PartitionRow
-from rlmm.segment import TopicIdPartition
+from rlmm.segment import OFFSET_MAX, TopicIdPartition
 
 LINEAGE_CUT_OFFSETS_MAX = 100_000
 LINEAGE_EPOCHS_MAX = 100_000
@@ -94,6 +94,8 @@ def _check_claim(claim: PartitionClaim) -> Outcome | None:
         return Outcome(Verdict.INVALID, f"{claim.incarnation} is no incarnation of a node")
     if claim.claim_number < 0 or claim.leader_epoch < 0 or claim.local_log_start_offset < -1:
         return Outcome(Verdict.INVALID, "claim number, epoch and local log start are not negative")
+    if any(entry.start_offset > OFFSET_MAX for entry in claim.leader_epochs):
+        return Outcome(Verdict.INVALID, f"an epoch starts above offset {OFFSET_MAX}")
     if len(claim.leader_epochs) > LINEAGE_EPOCHS_MAX:
         return Outcome(
             Verdict.INVALID, f"the checkpoint has more than {LINEAGE_EPOCHS_MAX} entries"

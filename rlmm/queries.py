@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kafka_formats.errors import InternalError
 from kafka_formats.kafka_uuid import Uuid
 from rlmm import row_keys as keys
 from rlmm import row_values as values
@@ -58,7 +59,8 @@ def segment_for_offset(
     if covered is None:
         return None
     metadata = read_segment(rows, covered.segment)
-    assert metadata is not None, f"coverage names segment {covered.segment}, which has no row"
+    if metadata is None:
+        raise InternalError(f"coverage names segment {covered.segment}, which has no row")
     return SegmentAnswer(metadata, min(covered.end, bounds[1]))
 
 
@@ -254,18 +256,20 @@ def partitions_of_topic(rows: RowReader, topic: str) -> Iterator[TopicIdPartitio
     """The partitions of all topics of this name, by number and topic id."""
     prefix = keys.topic_name_prefix(topic)
     for key, _ in rows.scan(prefix, prefix_end(prefix)):
-        yield keys.partition_of_topic_name_key(key)
+        partition = keys.partition_of_topic_name_key(key)
+        if partition.topic == topic:
+            yield partition
 
 
 def find_partition(rows: RowReader, topic: str, partition: int) -> TopicIdPartition | None:
     """The partition of the newest topic of that name: the one that the log met last."""
-    if not 0 <= partition < 2**31:
-        return None
     prefix = keys.topic_name_partition_prefix(topic, partition)
     found = [
-        (values.decode_offset(value), key) for key, value in rows.scan(prefix, prefix_end(prefix))
+        (values.decode_offset(value), each)
+        for key, value in rows.scan(prefix, prefix_end(prefix))
+        if (each := keys.partition_of_topic_name_key(key)).topic == topic
     ]
-    return keys.partition_of_topic_name_key(max(found)[1]) if found else None
+    return max(found)[1] if found else None
 
 
 def topic_policy(rows: RowReader, topic: str) -> TopicPolicy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
+from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.segment import TopicIdPartition
 
@@ -61,13 +62,25 @@ _PARTITION_TOMBSTONE = bytes((RowKind.PARTITION_TOMBSTONE,))
 _PURGE = bytes((RowKind.PURGE,))
 
 
+def _int32(value: int, field: str) -> bytes:
+    try:
+        return _INT32.pack(value)
+    except struct.error as error:
+        raise InvalidRequest(f"{value} does not fit into 32 bits", field=field) from error
+
+
 def partition_bytes(partition: TopicIdPartition) -> bytes:
     """Topic id and number: what a partition is in every key. The name is not part of it."""
-    return partition.topic_id + _INT32.pack(partition.partition)
+    return partition.topic_id + _int32(partition.partition, "partition")
+
+
+def _name(topic: str) -> bytes:
+    """Also of names that no topic can have, which a question may bring; they find nothing."""
+    return topic.encode("utf-8", "surrogatepass")
 
 
 def topic_policy_key(topic: str) -> bytes:
-    return _TOPIC_POLICY + topic.encode()
+    return _TOPIC_POLICY + _name(topic)
 
 
 def partition_key(partition: TopicIdPartition) -> bytes:
@@ -83,7 +96,7 @@ def highest_copied_prefix(partition: TopicIdPartition) -> bytes:
 
 
 def highest_copied_key(partition: TopicIdPartition, epoch: int) -> bytes:
-    return highest_copied_prefix(partition) + _INT32.pack(epoch)
+    return highest_copied_prefix(partition) + _int32(epoch, "leader_epoch")
 
 
 def epoch_of_highest_copied_key(key: bytes) -> int:
@@ -110,11 +123,11 @@ def topic_names_prefix() -> bytes:
 
 def topic_name_prefix(topic: str) -> bytes:
     """All partitions of all topics that have or had this name."""
-    return _TOPIC_NAME + topic.encode() + b"\0"
+    return _TOPIC_NAME + _name(topic) + b"\0"
 
 
 def topic_name_key(partition: TopicIdPartition) -> bytes:
-    number = _INT32.pack(partition.partition)
+    number = _int32(partition.partition, "partition")
     return topic_name_prefix(partition.topic) + number + partition.topic_id
 
 
@@ -124,7 +137,7 @@ def partition_of_topic_name_key(key: bytes) -> TopicIdPartition:
 
 
 def topic_name_partition_prefix(topic: str, number: int) -> bytes:
-    return topic_name_prefix(topic) + _INT32.pack(number)
+    return topic_name_prefix(topic) + _int32(number, "partition")
 
 
 def segment_key(segment: Uuid) -> bytes:
@@ -153,7 +166,7 @@ def intervals_prefix(partition: TopicIdPartition) -> bytes:
 
 
 def interval_prefix(partition: TopicIdPartition, epoch: int) -> bytes:
-    return intervals_prefix(partition) + _INT32.pack(epoch)
+    return intervals_prefix(partition) + _int32(epoch, "leader_epoch")
 
 
 def interval_from(prefix: bytes, class_: int, start: int) -> bytes:
@@ -176,7 +189,7 @@ def fields_of_interval_key(key: bytes) -> tuple[int, int, int, Uuid]:
 
 
 def coverage_prefix(partition: TopicIdPartition, epoch: int) -> bytes:
-    return _COVERAGE + partition_bytes(partition) + _INT32.pack(epoch)
+    return _COVERAGE + partition_bytes(partition) + _int32(epoch, "leader_epoch")
 
 
 def coverage_from(prefix: bytes, start: int) -> bytes:

@@ -12,8 +12,8 @@ from enum import IntEnum
 
 from kafka_formats.kafka_uuid import Uuid
 
-OFFSET_MAX = 2**63 - 2
-"""The highest offset a record can have here: one more still fits where an end is exclusive."""
+OFFSET_MAX = 2**62
+"""The highest offset accepted: far above any log, and sums with it still fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
