@@ -131,8 +131,8 @@ def dump(path: Path) -> str:
 async def test_stock_tool_decodes_log_and_snapshots(tmp_path: Path) -> None:
     directory = await write_metadata(tmp_path / "data")
     log_text = await asyncio.to_thread(dump, directory / f"{0:020d}.log")
-    assert log_text.count("RemoteLogSegmentMetadataRecord(") == 2
-    assert log_text.count("RemoteLogSegmentMetadataUpdateRecord(") == 1
+    assert log_text.count("RemoteLogSegmentMetadata{") == 2
+    assert log_text.count("RemoteLogSegmentMetadataUpdate{") == 1
     assert str(SEGMENT_ID.id) in log_text
     assert "LeaderChange" in log_text
     assert "KRaftVersion" in log_text
@@ -146,7 +146,7 @@ async def test_stock_tool_decodes_log_and_snapshots(tmp_path: Path) -> None:
     newest = sorted(directory.glob("*.checkpoint"))[-1]
     snapshot_text = await asyncio.to_thread(dump, newest)
     assert snapshot_text.index("SnapshotHeader") < snapshot_text.index("KRaftVoters")
-    assert snapshot_text.count("RemoteLogSegmentMetadataRecord(") == 2
+    assert snapshot_text.count("RemoteLogSegmentMetadata{") == 2
     assert snapshot_text.rstrip().splitlines()[-1].count("SnapshotFooter") == 1
 
     bootstrap_text = await asyncio.to_thread(dump, directory / f"{0:020d}-{0:010d}.checkpoint")
