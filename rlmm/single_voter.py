@@ -162,9 +162,14 @@ class SingleVoterLog:
                 reader=reader,
             )
             await self._lead()
-        except BaseException:
+        except BaseException as error:
             writer.shutdown(wait=False)
             reader.shutdown(wait=False)
+            if isinstance(error, OSError):
+                raise RetryLater(
+                    f"the metadata log in {metadata_directory} could not be opened: {error}. Check "
+                    "the disk and its free space, then start the node again"
+                ) from error
             raise
         return self
 
@@ -320,7 +325,10 @@ class SingleVoterLog:
             last_contained_timestamp_ms=last_contained_timestamp_ms,
             voters=(self._voter,),
         )
-        writer = await self._in(self._reader, open_writer)
+        try:
+            writer = await self._in(self._reader, open_writer)
+        except OSError as error:
+            raise _snapshot_failed(error) from error
         return _Sink(writer, self._reader, self._snapshot_stored)
 
     async def _snapshot_stored(self) -> None:
@@ -413,4 +421,14 @@ class _Sink:
         await self._run(self._writer.abandon)
 
     async def _run(self, call: Callable[[], object]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        except OSError as error:
+            raise _snapshot_failed(error) from error
+
+
+def _snapshot_failed(error: OSError) -> RetryLater:
+    return RetryLater(
+        f"the snapshot could not be written: {error}. Check the disk and its free space",
+        retry_after_ms=60_000,
+    )
