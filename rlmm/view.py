@@ -139,9 +139,16 @@ class View:
             rows.seek(start)
         except Exception as error:
             raise _ours(error, self._path) from error
-        return self._ascending(rows)
+        return self._ascending(rows, options)
 
-    def _ascending(self, rows: RdictIter) -> Iterator[tuple[bytes, bytes]]:
+    def _ascending(
+        self,
+        rows: RdictIter,
+        options: ReadOptions,  # noqa: ARG002 - only kept alive
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """`options` own the upper bound's bytes, which the iterator only points to: they must live
+        as long as it does, or the scan ends at whatever stands there next.
+        """
         while rows.valid():
             yield rows.key(), rows.value()
             rows.next()
