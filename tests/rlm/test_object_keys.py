@@ -1,0 +1,106 @@
+"""Names of objects: Aiven's layout, and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from rlm.object_keys import (
+    ObjectSuffix,
+    ParsedSegmentKey,
+    cluster_marker_key,
+    parse_segment_key,
+    segment_keys,
+    snapshots_prefix,
+)
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+
+UUIDS = st.binary(min_size=16, max_size=16).map(Uuid)
+TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,60}", fullmatch=True).filter(
+    lambda name: name not in (".", "..")
+)
+SEGMENT = RemoteLogSegmentId(
+    TopicIdPartition("txn", Uuid.parse("27y3OsjlRa-QBg7p-29Okg"), 0),
+    Uuid.parse("G5njkNIVRCChwCbQpJs3-w"),
+)
+
+
+def test_keys_are_those_of_aivens_plug_in() -> None:
+    keys = segment_keys("pre/", SEGMENT, 9222)
+    stem = "pre/txn-27y3OsjlRa-QBg7p-29Okg/0/00000000000000009222-G5njkNIVRCChwCbQpJs3-w"
+    assert keys.log == f"{stem}.log"
+    assert keys.indexes == f"{stem}.indexes"
+    assert keys.manifest == f"{stem}.rsm-manifest"
+    assert keys.all() == (keys.manifest, keys.indexes, keys.log)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TOPICS, UUIDS, UUIDS, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
+def test_every_key_is_read_back(
+    topic: str, topic_id: Uuid, id_: Uuid, partition: int, offset: int
+) -> None:
+    segment_id = RemoteLogSegmentId(TopicIdPartition(topic, topic_id, partition), id_)
+    keys = segment_keys("a/b-", segment_id, offset)
+    for key, suffix in (
+        (keys.log, ObjectSuffix.LOG),
+        (keys.indexes, ObjectSuffix.INDEXES),
+        (keys.manifest, ObjectSuffix.MANIFEST),
+    ):
+        assert parse_segment_key("a/b-", key) == ParsedSegmentKey(segment_id, offset, suffix)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "_strandline/cluster.json",
+        "other/txn-27y3OsjlRa-QBg7p-29Okg/0/00000000000000009222-G5njkNIVRCChwCbQpJs3-w.log",
+        "txn-27y3OsjlRa-QBg7p-29Okg/00/00000000000000009222-G5njkNIVRCChwCbQpJs3-w.log",
+        "txn-27y3OsjlRa-QBg7p-29Okg/9999999999/00000000000000009222-G5njkNIVRCChwCbQpJs3-w.log",
+        "txn-27y3OsjlRa-QBg7p-29Okg/0/99999999999999999999-G5njkNIVRCChwCbQpJs3-w.log",
+        "txn-27y3OsjlRa-QBg7p-29Okg/0/00000000000000009222-G5njkNIVRCChwCbQpJs3_x.log",
+        "txn-27y3OsjlRa-QBg7p-29Okg/0/00000000000000009222-G5njkNIVRCChwCbQpJs3-w.log.bak",
+        "..-27y3OsjlRa-QBg7p-29Okg/0/00000000000000009222-G5njkNIVRCChwCbQpJs3-w.log",
+        "txn-27y3OsjlRa-QBg7p-29Okg/0/00000000000000009222-G5njkNIVRCChwCbQpJs3-w.log\n",
+    ],
+)
+def test_other_objects_are_not_taken_for_segments(key: str) -> None:
+    assert parse_segment_key("", key) is None
+
+
+def test_a_key_without_the_prefix_is_foreign() -> None:
+    assert parse_segment_key("pre/", segment_keys("", SEGMENT, 0).log) is None
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../../etc", "a\x00b", "ä", "x" * 250])
+def test_a_hostile_topic_name_makes_no_key(topic: str) -> None:
+    segment_id = RemoteLogSegmentId(TopicIdPartition(topic, SEGMENT.id, 0), SEGMENT.id)
+    with pytest.raises(InvalidRequest):
+        segment_keys("", segment_id, 0)
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31])
+def test_an_impossible_partition_makes_no_key(partition: int) -> None:
+    segment_id = RemoteLogSegmentId(TopicIdPartition("t", SEGMENT.id, partition), SEGMENT.id)
+    with pytest.raises(InvalidRequest):
+        segment_keys("", segment_id, 0)
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_an_impossible_offset_makes_no_key(offset: int) -> None:
+    with pytest.raises(InvalidRequest):
+        segment_keys("", SEGMENT, offset)
+
+
+@pytest.mark.parametrize("prefix", ["/a/", "a//b", "../", "a/./b", "a\nb", "x" * 257, "\udcff"])
+def test_an_unplain_prefix_is_refused(prefix: str) -> None:
+    with pytest.raises(InvalidRequest, match="prefix"):
+        cluster_marker_key(prefix)
+
+
+def test_our_own_objects_stand_below_one_folder() -> None:
+    assert cluster_marker_key("pre/") == "pre/_strandline/cluster.json"
+    assert snapshots_prefix("") == "_strandline/snapshots/"
