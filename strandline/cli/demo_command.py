@@ -19,6 +19,7 @@ import typer
 
 from api.metrics import NodeMetrics
 from kafka_formats.errors import InternalError, RetryLater
+from rlm.copy_plan import WhyNot
 from rlm.events import CopyEvent
 from strandline import ambient
 from strandline.cli.copy_progress import CopyProgressView
@@ -124,9 +125,11 @@ async def _play(feed: DemoFeed, node: Node) -> None:
 
 
 def _all_copied(node: Node, feed: DemoFeed) -> bool:
+    """Whether only the active segment, or an open transaction, is left."""
     statuses = node.remote_log.statuses()
     return len(statuses) == feed.partition_count and all(
-        each.lag.segments == 0 and each.active_base_offset == feed.active_base(each.partition)
+        each.active_base_offset == feed.active_base(each.partition)
+        and each.why_not_copying in (WhyNot.NO_SEALED_SEGMENT, WhyNot.WAITING_FOR_LSO)
         for each in statuses
     )
 
@@ -148,11 +151,13 @@ async def _report(
                     status.log_start_offset,
                     status.highest_copied_offset,
                     verdict,
+                    (status.why_not_copying or "").replace("_", " "),
                 )
             )
     console.print()
     print_table(
-        ["topic", "partition", "segments", "size", "log start", "copied to", "read back"], rows
+        ["topic", "p", "segments", "size", "log start", "copied to", "read back", "then"],
+        rows,
     )
     console.print(
         f"\n{view.segments_copied} segments, {human_bytes(view.bytes_copied)} copied; metadata "
@@ -185,7 +190,8 @@ async def _read_back(http: httpx.AsyncClient, log_dir: Path, topic: str, partiti
         if answer.content != await asyncio.to_thread(local.read_bytes):
             raise InternalError(f"{local} differs from what the tier returns")
         compared += len(answer.content)
-    return f"identical ({human_bytes(compared)})"
+    assert compared == sum(int(str(segment["size_bytes"])) for segment in segments)
+    return "identical"
 
 
 async def _json(http: httpx.AsyncClient, path: str) -> dict[str, list[dict[str, object]]]:
