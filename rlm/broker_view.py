@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from kafka_formats.errors import InvalidRequest, Refused, RetryLater, StrandlineError
+from kafka_formats.errors import Refused, RetryLater, StrandlineError
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.wire import broker_requests
 from rlmm.wire.broker_requests import BrokerError, FoundOffset, TopicPartition
@@ -323,12 +323,3 @@ def _timestamp_for(connection: Connection, timestamp: int) -> int:
     if timestamp == broker_requests.EARLIEST_LOCAL and not knows_it:
         return broker_requests.EARLIEST
     return timestamp
-
-
-def parse_broker_address(text: str) -> tuple[str, int]:
-    """`host:port`, also `[::1]:9092`. InvalidRequest for anything else."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) < 65_536:
-        raise InvalidRequest(f"{text!r} is not host:port", field="kafka.broker")
-    return host, int(port)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,6 @@ from rlm.broker_view import (
     BrokerView,
     LocalLogStart,
     TopicConfig,
-    parse_broker_address,
 )
 from rlm.leadership import Leads, NoAnswer, NotLeading
 from tests.rlmm.wire.fake_broker import (
@@ -351,20 +350,3 @@ async def test_unusable_credentials_are_refused_when_the_view_is_made() -> None:
     async with fake_broker() as broker:
         with pytest.raises(InvalidRequest, match="sasl_username"):
             view_of(broker, security_protocol="SASL_SSL", sasl_password="x")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("broker-1:9092", ("broker-1", 9092)), ("[::1]:9093", ("::1", 9093))],
-)
-def test_addresses_are_host_and_port(text: str, expected: tuple[str, int]) -> None:
-    assert parse_broker_address(text) == expected
-
-
-BAD_ADDRESSES: Sequence[str] = ("", "broker", ":9092", "broker:", "broker:0", "broker:65536")
-
-
-@pytest.mark.parametrize("text", [*BAD_ADDRESSES, "broker:-1", "broker:９０９２", "b:" + "9" * 99])
-def test_other_text_is_no_address(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"kafka\.broker"):
-        parse_broker_address(text)

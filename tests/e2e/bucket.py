@@ -1,0 +1,40 @@
+"""What is in the bucket, and what the metadata says should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka_formats.kafka_uuid import Uuid
+from rlm.object_keys import cluster_marker_key, segment_keys
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rsm_backends.store_config import StoreConfig
+from tests.real.s3_admin import client
+
+
+def stored_objects(config: StoreConfig) -> dict[str, int]:
+    """Size of every object under the store's prefix, by key; the cluster marker is left out."""
+    s3 = client(config)
+    try:
+        pages = s3.get_paginator("list_objects_v2").paginate(
+            Bucket=config.bucket, Prefix=config.prefix
+        )
+        found = {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", ())}
+    finally:
+        s3.close()
+    found.pop(cluster_marker_key(config.prefix))
+    return found
+
+
+def named_objects(prefix: str, segments: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """The three objects of every segment row, with the sizes the metadata has for them."""
+    named = {}
+    for row in segments:
+        tip = TopicIdPartition(row["topic"], Uuid.parse(row["topic_id"]), row["partition"])
+        segment_id = RemoteLogSegmentId(tip, Uuid.parse(row["segment_id"]))
+        keys = segment_keys(prefix, segment_id, row["start_offset"])
+        objects = row["objects"]
+        named[keys.log] = objects["log_bytes"]
+        named[keys.indexes] = objects["indexes_bytes"]
+        named[keys.manifest] = objects["manifest_bytes"]
+    return named

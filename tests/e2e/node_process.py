@@ -1,0 +1,134 @@
+"""A node as a process of its own: `strandline format`, then `strandline node`, as users do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from tests.real.ports import free_ports
+
+START_DEADLINE_S = 60
+STOP_DEADLINE_S = 30
+COMMAND_DEADLINE_S = 60
+POLL_S = 0.1
+
+Sections = Mapping[str, Mapping[str, object]]
+
+
+class NodeProcess:
+    """One node under `home`; `sections` are its settings but for data_dir and http."""
+
+    def __init__(self, home: Path, sections: Sections) -> None:
+        self._home = home
+        self._port = free_ports(1)[0]
+        self._sections = {
+            **sections,
+            "node": {"data_dir": str(home / "data")},
+            "http": {"port": self._port, "anonymous_role": "read"},
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where its HTTP interface listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def format(self) -> None:
+        """Write the settings file and make the data directory."""
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._config().write_text("".join(map(_section, self._sections.items())))
+        done = subprocess.run(
+            self._command("format"), capture_output=True, text=True, timeout=COMMAND_DEADLINE_S
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self) -> None:
+        """Start it and wait until it says that it is ready."""
+        assert self._process is None, "the node runs already"
+        with self._log().open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command("node"),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ),
+            )
+        self.wait_until(self._is_ready, "the node to be ready", deadline_s=START_DEADLINE_S)
+
+    def stop(self) -> None:
+        """SIGTERM; the node must end by itself, with exit code 0."""
+        process, self._process = self._running(), None
+        process.terminate()
+        try:
+            assert process.wait(STOP_DEADLINE_S) == 0, self._last_output()
+        finally:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL. Its workers find their socket closed and end by themselves."""
+        process, self._process = self._running(), None
+        process.kill()
+        process.wait()
+
+    def wait_until(self, holds: Callable[[], bool], what: str, *, deadline_s: float) -> None:
+        """Look again and again until `holds()`; a dead node ends the wait at once."""
+        end = time.monotonic() + deadline_s
+        while not holds():
+            if self._process is not None and self._process.poll() is not None:
+                raise RuntimeError(f"the node died: {self._last_output()}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"{what}: not within {deadline_s} s. {self._last_output()}")
+            time.sleep(POLL_S)
+
+    def __enter__(self) -> Self:
+        self.format()
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the node is not running"
+        return self._process
+
+    def _command(self, name: str) -> list[str]:
+        program = Path(sys.executable).with_name("strandline")
+        return [str(program), name, "--config", str(self._config())]
+
+    def _is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _config(self) -> Path:
+        return self._home / "strandline.toml"
+
+    def _log(self) -> Path:
+        return self._home / "node.log"
+
+    def _last_output(self) -> str:
+        return self._log().read_text(errors="replace")[-6_000:]
+
+
+def _section(item: tuple[str, Mapping[str, object]]) -> str:
+    """TOML takes JSON's strings, numbers, booleans and lists of them."""
+    name, values = item
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+    return f"[{name}]\n{lines}\n"
