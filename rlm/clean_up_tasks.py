@@ -64,7 +64,9 @@ class CleanUpTasks:
             return
         stopped = row.writer == self._clean_up.identity.incarnation
         due_ms = self._clean_up.due_ms(row, uploader_stopped=stopped)
-        task = asyncio.get_running_loop().create_task(self._run(row, due_ms, why))
+        task = asyncio.get_running_loop().create_task(
+            self._run(row, due_ms, why), name=f"clean up {id_}"
+        )
         self._running[id_] = _Running(row, due_ms, why, task)
         task.add_done_callback(lambda _: self._running.pop(id_, None))
 

@@ -1,0 +1,328 @@
+"""A node of the tests: the real metadata log and view on disk, a memory store, a pool that copies
+in this process, and hooks at every step to fail, to hang, or to pull the plug.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import InternalError
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import segment_file_name
+from rlm.copy_job import (
+    CopyJob,
+    CopyProgress,
+    CopyResult,
+    OnProgress,
+    ProducerSnapshotOrigin,
+)
+from rlm.custom_metadata import CustomMetadata
+from rlm.events import CopyEvent
+from rlm.limits import CopyLimits, Identity
+from rlm.object_keys import segment_keys
+from rlm.ports import MetadataPort
+from rlm.read_request import (
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentResolver,
+)
+from rlm.scanner import BrokerPort
+from rlm.service import RemoteLogManager
+from rlm.tier_store import TierStore, TierStores
+from rlm.topic_filter import TopicFilter
+from rlmm.log.quorum_records import Voter
+from rlmm.manager import RemoteLogMetadataManager
+from rlmm.segment import Incarnation, SegmentState, TopicIdPartition
+from rlmm.single_voter import SingleVoterLog
+from rlmm.view import View
+from rsm_backends.memory import MemoryStore
+from rsm_backends.store import ObjectInfo, UploadedPart
+from tests.rlm.planner_facts import DIRECTORY
+from tests.rlm.virtual_time import virtual_ambient
+
+Hook = Callable[[str], Awaitable[None]]
+
+LIMITS = CopyLimits(once_clean_up_wait_s=5.0, upload_deadline_s=300.0)
+PREFIX = "tier/"
+ALL_TOPICS = TopicFilter(("*",))
+
+
+async def no_hook(_: str) -> None:
+    """Nothing happens at any step."""
+
+
+class Steps:
+    """Counts steps; at number `stop_at` it pulls the plug: from then on no step goes on."""
+
+    def __init__(self, stop_at: int = -1) -> None:
+        self.count = 0
+        self.names: list[str] = []
+        self.stopped = asyncio.Event()
+        self._stop_at = stop_at
+
+    async def __call__(self, name: str) -> None:
+        self.names.append(name)
+        self.count += 1
+        if self.count == self._stop_at:
+            self.stopped.set()
+        if self.stopped.is_set():
+            await asyncio.Event().wait()
+
+
+class HookedMetadata:
+    """The real manager with a hook before and after every write."""
+
+    WRITES = frozenset(
+        {
+            "add_remote_log_segment_metadata",
+            "update_remote_log_segment_metadata",
+            "claim_partition",
+            "record_log_start",
+            "record_lost_range",
+        }
+    )
+
+    def __init__(self, manager: RemoteLogMetadataManager, hook: Hook) -> None:
+        self._manager = manager
+        self._hook = hook
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._manager, name)
+        if name not in self.WRITES:
+            return found
+
+        async def write(record: Any, *, deadline_s: float) -> Any:
+            state = getattr(record, "state", None)
+            step = state.name if isinstance(state, SegmentState) else name
+            await self._hook(f"before {step}")
+            result = await found(record, deadline_s=deadline_s)
+            await self._hook(f"after {step}")
+            return result
+
+        return write
+
+
+class HookedStore(MemoryStore):
+    """A memory store with a hook around every delete, that knows its unfinished uploads."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        super().__init__(now_ms)
+        self.hook: Hook = no_hook
+        self.unfinished_uploads: set[str] = set()
+
+    async def start_multipart(self, key: str) -> str:
+        upload_id = await super().start_multipart(key)
+        self.unfinished_uploads.add(upload_id)
+        return upload_id
+
+    async def complete_multipart(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[UploadedPart],
+        *,
+        crc32c: int,
+        create_only: bool = False,
+    ) -> ObjectInfo:
+        info = await super().complete_multipart(
+            key, upload_id, parts, crc32c=crc32c, create_only=create_only
+        )
+        self.unfinished_uploads.discard(upload_id)
+        return info
+
+    async def abort_multipart(self, key: str, upload_id: str) -> None:
+        await super().abort_multipart(key, upload_id)
+        self.unfinished_uploads.discard(upload_id)
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        await self.hook("before delete objects")
+        await super().delete_many(keys)
+        await self.hook("after delete objects")
+
+
+@dataclass(slots=True)
+class LocalPool:
+    """Copies in this process, object by object, with a hook before each and at the end."""
+
+    store: MemoryStore
+    hook: Hook = no_hook
+    jobs: list[CopyJob] = field(default_factory=list)
+
+    async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
+        self.jobs.append(job)
+        await self.hook("before upload")
+        log = (job.directory / segment_file_name(job.start_offset, ".log")).read_bytes()
+        keys = segment_keys(job.prefix, job.segment_id, job.start_offset)
+        upload_id = await self.store.start_multipart(keys.log)
+        part = await self.store.put_part(keys.log, upload_id, 1, log, crc32c=crc32c(log))
+        await self.hook("before complete .log")
+        await self.store.complete_multipart(keys.log, upload_id, [part], crc32c=crc32c(log))
+        if on_progress is not None:
+            on_progress(CopyProgress(len(log), len(log)))
+        await self.hook("before put .indexes")
+        await self.store.put(keys.indexes, b"indexes", crc32c=crc32c(b"indexes"))
+        await self.hook("before put .rsm-manifest")
+        await self.store.put(keys.manifest, b"{}", crc32c=crc32c(b"{}"), create_only=True)
+        await self.hook("after upload")
+        custom = CustomMetadata(
+            job.store, len(log), crc32c(log), 7, crc32c(b"indexes"), 2, crc32c(b"{}")
+        )
+        return CopyResult(
+            custom, len(log), len(log) + 9, job.max_timestamp_ms, True,
+            ProducerSnapshotOrigin.ABSENT,
+        )  # fmt: skip
+
+    async def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
+        segment = request.segment
+        keys = segment_keys(segment.prefix, segment.segment_id, segment.start_offset)
+        async for piece in self.store.get(keys.log, start=request.start, end=request.end):
+            yield piece
+
+    def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
+        raise InternalError(f"{request} is not read in this test")
+
+    def read_records(
+        self,
+        request: RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        raise InternalError(f"{request} is not read in this test")
+
+
+@dataclass(slots=True)
+class Node:
+    """One life of the node, and what may be asked of it."""
+
+    remote_log: RemoteLogManager
+    metadata: RemoteLogMetadataManager
+    store: HookedStore
+    pool: LocalPool
+    events: list[CopyEvent]
+
+    def rows(self, partition: TopicIdPartition) -> list[tuple[int, int, str]]:
+        """(start, end, state) of all rows."""
+        return [
+            (row.start_offset, row.end_offset, row.state.name)
+            for row in self.metadata.list_remote_log_segments(partition)
+        ]
+
+    def finished(self, partition: TopicIdPartition) -> list[tuple[int, int]]:
+        """(start, end) of the finished ones."""
+        name = SegmentState.COPY_SEGMENT_FINISHED.name
+        return [(start, end) for start, end, state in self.rows(partition) if state == name]
+
+    async def keys(self) -> set[str]:
+        """Every key in the bucket."""
+        return {each.key for each in (await self.store.list_page("")).objects}
+
+    async def expected_keys(self) -> set[str]:
+        """What metadata says the bucket holds."""
+        expected = {f"{PREFIX}_strandline/cluster.json"}
+        for partition in self.metadata.partitions():
+            for row in self.metadata.list_remote_log_segments(partition):
+                expected |= set(segment_keys(PREFIX, row.segment_id, row.start_offset).all())
+        return expected
+
+    async def assert_quiesced(self) -> None:
+        """quiesced_bucket_equals_metadata, and nobody has left-overs."""
+        for partition in self.metadata.partitions():
+            assert self.metadata.left_overs(partition) == ()
+        assert await self.keys() == await self.expected_keys()
+        assert self.store.unfinished_uploads == set()
+
+
+@dataclass(slots=True)
+class World:
+    """What outlives a node's crash: its data directory, the bucket, the broker's directory."""
+
+    path: Path
+    log_dirs: tuple[Path, ...]
+    store: HookedStore
+    boots: int = 0
+
+    @asynccontextmanager
+    async def boot(
+        self,
+        *,
+        hook: Hook = no_hook,
+        broker: BrokerPort | None = None,
+        limits: CopyLimits = LIMITS,
+        topics: TopicFilter = ALL_TOPICS,
+        node_id: int = 1,
+        directory_id: Uuid = DIRECTORY,
+    ) -> AsyncIterator[Node]:
+        """The next incarnation. Leaving it takes the process away, whatever it was doing."""
+        self.boots += 1
+        ambient = virtual_ambient(self.boots * 1_000)
+        incarnation = Incarnation(node_id, directory_id, self.boots)
+        view = View.open(self.path / "view")
+        log = await SingleVoterLog.open(
+            self.path / "log",
+            cluster_id="strandline-cluster",
+            node_id=1,
+            directory_id=DIRECTORY,
+            voters=(Voter(1, DIRECTORY),),
+            view_flushed_end=view.flushed_offset + 1,
+            now_ms=ambient.now_ms,
+            sleep=ambient.sleep,
+            on_failure=_fail,
+        )
+        manager = await RemoteLogMetadataManager.start(
+            log, view, incarnation=incarnation, now_ms=ambient.now_ms
+        )
+        self.store.hook = hook
+        pool = LocalPool(self.store, hook)
+        events: list[CopyEvent] = []
+        remote_log = RemoteLogManager(
+            cast(MetadataPort, HookedMetadata(manager, hook)),
+            pool,
+            TierStores({"main": TierStore("main", self.store, PREFIX)}, "main"),
+            log_dirs=self.log_dirs,
+            broker=broker,
+            topics=topics,
+            identity=Identity("strandline-cluster", None, incarnation),
+            ambient=ambient,
+            limits=limits,
+            on_event=events.append,
+        )
+        try:
+            yield Node(remote_log, manager, self.store, pool, events)
+        finally:
+            self.store.hook = no_hook
+            await _pull_the_plug()
+            await manager.close()
+            await log.close()
+            view.close()
+
+
+def new_world(tmp_path: Path, log_dirs: tuple[Path, ...]) -> World:
+    """Formatted and empty."""
+    (tmp_path / "log").mkdir()
+    ambient = virtual_ambient()
+    return World(tmp_path, log_dirs, HookedStore(ambient.now_ms))
+
+
+async def _pull_the_plug() -> None:
+    """A SIGKILL: what the remote log manager was doing ends where it is."""
+    names = ("scan log directories", "drive ", "clean up ")
+    tasks = [
+        task
+        for task in asyncio.all_tasks()
+        if task is not asyncio.current_task() and task.get_name().startswith(names)
+    ]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _fail(message: str) -> None:
+    raise AssertionError(message)
