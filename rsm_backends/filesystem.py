@@ -93,14 +93,17 @@ class FilesystemStore:
         _check_key(key)
         check_range(start, end)
         opened = await self._run(key, lambda: self._files.open_object(key))
-        at = start
-        while end is None or at < end:
-            want = READ_BYTES if end is None else min(READ_BYTES, end - at)
-            piece = await self._run(key, partial(opened.read, want, at))
-            if not piece:
-                return
-            at += len(piece)
-            yield piece
+        try:
+            at = start
+            while end is None or at < end:
+                want = READ_BYTES if end is None else min(READ_BYTES, end - at)
+                piece = await self._run(key, partial(opened.read, want, at))
+                if not piece:
+                    return
+                at += len(piece)
+                yield piece
+        finally:
+            opened.close()
 
     async def head(self, key: str) -> ObjectInfo:
         _check_key(key)

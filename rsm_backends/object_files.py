@@ -26,6 +26,7 @@ import hashlib
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,26 +49,44 @@ _NO_OBJECT = (FileNotFoundError, NotADirectoryError)
 
 
 class OpenObject:
-    """A file open for reading, closed when nobody refers to it any more.
+    """A file open for reading, from several threads.
 
-    So neither a stream left early nor a call cancelled while a thread is still at work on it leaks
-    the descriptor, or closes it under a read.
+    A call cancelled on the event loop goes on in its thread. So a descriptor is closed only when no
+    read is under way (its number could be given to another file), and, if nobody came to hold the
+    object, when it is collected.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._lock = threading.Lock()
+        self._reads = 0
+        self._closed = False
 
     def __del__(self) -> None:
         """Close the descriptor."""
-        os.close(self._fd)
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptor, now or when the reads under way end. Idempotent."""
+        with self._lock:
+            if not self._closed and self._reads == 0:
+                os.close(self._fd)
+            self._closed = True
 
     def status(self) -> os.stat_result:
         """What fstat says."""
         return os.fstat(self._fd)
 
     def read(self, size: int, at: int) -> bytes:
-        """At most `size` bytes from position `at`; empty at the end."""
-        return os.pread(self._fd, size, at)
+        """At most `size` bytes from position `at`; empty at the end, or once closed."""
+        with self._lock:
+            if self._closed:
+                return b""
+            self._reads += 1
+        try:
+            return os.pread(self._fd, size, at)
+        finally:
+            self._read_ended()
 
     def pieces(self) -> Iterator[bytes]:
         """All bytes from the start."""
@@ -75,6 +94,12 @@ class OpenObject:
         while piece := self.read(READ_BYTES, at):
             at += len(piece)
             yield piece
+
+    def _read_ended(self) -> None:
+        with self._lock:
+            self._reads -= 1
+            if self._closed and self._reads == 0:
+                os.close(self._fd)
 
 
 class ObjectFiles:

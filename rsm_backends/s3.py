@@ -20,11 +20,14 @@ from aiobotocore.session import get_session
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    CredentialRetrievalError,
     HTTPClientError,
+    IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
     SSLError,
 )
+from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
 
 from kafka_formats.errors import (
@@ -54,6 +57,14 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3.client import S3Client
 
 GET_PIECE_BYTES = 256 * 1024
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+_CONNECTION = (
+    BotoConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    aiohttp.ClientError,
+    OSError,
+)
 UPLOAD_PAGES_MAX = 1000
 """How many pages `list_uploads` follows before it calls the store broken."""
 
@@ -378,7 +389,7 @@ def store_error(
         message = str(error.response.get("Error", {}).get("Message", ""))
         return error_for_code(code, status, message, operation=operation, bucket=bucket, key=key)
     where = f"{operation} in bucket {bucket!r}"
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+    if isinstance(error, _NO_CREDENTIALS):
         return Refused(
             f"{where}: no credentials; set the store's access_key_id and secret_access_key"
         )
@@ -390,7 +401,7 @@ def store_error(
         return RetryLater(
             f"{where}: the answer is not S3's; if this lasts, correct the store's endpoint_url"
         )
-    if isinstance(error, HTTPClientError | aiohttp.ClientError | OSError):
+    if isinstance(error, _CONNECTION):
         return RetryLater(f"{where}: the connection failed: {type(error).__name__}: {error}")
     return InvalidRequest(f"{where}: the client refused the request: {error}")
 

@@ -26,7 +26,9 @@ _WRONG_CREDENTIALS = frozenset(
     {
         "ExpiredToken",
         "InvalidAccessKeyId",
+        "InvalidClientTokenId",
         "InvalidToken",
+        "InvalidTokenId",
         "SignatureDoesNotMatch",
         "TokenRefreshRequired",
         "401",

@@ -1,0 +1,248 @@
+"""Parallel uploads: bounded memory, whole or not at all, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import AlreadyExists, InvalidRequest, Refused, RetryLater
+from rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
+from rsm_backends.memory import MemoryStore
+from rsm_backends.multipart import part_bytes_for, upload_parts
+from rsm_backends.store import ObjectInfo, UploadedPart
+from rsm_backends.streams import read_all
+from tests.rsm_backends.stores import clock_ms, memory_store
+
+MIB = 1024 * 1024
+
+
+async def source(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+class SlowStore(MemoryStore):
+    """Parts wait for `gate`; `most_at_once` tells how many ever waited together."""
+
+    def __init__(self) -> None:
+        super().__init__(clock_ms())
+        self.gate = asyncio.Event()
+        self.at_once = 0
+        self.most_at_once = 0
+        self.arrived = asyncio.Event()
+
+    async def put_part(
+        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+    ) -> UploadedPart:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.arrived.set()
+        try:
+            await self.gate.wait()
+            await asyncio.sleep(0)
+            return await super().put_part(key, upload_id, number, data, crc32c=crc32c)
+        finally:
+            self.at_once -= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    pieces=st.lists(st.binary(max_size=40), max_size=12),
+    part_bytes=st.integers(1, 50),
+    parallel=st.integers(1, 4),
+)
+def test_any_cutting_into_pieces_gives_the_same_object(
+    pieces: list[bytes], part_bytes: int, parallel: int
+) -> None:
+    async def upload() -> None:
+        store = memory_store()
+        stored: list[int] = []
+        result = await upload_parts(
+            store,
+            "a",
+            source(pieces),
+            part_bytes=part_bytes,
+            parallel=parallel,
+            on_progress=stored.append,
+        )
+        whole = b"".join(pieces)
+        assert (result.size, result.crc32c) == (len(whole), crc32c(whole))
+        assert await read_all(store, "a") == whole
+        assert await store.list_uploads("a") == ()
+        assert stored == sorted(stored)
+        assert stored[-1] == len(whole)
+
+    asyncio.run(upload())
+
+
+async def test_what_fits_in_one_part_is_a_single_put() -> None:
+    store = FaultyStore(memory_store(), ScriptedFaults([("start_multipart", FaultKind.TORN)]))
+    result = await upload_parts(store, "a", source([b"x" * 10]), part_bytes=10, parallel=1)
+    assert result.size == 10
+
+
+async def test_no_more_parts_than_allowed_are_on_their_way() -> None:
+    store = SlowStore()
+    task = asyncio.create_task(
+        upload_parts(store, "a", source([b"x" * 7] * 30), part_bytes=10, parallel=3)
+    )
+    await store.arrived.wait()
+    store.gate.set()
+    await task
+    assert store.most_at_once == 3
+
+
+@pytest.mark.parametrize("piece_bytes", [MIB, 300_000])
+async def test_memory_is_bounded_by_the_parts_on_their_way(piece_bytes: int) -> None:
+    class Nowhere(MemoryStore):
+        """Keeps no part, so that only the uploader's memory counts."""
+
+        async def put_part(
+            self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        ) -> UploadedPart:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return UploadedPart(number, len(data), crc32c, "")
+
+        async def complete_multipart(
+            self,
+            key: str,
+            upload_id: str,
+            parts: Sequence[UploadedPart],
+            *,
+            crc32c: int,
+            create_only: bool = False,
+        ) -> ObjectInfo:
+            return ObjectInfo(key, 0, crc32c, None, "")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for number in range(40 * MIB // piece_bytes):
+            yield bytes([number % 256]) * piece_bytes
+
+    tracemalloc.start()
+    try:
+        await upload_parts(Nowhere(clock_ms()), "a", pieces(), part_bytes=MIB, parallel=3)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The source holds a piece of its own while it makes the next one.
+    assert peak < (3 + 1) * MIB + 2 * piece_bytes + MIB // 2
+
+
+async def test_a_failing_part_ends_the_upload_and_aborts_it() -> None:
+    inner = memory_store()
+    store = FaultyStore(inner, ScriptedFaults([("put_part", FaultKind.BEFORE_EFFECT)]))
+    with pytest.raises(RetryLater, match="planted"):
+        await upload_parts(store, "a", source([b"x" * 95]), part_bytes=10, parallel=2)
+    assert await inner.list_uploads("a") == ()
+    assert (await inner.list_page("")).objects == ()
+
+
+async def test_a_failing_source_ends_the_upload_and_aborts_it() -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x" * 25
+        raise OSError("the disk is gone")
+
+    store = memory_store()
+    with pytest.raises(OSError, match="the disk is gone"):
+        await upload_parts(store, "a", broken(), part_bytes=10, parallel=2)
+    assert await store.list_uploads("a") == ()
+
+
+async def test_a_cancelled_upload_is_aborted_first() -> None:
+    store = SlowStore()
+    task = asyncio.create_task(
+        upload_parts(store, "a", source([b"x" * 10] * 9), part_bytes=10, parallel=2)
+    )
+    await store.arrived.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.list_uploads("a") == ()
+    assert store.at_once == 0
+
+
+async def test_cancelling_again_does_not_interrupt_the_abort() -> None:
+    class SlowAbort(SlowStore):
+        aborting = asyncio.Event()
+        may_abort = asyncio.Event()
+
+        async def abort_multipart(self, key: str, upload_id: str) -> None:
+            self.aborting.set()
+            await self.may_abort.wait()
+            await super().abort_multipart(key, upload_id)
+
+    store = SlowAbort()
+    task = asyncio.create_task(
+        upload_parts(store, "a", source([b"x" * 10] * 9), part_bytes=10, parallel=2)
+    )
+    await store.arrived.wait()
+    task.cancel()
+    await store.aborting.wait()
+    task.cancel()
+    store.may_abort.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.list_uploads("a") == ()
+
+
+async def test_an_abort_that_fails_or_hangs_does_not_hide_the_first_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class NoAbort(MemoryStore):
+        hangs = False
+
+        async def put_part(self, *args: object, **kwargs: object) -> UploadedPart:
+            raise Refused("no right to upload")
+
+        async def abort_multipart(self, key: str, upload_id: str) -> None:
+            if self.hangs:
+                await asyncio.Event().wait()
+            raise Refused("no right to abort")
+
+    store = NoAbort(clock_ms())
+    for store.hangs in (False, True):
+        with pytest.raises(Refused, match="no right to upload"):
+            await upload_parts(
+                store, "a", source([b"x" * 30]), part_bytes=10, parallel=2, abort_deadline_s=0.001
+            )
+    assert caplog.text.count("is still there, aborting it") == 2
+
+
+@pytest.mark.parametrize("size", [5, 50])
+async def test_create_only_leaves_what_is_there_and_no_upload(size: int) -> None:
+    store = memory_store()
+    await store.put("a", b"first", crc32c=crc32c(b"first"))
+    with pytest.raises(AlreadyExists):
+        await upload_parts(
+            store, "a", source([b"x" * size]), part_bytes=10, parallel=2, create_only=True
+        )
+    assert await read_all(store, "a") == b"first"
+    assert await store.list_uploads("a") == ()
+
+
+async def test_an_object_of_too_many_parts_is_refused_and_aborted() -> None:
+    store = memory_store()
+    with pytest.raises(InvalidRequest, match="more than 10000 parts"):
+        await upload_parts(store, "a", source([b"xx"] * 5001), part_bytes=1, parallel=4)
+    assert await store.list_uploads("a") == ()
+
+
+@pytest.mark.parametrize(("part_bytes", "parallel"), [(0, 1), (1, 0), (-5, 1)])
+async def test_useless_sizes_are_refused(part_bytes: int, parallel: int) -> None:
+    with pytest.raises(InvalidRequest):
+        await upload_parts(
+            memory_store(), "a", source([]), part_bytes=part_bytes, parallel=parallel
+        )
+
+
+def test_parts_grow_only_where_ten_thousand_would_not_do() -> None:
+    assert part_bytes_for(0, 16 * MIB) == 16 * MIB
+    assert part_bytes_for(160_000 * MIB, 16 * MIB) == 16 * MIB
+    assert part_bytes_for(160_000 * MIB + 1, 16 * MIB) == 17 * MIB

@@ -1,0 +1,302 @@
+"""What only the S3 store has: its answers' corner cases, and stores that lack a feature."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    IncompleteReadError,
+    NoCredentialsError,
+    ParamValidationError,
+    ReadTimeoutError,
+    SSLError,
+)
+from botocore.parsers import ResponseParserError
+from types_aiobotocore_s3.client import S3Client
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import (
+    CorruptData,
+    InvalidRequest,
+    NotFound,
+    Refused,
+    RetryLater,
+    StrandlineError,
+)
+from rsm_backends.s3 import S3Store, store_error
+from rsm_backends.store import UploadedPart
+from rsm_backends.store_config import StoreConfig
+from rsm_backends.streams import read_all
+from tests.real.ports import free_ports
+
+CONFIG = StoreConfig(
+    name="s3",
+    kind="s3",
+    bucket="bkt",
+    access_key_id="AKIDEXAMPLE",
+    secret_access_key="topsecret",
+    session_token="toptoken",
+)
+ENCODED = base64.b64encode(crc32c(b"data").to_bytes(4, "big")).decode()
+SECRETS = ("AKIDEXAMPLE", "topsecret", "toptoken")
+Answer = dict[str, Any] | Exception | Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class FakeClient:
+    """Answers each operation from its list, and remembers what it was asked."""
+
+    def __init__(self, **answers: list[Answer]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, operation: str) -> Any:
+        async def call(**parameters: Any) -> dict[str, Any]:
+            self.asked.append((operation, parameters))
+            answer = self.answers[operation].pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(parameters) if callable(answer) else answer
+
+        return call
+
+
+class FakeBody:
+    """A response body in pieces; an exception among them is raised."""
+
+    def __init__(self, *pieces: bytes | Exception) -> None:
+        self.pieces = list(pieces)
+        self.closed = False
+
+    async def read(self, _: int) -> bytes:
+        piece = self.pieces.pop(0) if self.pieces else b""
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def fake_store(client: FakeClient) -> S3Store:
+    return S3Store(CONFIG, cast(S3Client, client), AsyncExitStack())
+
+
+def refusal(code: str, status: int = 400) -> ClientError:
+    return ClientError(
+        {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[typeddict-item]  # the rest is not read
+        "Operation",
+    )
+
+
+async def test_every_put_carries_its_checksum_and_create_only_its_condition() -> None:
+    client = FakeClient(put_object=[{"ETag": "e"}, {"ETag": "e"}])
+    store = fake_store(client)
+    await store.put("a", b"data", crc32c=crc32c(b"data"))
+    await store.put("a", b"data", crc32c=crc32c(b"data"), create_only=True)
+    assert client.asked[0][1]["ChecksumCRC32C"] == ENCODED
+    assert "IfNoneMatch" not in client.asked[0][1]
+    assert client.asked[1][1]["IfNoneMatch"] == "*"
+
+
+async def test_a_store_that_answers_with_another_checksum_holds_other_bytes() -> None:
+    store = fake_store(
+        FakeClient(
+            put_object=[{"ETag": "e", "ChecksumCRC32C": "AAAAAA=="}],
+            upload_part=[{"ETag": "e", "ChecksumCRC32C": "AAAAAA=="}],
+        )
+    )
+    with pytest.raises(CorruptData, match="s3://bkt/a at byte 0"):
+        await store.put("a", b"data", crc32c=crc32c(b"data"))
+    with pytest.raises(CorruptData):
+        await store.put_part("a", "u", 1, b"data", crc32c=crc32c(b"data"))
+
+
+@pytest.mark.parametrize("code", ["InvalidArgument", "InvalidRequest", "NotImplemented"])
+async def test_a_store_that_refuses_full_object_checksums_gets_composite_ones(code: str) -> None:
+    client = FakeClient(
+        create_multipart_upload=[refusal(code), {"UploadId": "u"}, {"UploadId": "v"}],
+        complete_multipart_upload=[{"ETag": "e", "ChecksumCRC32C": "abc=-1"}],
+    )
+    store = fake_store(client)
+    assert await store.start_multipart("a") == "u"
+    part = UploadedPart(1, 4, crc32c(b"data"), "e")
+    await store.complete_multipart("a", "u", [part], crc32c=crc32c(b"data"))
+    assert await store.start_multipart("a") == "v"
+    asked = [parameters for _, parameters in client.asked]
+    assert [parameters.get("ChecksumType") for parameters in asked] == [
+        "FULL_OBJECT", None, None, None,
+    ]  # fmt: skip
+    assert "ChecksumCRC32C" not in asked[2]
+    assert asked[2]["MultipartUpload"]["Parts"][0]["ChecksumCRC32C"] == ENCODED
+
+
+async def test_a_store_that_ignores_the_checksum_type_is_asked_no_more() -> None:
+    client = FakeClient(
+        create_multipart_upload=[{"UploadId": "u"}, {"UploadId": "v"}],
+    )
+    store = fake_store(client)
+    await store.start_multipart("a")
+    await store.start_multipart("a")
+    assert [parameters.get("ChecksumType") for _, parameters in client.asked] == [
+        "FULL_OBJECT",
+        None,
+    ]
+
+
+async def test_other_refusals_of_an_upload_are_errors() -> None:
+    store = fake_store(FakeClient(create_multipart_upload=[refusal("AccessDenied", 403)]))
+    with pytest.raises(Refused):
+        await store.start_multipart("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        (ENCODED, "FULL_OBJECT", crc32c(b"data")),
+        (ENCODED, None, crc32c(b"data")),
+        (ENCODED, "COMPOSITE", None),
+        (ENCODED + "-3", None, None),
+        (None, None, None),
+    ],
+)
+async def test_only_a_full_objects_checksum_is_told(
+    text: str | None, kind: str | None, expected: int | None
+) -> None:
+    answer = {
+        "ContentLength": 4,
+        "LastModified": datetime(2026, 1, 1, tzinfo=UTC),
+        "ETag": "e",
+        "ChecksumCRC32C": text,
+        "ChecksumType": kind,
+    }
+    described = await fake_store(FakeClient(head_object=[answer])).head("a")
+    assert described.crc32c == expected
+    assert described.last_modified_ms == 1_767_225_600_000
+
+
+@pytest.mark.parametrize("content_range", [None, "bytes 0-9/10", "bytes 40-9/10"])
+async def test_an_answer_with_another_range_is_not_handed_out(content_range: str | None) -> None:
+    body = FakeBody(b"wrong bytes")
+    answer = {"Body": body} | ({"ContentRange": content_range} if content_range else {})
+    with pytest.raises(CorruptData, match="asked for bytes from 4"):
+        await read_all(fake_store(FakeClient(get_object=[answer])), "a", start=4)
+    assert body.closed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ReadTimeoutError(endpoint_url="http://x"),
+        aiohttp.ClientPayloadError("cut off"),
+        ConnectionResetError("reset"),
+        TimeoutError("slow"),
+    ],
+)
+async def test_a_stream_that_breaks_off_says_so_and_closes(error: Exception) -> None:
+    body = FakeBody(b"some bytes", error)
+    with pytest.raises(RetryLater):
+        await read_all(fake_store(FakeClient(get_object=[{"Body": body}])), "a")
+    assert body.closed
+
+
+async def test_deleting_goes_in_thousands_and_tells_the_worst_refusal() -> None:
+    client = FakeClient(
+        delete_objects=[
+            {},
+            {"Errors": [{"Key": "k", "Code": "NoSuchKey"}]},
+            {
+                "Errors": [
+                    {"Key": "k1", "Code": "InternalError", "Message": "busy"},
+                    {"Key": "k2", "Code": "AccessDenied", "Message": "locked"},
+                ]
+            },
+            {"Errors": [{"Key": "k1", "Code": "SlowDown", "Message": "busy"}]},
+        ]
+    )
+    store = fake_store(client)
+    await store.delete_many([f"key-{number}" for number in range(1001)])
+    assert [len(parameters["Delete"]["Objects"]) for _, parameters in client.asked] == [1000, 1]
+    with pytest.raises(Refused, match="'k2'"):
+        await store.delete_many(["k1", "k2"])
+    with pytest.raises(RetryLater, match="'k1'"):
+        await store.delete_many(["k1"])
+
+
+async def test_uploads_of_longer_keys_are_passed_over_page_by_page() -> None:
+    def page(*keys: str, more: bool) -> dict[str, Any]:
+        return {
+            "Uploads": [{"Key": key, "UploadId": f"{key}-{n}"} for n, key in enumerate(keys)],
+            "IsTruncated": more,
+            "NextKeyMarker": keys[-1],
+            "NextUploadIdMarker": "m",
+        }
+
+    client = FakeClient(
+        list_multipart_uploads=[page("k", "k", more=True), page("k", "k/x", more=True)]
+    )
+    assert await fake_store(client).list_uploads("k") == ("k-0", "k-1", "k-0")
+    assert client.asked[1][1]["KeyMarker"] == "k"
+
+
+async def test_a_store_without_servers_is_a_passing_failure() -> None:
+    config = replace(CONFIG, endpoint_url=f"http://127.0.0.1:{free_ports(1)[0]}")
+    store = await S3Store.open(config)
+    with pytest.raises(RetryLater, match="connection failed") as caught:
+        await store.head("a")
+    assert not any(secret in str(caught.value) for secret in SECRETS)
+    await store.close()
+    await store.close()
+
+
+async def test_neither_the_store_nor_its_configuration_shows_a_secret() -> None:
+    store = await S3Store.open(CONFIG)
+    for text in (repr(store), repr(CONFIG), str(CONFIG)):
+        assert not any(secret in text for secret in SECRETS)
+        assert "bkt" in text
+    assert pickle.loads(pickle.dumps(CONFIG)) == CONFIG
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (EndpointConnectionError(endpoint_url="http://x"), RetryLater),
+        (ReadTimeoutError(endpoint_url="http://x"), RetryLater),
+        (
+            SSLError(endpoint_url="http://x", error=OSError("[SSL: CERTIFICATE_VERIFY_FAILED]")),
+            Refused,
+        ),
+        (SSLError(endpoint_url="http://x", error=OSError("EOF")), RetryLater),
+        (NoCredentialsError(), Refused),
+        (CredentialRetrievalError(provider="p", error_msg="m"), Refused),
+        (ConnectTimeoutError(endpoint_url="http://x"), RetryLater),
+        (ConnectionClosedError(endpoint_url="http://x"), RetryLater),
+        (IncompleteReadError(actual_bytes=1, expected_bytes=2), RetryLater),
+        (ParamValidationError(report="bad"), InvalidRequest),
+        (ResponseParserError("<html>"), RetryLater),
+        (ConnectionResetError("reset"), RetryLater),
+        (refusal("NoSuchBucket", 404), NotFound),
+    ],
+)
+def test_the_clients_errors_become_ours(error: Exception, kind: type[StrandlineError]) -> None:
+    raised = store_error(error, operation="put", bucket="bkt", key="a")
+    assert type(raised) is kind
+    assert "put" in str(raised) or "bucket 'bkt'" in str(raised)
+
+
+async def test_a_region_that_cannot_be_is_refused_at_opening() -> None:
+    with pytest.raises(InvalidRequest):
+        await S3Store.open(replace(CONFIG, region="not a region!"))

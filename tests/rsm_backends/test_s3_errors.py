@@ -1,0 +1,73 @@
+"""What S3's words mean: one case per instruction the caller gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_formats.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    NotFound,
+    Refused,
+    RetryLater,
+    StrandlineError,
+)
+from rsm_backends.s3_errors import error_for_code
+
+
+def error(code: str, status: int, message: str = "", key: str | None = "a/b") -> StrandlineError:
+    return error_for_code(code, status, message, operation="put", bucket="bkt", key=key)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "says"),
+    [
+        ("NoSuchBucket", 404, NotFound, "bucket 'bkt' does not exist: create it"),
+        ("NoSuchKey", 404, NotFound, "'a/b'"),
+        ("NoSuchUpload", 404, NotFound, "not there"),
+        ("404", 404, NotFound, "not there"),
+        ("PreconditionFailed", 412, AlreadyExists, "left as it is"),
+        ("412", 412, AlreadyExists, "left as it is"),
+        ("InvalidAccessKeyId", 403, Refused, "credentials"),
+        ("SignatureDoesNotMatch", 403, Refused, "credentials"),
+        ("ExpiredToken", 400, Refused, "credentials"),
+        ("AccessDenied", 403, Refused, "grant"),
+        ("403", 403, Refused, "grant"),
+        ("SomethingNew", 403, Refused, "grant"),
+        ("RequestTimeTooSkewed", 403, Refused, "clock"),
+        ("SlowDown", 503, RetryLater, "failed for now"),
+        ("InternalError", 500, RetryLater, "failed for now"),
+        ("RequestTimeout", 400, RetryLater, "failed for now"),
+        ("ConditionalRequestConflict", 409, RetryLater, "failed for now"),
+        ("SomethingNew", 502, RetryLater, "failed for now"),
+        ("BadDigest", 400, RetryLater, "arrived damaged"),
+        ("XMinioStorageFull", 507, RetryLater, "full"),
+        ("PermanentRedirect", 301, InvalidRequest, "region"),
+        ("NotImplemented", 501, InvalidRequest, "cannot do it"),
+        ("KeyTooLongError", 400, InvalidRequest, "KeyTooLongError"),
+        ("XMinioInvalidObjectName", 400, InvalidRequest, "XMinioInvalidObjectName"),
+        ("InvalidPart", 400, InvalidRequest, "InvalidPart"),
+    ],
+)
+def test_each_code_becomes_one_instruction(
+    code: str, status: int, kind: type[StrandlineError], says: str
+) -> None:
+    raised = error(code, status, "some words")
+    assert type(raised) is kind
+    assert says in str(raised)
+
+
+def test_a_key_is_shown_escaped_and_its_absence_is_not() -> None:
+    assert "'a\\n\\u2028'" in str(error("InvalidArgument", 400, key="a\n\u2028"))
+    assert "of None" not in str(error("AccessDenied", 403, key=None))
+
+
+def test_what_looks_like_a_secret_in_the_stores_words_is_blotted_out() -> None:
+    secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+    text = str(error("SignatureDoesNotMatch", 403, f"you signed with {secret}, wrong"))
+    assert secret not in text
+    assert "you signed with …, wrong" in text
+
+
+def test_long_words_are_cut() -> None:
+    assert len(str(error("InternalError", 500, "word " * 1000))) < 600
