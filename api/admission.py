@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
@@ -29,12 +30,10 @@ _bearer = HTTPBearer(
 )
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 MinOffset = Annotated[
-    int | None,
-    Whole,
+    # -1 is what a node answers before its first record.
+    Annotated[int, Field(ge=-1, le=INT64_MAX), Whole] | None,
     Header(
         alias=MIN_OFFSET_HEADER,
-        ge=-1,  # what a node answers before its first record
-        le=INT64_MAX,
         description="Answer only once this metadata offset is applied here.",
     ),
 ]

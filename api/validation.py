@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query
 from fastapi.exceptions import RequestValidationError
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from api.errors import PROBLEM_KINDS, Problem
 from api.limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
@@ -29,10 +29,14 @@ def plain_integer(value: object) -> object:
 
 
 Whole = BeforeValidator(plain_integer)
+"""Stands behind the bounds: what comes first in an annotation is nearest to the number."""
 
-PartitionNumber = Annotated[
-    int, Whole, Path(ge=0, le=INT32_MAX, description="Partition number.", examples=[0])
-]
+OffsetNumber = Annotated[int, Field(ge=0, le=INT64_MAX), Whole]
+"""An offset, or a time in milliseconds, in a path, query or header."""
+EpochNumber = Annotated[int, Field(ge=0, le=INT32_MAX), Whole]
+"""A leader epoch, or a partition number."""
+
+PartitionNumber = Annotated[EpochNumber, Path(description="Partition number.", examples=[0])]
 TopicName = Annotated[str, Path(max_length=1_000, description="Topic name.", examples=["payments"])]
 SegmentIdText = Annotated[
     str,
@@ -43,7 +47,10 @@ SegmentIdText = Annotated[
     ),
 ]
 PageLimit = Annotated[
-    int, Whole, Query(ge=1, le=PAGE_ITEMS_MAX, description="Items in a page, at most.")
+    int,
+    Field(ge=1, le=PAGE_ITEMS_MAX),
+    Whole,
+    Query(description="Items in a page, at most."),
 ]
 PageCursor = Annotated[
     str | None, Query(max_length=2_000, description="`next_cursor` of the page before.")

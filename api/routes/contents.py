@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request
+from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from api.admission import Context
@@ -12,7 +13,7 @@ from api.byte_range import parse_range
 from api.limits import RECORDS_BYTES_DEFAULT, RECORDS_BYTES_MAX
 from api.routes.found import FoundPartition, FoundSegment
 from api.streaming import StreamAnswer, open_stream
-from api.validation import INT64_MAX, Whole
+from api.validation import OffsetNumber, Whole
 from kafka_formats.errors import InvalidRequest
 from rlm.read_request import IndexType, Isolation, RecordFormat, RecordsRequest
 
@@ -116,15 +117,12 @@ async def records(
     request: Request,
     context: Context,
     tip: FoundPartition,
-    offset: Annotated[int, Whole, Query(ge=0, le=INT64_MAX, description="Where to begin.")],
+    offset: Annotated[OffsetNumber, Query(description="Where to begin.")],
     max_bytes: Annotated[
         int,
+        Field(ge=1, le=RECORDS_BYTES_MAX),
         Whole,
-        Query(
-            ge=1,
-            le=RECORDS_BYTES_MAX,
-            description="Stored bytes to read, at most; at least one batch goes.",
-        ),
+        Query(description="Stored bytes to read, at most; at least one batch goes."),
     ] = RECORDS_BYTES_DEFAULT,
     isolation: Annotated[
         Isolation, Query(description="read_committed leaves out aborted transactions.")

@@ -16,7 +16,7 @@ from api.models.partitions import (
     PartitionView,
 )
 from api.routes.found import FoundPartition
-from api.validation import INT32_MAX, INT64_MAX, Whole
+from api.validation import INT64_MAX, EpochNumber, OffsetNumber
 from kafka_formats.errors import InvalidRequest, NotFound
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from rlm.follower_fetch import FollowerFetchQuery
@@ -28,9 +28,6 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["parti
 
 OFFSET_NAMES = {spec.name.lower().replace("_", "-"): spec for spec in OffsetSpec}
 _TIME = re.compile(r"[0-9]{1,19}")
-
-OffsetQuery = Annotated[int | None, Whole, Query(ge=0, le=INT64_MAX)]
-EpochQuery = Annotated[int | None, Whole, Query(ge=0, le=INT32_MAX)]
 
 
 @router.get("", summary="Where a partition stands, and why it is not being copied")
@@ -76,9 +73,9 @@ def parse_timestamp(text: str) -> int:
 async def leader_transition_by_lineage(
     context: Context,
     tip: FoundPartition,
-    leader_epoch: EpochQuery = None,
-    log_end_offset: OffsetQuery = None,
-    local_log_start_offset: OffsetQuery = None,
+    leader_epoch: EpochNumber | None = None,
+    log_end_offset: OffsetNumber | None = None,
+    local_log_start_offset: OffsetNumber | None = None,
 ) -> LeaderTransitionView:
     """For a leader whose checkpoint equals the metadata's lineage.
 
@@ -126,12 +123,10 @@ async def leader_transition(
 async def follower_fetch(
     context: Context,
     tip: FoundPartition,
-    fetch_offset: Annotated[int, Whole, Query(ge=0, le=INT64_MAX)],
-    leader_epoch: Annotated[int, Whole, Query(ge=0, le=INT32_MAX)],
+    fetch_offset: OffsetNumber,
+    leader_epoch: EpochNumber,
     leader_local_log_start_offset: Annotated[
-        int | None,
-        Whole,
-        Query(ge=0, le=INT64_MAX, description="Left out: ask this node's broker, if it leads."),
+        OffsetNumber | None, Query(description="Left out: ask this node's broker, if it leads.")
     ] = None,
     from_last_tiered: Annotated[
         bool, Query(description="KIP-1023, for an empty follower: fetch only the uncopied tail.")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from api.admission import Context
 from api.cursors import decode_cursor, encode_cursor
@@ -22,9 +23,9 @@ from api.models.segments import (
 )
 from api.routes.found import FoundPartition, FoundSegment, ParsedSegmentId
 from api.validation import (
-    INT32_MAX,
-    INT64_MAX,
     PAGE_LIMIT_DEFAULT,
+    EpochNumber,
+    OffsetNumber,
     PageCursor,
     PageLimit,
     Whole,
@@ -46,21 +47,12 @@ async def list_segments(
     tip: FoundPartition,
     state: Annotated[SegmentStateName | None, Query(description="Only in this state.")] = None,
     epoch: Annotated[
-        int | None,
-        Whole,
-        Query(ge=0, le=INT32_MAX, description="Only with records of this leader epoch."),
+        EpochNumber | None, Query(description="Only with records of this leader epoch.")
     ] = None,
-    offset: Annotated[
-        int | None, Whole, Query(ge=0, le=INT64_MAX, description="Only around this offset.")
-    ] = None,
+    offset: Annotated[OffsetNumber | None, Query(description="Only around this offset.")] = None,
     since_ms: Annotated[
-        int | None,
-        Whole,
-        Query(
-            ge=0,
-            le=INT64_MAX,
-            description="Only with records at or after this time (ms since the epoch).",
-        ),
+        OffsetNumber | None,
+        Query(description="Only with records at or after this time (ms since the epoch)."),
     ] = None,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
@@ -112,8 +104,8 @@ def _filter(
 async def look_up_segment(
     context: Context,
     tip: FoundPartition,
-    epoch: Annotated[int, Whole, Query(ge=0, le=INT32_MAX, description="Leader epoch.")],
-    offset: Annotated[int, Whole, Query(ge=0, le=INT64_MAX)],
+    epoch: Annotated[EpochNumber, Query(description="Leader epoch.")],
+    offset: OffsetNumber,
     with_txn_index: Annotated[
         bool,
         Query(description="The first at or after the offset that has a transaction index."),
@@ -147,7 +139,7 @@ async def segment_history(
     context: Context,
     tip: FoundPartition,
     segment_id: ParsedSegmentId,
-    limit: Annotated[int, Whole, Query(ge=1, le=HISTORY_ENTRIES_MAX)] = HISTORY_ENTRIES_DEFAULT,
+    limit: Annotated[int, Field(ge=1, le=HISTORY_ENTRIES_MAX), Whole] = HISTORY_ENTRIES_DEFAULT,
 ) -> SegmentHistory:
     """As far as the metadata log still has them; deleted segments too."""
     entries = await context.manager.segment_history(

@@ -1,0 +1,176 @@
+"""Streams: whatever ends one closes the read behind it, and no part is taken for the whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from api.limits import ApiLimits
+from api.streaming import close_iterator, open_stream
+from kafka_formats.errors import CorruptData, RetryLater, StrandlineError
+from tests.api.fakes import BASE, FakeNode, FakeStream, make_node, segment_uuid
+from tests.api.test_gate import http_scope
+
+RECORDS = f"{BASE}/records"
+QUERY = b"offset=0"
+
+
+class Client:
+    """The other end of one request, by hand."""
+
+    def __init__(self, *, takes: int | None = None) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.gone = asyncio.Event()
+        self.got_chunk = asyncio.Event()
+        self._takes = takes
+        self._asked = False
+
+    async def receive(self) -> dict[str, Any]:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if self._takes is not None and len(self.messages) >= self._takes:
+            await asyncio.Event().wait()
+        self.messages.append(dict(message))
+        if message["type"] == "http.response.body":
+            self.got_chunk.set()
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.messages[1:])
+
+    @property
+    def ended(self) -> bool:
+        return self.messages[-1].get("more_body") is False
+
+
+async def run(node: FakeNode, client: Client, cut: list[bool] | None = None) -> None:
+    """One request for records, until the application returns."""
+    extensions = {} if cut is None else {"strandline.abort": lambda: cut.append(True)}
+    scope = http_scope(RECORDS, query_string=QUERY, extensions=extensions)
+    await node.app()(scope, client.receive, client.send)
+
+
+async def test_a_stream_ends_with_its_iterator() -> None:
+    node, client = make_node(), Client()
+    await run(node, client)
+    assert (client.body, client.ended) == (b"firstsecond", True)
+    assert node.rlm.stream.closed
+
+
+async def test_a_stream_without_a_single_byte_is_an_empty_answer() -> None:
+    node, client = make_node(), Client()
+    node.rlm.stream = FakeStream([])
+    await run(node, client)
+    assert (client.messages[0]["status"], client.body, client.ended) == (200, b"", True)
+
+
+async def test_a_client_that_goes_away_stops_the_read() -> None:
+    node, client = make_node(), Client()
+    node.rlm.stream = FakeStream([b"first"], hangs=True)
+    running = asyncio.create_task(run(node, client))
+    await client.got_chunk.wait()
+    open_before = not node.rlm.stream.closed
+    client.gone.set()
+    await running
+    assert open_before
+    assert node.rlm.stream.closed
+    assert not client.ended
+
+
+async def test_a_cancelled_server_stops_the_read() -> None:
+    node, client = make_node(), Client()
+    node.rlm.stream = FakeStream([b"first"], hangs=True)
+    running = asyncio.create_task(run(node, client))
+    await client.got_chunk.wait()
+    running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled()
+    assert node.rlm.stream.closed
+
+
+async def test_a_client_that_stops_taking_bytes_is_cut_off_and_the_read_stops() -> None:
+    node, client = make_node(limits=ApiLimits(chunk_deadline_s=0.01)), Client(takes=2)
+    cuts: list[bool] = []
+    await run(node, client, cuts)
+    assert cuts == [True]
+    assert node.rlm.stream.closed
+    assert not client.ended
+
+
+async def test_an_error_before_the_first_byte_has_its_own_status() -> None:
+    node, client = make_node(), Client()
+    node.rlm.stream = FakeStream([CorruptData("crc", source="a.log", position=0)])
+    await run(node, client)
+    assert client.messages[0]["status"] == 502
+    assert node.rlm.stream.closed
+
+
+@pytest.mark.parametrize(
+    "error", [CorruptData("crc", source="a.log", position=0), RuntimeError("boom")]
+)
+async def test_an_error_in_the_middle_breaks_the_answer_off(error: Exception) -> None:
+    node, client = make_node(), Client()
+    cuts: list[bool] = []
+    node.rlm.stream = FakeStream([b"first", error])
+    await run(node, client, cuts)
+    assert cuts == [True]
+    assert (client.body, client.ended) == (b"first", False)
+    assert node.rlm.stream.closed
+
+
+async def test_a_server_that_cannot_cut_a_connection_hears_of_the_broken_answer() -> None:
+    node, client = make_node(), Client()
+    node.rlm.stream = FakeStream([b"first", RuntimeError("boom")])
+    with pytest.raises(ConnectionAbortedError):
+        await run(node, client)
+    assert not client.ended
+
+
+async def test_a_read_that_yields_nothing_in_time_is_retry_later_or_breaks_off() -> None:
+    node = make_node(limits=ApiLimits(chunk_deadline_s=0.01))
+    for items, status in (([], 503), ([b"first"], 200)):
+        client, cuts = Client(), list[bool]()
+        node.rlm.stream = FakeStream(items, hangs=True)
+        await run(node, client, cuts)
+        assert client.messages[0]["status"] == status
+        assert cuts == ([] if status == 503 else [True])
+        assert node.rlm.stream.closed
+
+
+async def test_head_reads_nothing() -> None:
+    node = make_node()
+    async with node.client() as client:
+        for path in (f"{RECORDS}?offset=0", f"{BASE}/segments/{segment_uuid(0)}/log"):
+            answer = await client.head(path)
+            assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["content-length"] == "1000"
+    assert node.rlm.stream.asked == 0
+
+
+async def test_an_iterator_that_does_not_close_holds_nobody_up() -> None:
+    class Stuck(AsyncIterator[bytes]):
+        async def __anext__(self) -> bytes:
+            raise StopAsyncIteration
+
+        async def aclose(self) -> None:
+            await asyncio.Event().wait()
+
+    await close_iterator(Stuck(), 0.01)
+
+
+async def test_an_iterator_that_cannot_be_closed_is_left_alone() -> None:
+    class Plain(AsyncIterator[bytes]):
+        async def __anext__(self) -> bytes:
+            raise RetryLater("not now")
+
+    with pytest.raises(StrandlineError):
+        await open_stream({}, Plain(), ApiLimits(), media_type="x/y")
