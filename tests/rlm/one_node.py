@@ -60,9 +60,9 @@ async def no_hook(_: str) -> None:
 
 
 class Steps:
-    """Counts steps; at number `stop_at` it pulls the plug: from then on no step goes on."""
+    """Counts steps; at number (or the first of a name) `stop_at` no step goes on any more."""
 
-    def __init__(self, stop_at: int = -1) -> None:
+    def __init__(self, stop_at: int | str = -1) -> None:
         self.count = 0
         self.names: list[str] = []
         self.stopped = asyncio.Event()
@@ -71,7 +71,7 @@ class Steps:
     async def __call__(self, name: str) -> None:
         self.names.append(name)
         self.count += 1
-        if self.count == self._stop_at:
+        if self._stop_at in (self.count, name):
             self.stopped.set()
         if self.stopped.is_set():
             await asyncio.Event().wait()
