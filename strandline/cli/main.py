@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import signal
-import sys
+from typing import Any
 
-import click
 import typer
+from typer.core import TyperGroup
 
 from kafka_formats.errors import StrandlineError
 from strandline.cli import copy_command, demo_command, node_commands, query_commands
 from strandline.cli.exit_codes import ExitCode, exit_code_for
 from strandline.cli.output import print_error
 
+
+class _Commands(TyperGroup):
+    """Commands return their exit code; errors of ours become one line and the kind's exit code."""
+
+    def invoke(self, ctx: Any) -> None:  # the context type is private to Typer
+        try:
+            code = super().invoke(ctx)
+        except StrandlineError as error:
+            print_error(str(error))
+            code = exit_code_for(error)
+        except KeyboardInterrupt:
+            print_error("interrupted")
+            code = ExitCode.INTERRUPTED
+        raise typer.Exit(int(code or ExitCode.OK))
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="strandline",
     help="A remote log manager for Apache Kafka tiered storage.",
     no_args_is_help=True,
@@ -38,17 +55,6 @@ app.command("records")(query_commands.records_command)
 
 
 def main() -> None:
-    """Run, and turn every error of ours into one line and its exit code."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        sys.exit(app(standalone_mode=False) or ExitCode.OK)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        print_error("interrupted")
-        sys.exit(ExitCode.INTERRUPTED)
-    except StrandlineError as error:
-        print_error(str(error))
-        sys.exit(exit_code_for(error))
+    """The entry point of the `strandline` script."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `strandline records ... | head` just ends
+    app()

@@ -11,8 +11,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+_PIPED_WIDTH = 250
+
+
+def _console(*, stderr: bool) -> Console:
+    """As wide as the terminal; wide enough for any table where there is none."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _PIPED_WIDTH
+    return Console(stderr=stderr, highlight=False, width=width)
+
+
+console = _console(stderr=False)
+errors = _console(stderr=True)
 
 
 def print_json(value: Any) -> None:
@@ -62,14 +72,14 @@ def human_bytes(count: int | float | None) -> str:
 
 
 def human_time(timestamp_ms: int | None) -> str:
-    """Milliseconds since the epoch -> `2026-01-31 12:00:00.000Z`; `-` where there is none."""
+    """Milliseconds since the epoch -> `2026-01-31 12:00:00Z`; `-` where there is none."""
     if timestamp_ms is None or timestamp_ms < 0:
         return "-"
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _cell(value: object) -> str:

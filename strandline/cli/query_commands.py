@@ -52,7 +52,10 @@ def status_command(
             "partitions": totals["partitions"],
             "tiered bytes": human_bytes(totals["size_bytes"]),
         }
-        | {name: count for name, count in totals["segments_by_state"].items() if count}
+        | {
+            f"segments, {_state(name)}": totals[name]
+            for name in ("copy_segment_started", "copy_segment_finished", "delete_segment_started")
+        }
     )
     for problem in cluster["log_dir_problems"]:
         console.print(f"problem at {problem['path']}: {problem['text']}", markup=False)
@@ -111,7 +114,7 @@ def partitions_command(
                 p["highest_copied_offset"],
                 p["remote_segments"],
                 human_bytes(p["remote_bytes"]),
-                f"{p['lag_segments']} seg, {human_bytes(p['lag_bytes'])}",
+                human_bytes(p["lag_bytes"]),
                 p["blocked"] or (p["why_not_copying"] or "copying").replace("_", " "),
             )
             for p in found
@@ -144,7 +147,7 @@ def segments_list_command(
         [
             (
                 s["segment_id"],
-                s["state"],
+                _state(s["state"]),
                 s["start_offset"],
                 s["end_offset"],
                 _epochs(s["leader_epochs"]),
@@ -331,6 +334,11 @@ def _partition(topic: str, partition: int) -> str:
 def _part(text: str) -> str:
     """One path segment: a hostile name must not become another route."""
     return quote(text, safe="")
+
+
+def _state(name: str) -> str:
+    """COPY_SEGMENT_FINISHED -> `copy finished`: a table has little room."""
+    return name.lower().replace("_segment_", " ")
 
 
 def _epochs(entries: list[dict[str, int]]) -> str:
