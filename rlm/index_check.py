@@ -93,14 +93,14 @@ class IndexCheck:
             self._offset_entries = None
 
     def _check_times(self, last_offset: int) -> None:
-        """No batch that ends before an entry's offset has a larger timestamp than the entry."""
+        """Every batch that ends before an entry's offset has smaller timestamps than the entry."""
         entries = self._time_entries
         while (
             entries is not None
             and self._next_time_entry < len(entries)
             and entries[self._next_time_entry][1] <= last_offset
         ):
-            if entries[self._next_time_entry][0] < self._max_timestamp:
+            if entries[self._next_time_entry][0] <= self._max_timestamp:
                 self._time_entries = entries = None
             else:
                 self._next_time_entry += 1

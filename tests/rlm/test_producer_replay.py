@@ -1,0 +1,142 @@
+"""Producer state carried forward gives what the broker itself wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_formats import producer_snapshot, transaction_index
+from kafka_formats.batch_scan import ScannedBatch, scan
+from kafka_formats.control_record import ControlType, control_key, end_transaction_value
+from kafka_formats.errors import CorruptData
+from kafka_formats.producer_snapshot import ProducerState
+from kafka_formats.record_batch import Record, encode_batch
+from kafka_formats.transaction_index import AbortedTransaction
+from rlm.log_dir import LocalPartition, find_partitions
+from rlm.producer_replay import ProducerReplay
+from tests.rlm.broker_files import CAPTURED, ReplicaWriter, write_log_dir
+
+
+def replayed(log: bytes, producers: tuple[ProducerState, ...] = ()) -> ProducerReplay:
+    replay = ProducerReplay(producers)
+    for batch in scan(log, source="log"):
+        replay.take(batch, "log")
+    return replay
+
+
+def snapshot(partition: LocalPartition, offset: int) -> tuple[ProducerState, ...]:
+    path = partition.directory / f"{offset:020}.snapshot"
+    return producer_snapshot.parse(path.read_bytes(), source=str(path)) if offset else ()
+
+
+@pytest.mark.parametrize("topic", ["orders", "codecs", "payments"])
+def test_captured_snapshots_and_transaction_indexes_come_out_the_same(topic: str) -> None:
+    for partition in find_partitions([CAPTURED / "log-dir"], kafka_cluster_id=None).partitions:
+        if partition.partition.topic != topic:
+            continue
+        for segment in partition.segments[:-1]:
+            assert segment.next_base_offset is not None
+            replay = replayed(
+                segment.log_path.read_bytes(), snapshot(partition, segment.base_offset)
+            )
+            written = snapshot(partition, segment.next_base_offset)
+            # The broker forgets what expired when it starts; a replay has nothing to expire by.
+            assert set(replay.producers) >= set(written)
+            assert topic == "orders" or len(replay.producers) == len(written)
+            index = segment.log_path.with_suffix(".txnindex")
+            data = index.read_bytes() if index.exists() else b""
+            assert replay.aborted == transaction_index.parse(data, source="captured")
+            markers = {(entry.producer_id, entry.last_offset) for entry in replay.aborted}
+            assert markers == replay.abort_markers
+
+
+def test_interleaved_transactions_are_told_apart(tmp_path: Path) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.append(2, producer_id=1, transactional=True)
+    replica.append(3, producer_id=2, transactional=True)
+    replica.append(1)
+    replica.append(2, producer_id=1, transactional=True)
+    replica.end_transaction(1, commit=False)
+    replica.end_transaction(2, commit=False)
+    replica.flush()
+    replay = replayed(replica.path(0, ".log").read_bytes())
+    assert replay.aborted == (
+        AbortedTransaction(1, 0, 8, 2),
+        AbortedTransaction(2, 2, 9, 10),
+    )
+    assert set(replay.producers) == set(replica.producers.values())
+
+
+def marker(offset: int, *, key: bytes, value: bytes | None, epoch: int = 0) -> bytes:
+    return encode_batch(
+        [Record(offset, 1_000, key, value)],
+        base_offset=offset,
+        producer_id=1,
+        producer_epoch=epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+ABORT = control_key(ControlType.ABORT)
+OPEN = ProducerState(1, 0, 9, 9, 9, 900, 3, 0)
+
+
+def test_a_marker_of_a_later_producer_epoch_forgets_the_earlier_batches() -> None:
+    replay = replayed(marker(10, key=ABORT, value=end_transaction_value(4), epoch=1), (OPEN,))
+    assert replay.producers == (ProducerState(1, 1, -1, -1, 0, 1_000, 4, -1),)
+    assert replay.aborted == (AbortedTransaction(1, 0, 10, 11),)
+
+
+def test_a_marker_without_a_transaction_aborts_nothing() -> None:
+    replay = replayed(marker(10, key=ABORT, value=end_transaction_value(4)))
+    assert replay.aborted == ()
+    assert replay.abort_markers == {(1, 10)}
+    assert replay.producers == (ProducerState(1, 0, -1, -1, 0, 1_000, 4, -1),)
+
+
+def test_control_records_of_other_types_end_nothing() -> None:
+    replay = replayed(marker(10, key=control_key(77), value=b""), (OPEN,))
+    assert replay.producers == (OPEN,)
+
+
+def test_a_marker_that_compaction_removed_ends_its_transaction() -> None:
+    batch = encode_batch(
+        [],
+        base_offset=10,
+        last_offset=10,
+        producer_id=1,
+        producer_epoch=0,
+        transactional=True,
+        control=True,
+    )
+    (scanned,) = scan(batch, source="log")
+    for producers in ((OPEN,), ()):
+        replay = ProducerReplay(producers)
+        replay.take(scanned, "log")
+        assert all(state.current_txn_first_offset == -1 for state in replay.producers)
+        assert replay.aborted == ()
+
+
+def test_a_cut_off_marker_is_corrupt_data() -> None:
+    for value in (None, b"\x00"):
+        (scanned,) = scan(marker(10, key=ABORT, value=value), source="log")
+        with pytest.raises(CorruptData, match="cut off"):
+            ProducerReplay(()).take(ScannedBatch(*scanned), "log")
+
+
+def test_sequences_wrap_at_the_end_of_int32() -> None:
+    batch = encode_batch(
+        [Record(offset, 0, None, None) for offset in range(3)],
+        base_offset=0,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=2**31 - 2,
+    )
+    assert replayed(batch).producers[0].last_sequence == 0
+
+
+def test_a_batch_without_a_sequence_has_none() -> None:
+    batch = encode_batch([Record(0, 0, None, None)], base_offset=0, producer_id=1, producer_epoch=0)
+    assert replayed(batch).producers[0].last_sequence == -1
