@@ -82,10 +82,14 @@ class DemoFeed:
     def _roll(self, captured: _CapturedPartition, step: int) -> None:
         target = self._target / captured.directory.name
         base = captured.base_offsets[step]
+        last = step + 1 == len(captured.base_offsets)
         for file in sorted(captured.directory.iterdir()):
             named = parse_segment_file_name(file.name)
-            # The .log goes last: a segment counts from the moment its .log is there.
-            if named is not None and named[0] == base and named[1] != ".log":
+            # The .log goes last: a segment counts from the moment its .log is there. With the last
+            # one comes the snapshot that the broker took above it when it stopped.
+            if named is None or named[1] == ".log":
+                continue
+            if named[0] == base or (last and named[0] > base):
                 shutil.copy(file, target)
         for file in captured.directory.glob(f"{base:020d}.log"):
             shutil.copy(file, target)
