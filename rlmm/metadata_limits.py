@@ -14,7 +14,7 @@ class MetadataLimits:
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset.
     """
 
-    apply_records_max: int = 16
+    apply_records_max: int = 6
     view_flush_records: int = 10_000
     snapshot_records: int = 100_000
     snapshot_bytes: int = 20 * 1024 * 1024

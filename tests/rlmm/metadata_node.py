@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +107,13 @@ async def running_node(
         yield node
     finally:
         await node.close()
+
+
+async def until(condition: Callable[[], bool], *, deadline_s: float = 30) -> None:
+    """Let everything else run until `condition` holds."""
+    async with asyncio.timeout(deadline_s):
+        while not condition():
+            await asyncio.sleep(0)
 
 
 def incarnation(boot: int = 1) -> Incarnation:

@@ -275,7 +275,7 @@ async def test_the_recovery_point_follows_after_its_interval(disk: CrashDisk) ->
     assert load_recovery_point(disk, METADATA) == 0
     while load_recovery_point(disk, METADATA) == 0:
         clock.let_pass()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     assert load_recovery_point(disk, METADATA) == FIRST + 1
     await log.propose(data(b"y"), deadline_s=5)
     await log.close()
