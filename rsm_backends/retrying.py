@@ -45,7 +45,8 @@ class _Settling(Generic[_Answer]):
 class RetryingStore:
     """A store that repeats what may be repeated. `deadline_s` bounds one call, retries included.
 
-    A stream is resumed at the byte it broke off at; its deadline starts anew with every piece.
+    A stream is resumed at the byte it broke off at; its deadline starts anew with every piece. An
+    object that is replaced meanwhile may so be read in two halves: readers check what they get.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Every PUT and every part carries its CRC32C, so that the store itself refuses damaged bytes; a
 completed upload carries the CRC32C of the full object where the store knows how (AWS since 2024,
-MinIO); elsewhere the store's own answer is compared afterwards. The client's own retries and
+MinIO), elsewhere the store's checksum of checksums is compared. The client's own retries and
 checksums are off: the retrying decorator and the port's callers do both, once.
 """
 
@@ -30,6 +30,7 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
 
+from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import (
     CorruptData,
     InternalError,
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3.client import S3Client
 
 GET_PIECE_BYTES = 256 * 1024
+UPLOAD_PAGES_MAX = 1000
+"""How many pages `list_uploads` follows before it calls the store broken."""
+
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 _CONNECTION = (
     BotoConnectionError,
@@ -65,8 +69,6 @@ _CONNECTION = (
     aiohttp.ClientError,
     OSError,
 )
-UPLOAD_PAGES_MAX = 1000
-"""How many pages `list_uploads` follows before it calls the store broken."""
 
 
 class S3Store:
@@ -106,8 +108,8 @@ class S3Store:
                         warm_up_loader_caches=True,
                         s3={
                             "addressing_style": config.addressing_style,
-                            # Over TLS the signed CRC32C is enough; SHA-256 would cost more CPU
-                            # than the rest of the upload.
+                            # Over TLS the CRC32C in the signed headers is enough; a SHA-256 of
+                            # every body adds half as much CPU again (1.0 -> 1.6 s per GiB).
                             "payload_signing_enabled": not over_tls,
                         },
                     ),
@@ -306,6 +308,7 @@ class S3Store:
                 **extra,
             )
         self._check_answered_crc32c(key, _crc32c_of(answer), crc32c)
+        self._check_answered_crc32c(key, _composite_crc32c_of(answer), _composite(parts))
         size = sum(part.size for part in parts)
         return ObjectInfo(key, size, crc32c, None, answer["ETag"])
 
@@ -421,6 +424,18 @@ def _body(data: bytes) -> io.BytesIO:
 
 def _encoded(crc32c: int) -> str:
     return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+
+
+def _composite(parts: Sequence[UploadedPart]) -> int:
+    """S3's composite checksum: that of the parts' checksums one after another."""
+    return crc32c_of(b"".join(part.crc32c.to_bytes(4, "big") for part in parts))
+
+
+def _composite_crc32c_of(answer: Mapping[str, Any]) -> int | None:
+    text = answer.get("ChecksumCRC32C")
+    if not text or not ("-" in text or answer.get("ChecksumType") == "COMPOSITE"):
+        return None
+    return int.from_bytes(base64.b64decode(text.partition("-")[0]), "big")
 
 
 def _crc32c_of(answer: Mapping[str, Any]) -> int | None:

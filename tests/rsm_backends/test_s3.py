@@ -51,6 +51,9 @@ CONFIG = StoreConfig(
     session_token="toptoken",
 )
 ENCODED = base64.b64encode(crc32c(b"data").to_bytes(4, "big")).decode()
+COMPOSITE = (
+    base64.b64encode(crc32c(crc32c(b"data").to_bytes(4, "big")).to_bytes(4, "big")).decode() + "-1"
+)
 SECRETS = ("AKIDEXAMPLE", "topsecret", "toptoken")
 Answer = dict[str, Any] | Exception | Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -128,7 +131,7 @@ async def test_a_store_that_answers_with_another_checksum_holds_other_bytes() ->
 async def test_a_store_that_refuses_full_object_checksums_gets_composite_ones(code: str) -> None:
     client = FakeClient(
         create_multipart_upload=[refusal(code), {"UploadId": "u"}, {"UploadId": "v"}],
-        complete_multipart_upload=[{"ETag": "e", "ChecksumCRC32C": "abc=-1"}],
+        complete_multipart_upload=[{"ETag": "e", "ChecksumCRC32C": COMPOSITE}],
     )
     store = fake_store(client)
     assert await store.start_multipart("a") == "u"
@@ -141,6 +144,30 @@ async def test_a_store_that_refuses_full_object_checksums_gets_composite_ones(co
     ]  # fmt: skip
     assert "ChecksumCRC32C" not in asked[2]
     assert asked[2]["MultipartUpload"]["Parts"][0]["ChecksumCRC32C"] == ENCODED
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"ChecksumCRC32C": "AAAAAA==", "ChecksumType": "FULL_OBJECT"},
+        {"ChecksumCRC32C": "AAAAAA==-1"},
+        {"ChecksumCRC32C": "AAAAAA==", "ChecksumType": "COMPOSITE"},
+    ],
+)
+async def test_a_completion_answered_with_another_checksum_is_corrupt(
+    answer: dict[str, Any],
+) -> None:
+    store = fake_store(FakeClient(complete_multipart_upload=[{"ETag": "e"} | answer]))
+    part = UploadedPart(1, 4, crc32c(b"data"), "e")
+    with pytest.raises(CorruptData):
+        await store.complete_multipart("a", "u", [part], crc32c=crc32c(b"data"))
+
+
+async def test_a_completion_answered_without_a_checksum_is_taken() -> None:
+    store = fake_store(FakeClient(complete_multipart_upload=[{"ETag": "e"}]))
+    part = UploadedPart(1, 4, crc32c(b"data"), "e")
+    info = await store.complete_multipart("a", "u", [part], crc32c=crc32c(b"data"))
+    assert (info.size, info.crc32c) == (4, crc32c(b"data"))
 
 
 async def test_a_store_that_ignores_the_checksum_type_is_asked_no_more() -> None:
