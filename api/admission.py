@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from api.context import ApiContext
-from api.gate import METADATA_OFFSET_SCOPE_KEY
+from api.gate import CONTEXT_SCOPE_KEY, METADATA_OFFSET_SCOPE_KEY
 from api.route_table import route_of
 from api.tokens import ANONYMOUS, TOKEN_BYTES_MAX, Principal, Role
 from api.validation import INT64_MAX, Whole
@@ -41,7 +41,7 @@ MinOffset = Annotated[
 
 def context_of(request: Request) -> ApiContext:
     """What the application was made with."""
-    context = request.app.state.context
+    context = request.scope[CONTEXT_SCOPE_KEY]
     assert isinstance(context, ApiContext)
     return context
 

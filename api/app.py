@@ -52,7 +52,6 @@ def create_app(context: ApiContext) -> FastAPI:
         summary="This document",
         tags=["cluster"],
     )
-    app.state.context = context
     app.add_middleware(Gate, context=context, routes=RouteTable(app.openapi()))
     return app
 

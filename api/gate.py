@@ -25,7 +25,7 @@ from kafka_formats.errors import InvalidRequest, RetryLater, StrandlineError
 REQUEST_ID_HEADER = "Strandline-Request-Id"
 METADATA_OFFSET_HEADER = "Strandline-Metadata-Offset"
 METADATA_OFFSET_SCOPE_KEY = "strandline.metadata_offset"
-REQUEST_ID_SCOPE_KEY = "strandline.request_id"
+CONTEXT_SCOPE_KEY = "strandline.context"
 ABORT_EXTENSION = "strandline.abort"
 """In `scope["extensions"]`: breaks the connection off at once, unsent bytes included."""
 
@@ -36,7 +36,7 @@ class Gate:
     """The outermost layer of the application."""
 
     def __init__(self, app: ASGIApp, context: ApiContext, routes: RouteTable) -> None:
-        self._app = app
+        self.inner = app
         self._context = context
         self._metrics = context.metrics.http
         self._routes = routes
@@ -45,7 +45,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run one request through."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.inner(scope, receive, send)
             return
         route = self._routes.find(scope["path"])
         exchange = Exchange({**scope, ROUTE_SCOPE_KEY: route}, receive, send, self._context)
@@ -72,7 +72,7 @@ class Gate:
         try:
             exchange.check_head()
             async with deadline:
-                await exchange.answered_by(self._app, deadline)
+                await exchange.answered_by(self.inner, deadline)
         except TimeoutError:
             if exchange.send_timed_out:
                 _log.info("request %s: the client stopped taking bytes", exchange.request_id)
@@ -120,7 +120,7 @@ class Exchange:
         self._body_bytes = 0
         self._body_done = not self._has_body()
         self._answer_deadline: asyncio.Timeout | None = None
-        scope[REQUEST_ID_SCOPE_KEY] = self.request_id
+        scope[CONTEXT_SCOPE_KEY] = context
         if self._is_head:
             scope["method"] = "GET"
             scope[HEAD_SCOPE_KEY] = True

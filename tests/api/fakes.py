@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
 from api.context import ApiContext, NodeIdentity
+from api.gate import Gate
 from api.limits import ApiLimits
+from api.route_table import RouteTable
 from api.tokens import Role, TokenBook
 from kafka_formats.errors import Conflict, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
@@ -336,9 +342,15 @@ class FakeNode:
     manager: FakeMetadata
     rlm: FakeRemoteLog
 
-    def app(self) -> FastAPI:
-        """A new application."""
-        return create_app(self.context)
+    def app(self) -> ASGIApp:
+        """The application for this context. Routes are built once for all: that takes long."""
+        app, inner, routes = _shared_routes()
+        gate = Gate(inner, self.context, routes)
+
+        async def run(scope: Scope, receive: Receive, send: Send) -> None:
+            await gate({**scope, "app": app}, receive, send)
+
+        return run
 
     def client(
         self,
@@ -346,12 +358,41 @@ class FakeNode:
         token: str | None = None,
         address: str = "127.0.0.1",
         base_url: str = "http://127.0.0.1:9480",
-        app: FastAPI | None = None,
+        app: ASGIApp | None = None,
     ) -> httpx.AsyncClient:
         """Requests from `address`."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         transport = httpx.ASGITransport(app or self.app(), client=(address, 4711))
         return httpx.AsyncClient(transport=transport, base_url=base_url, headers=headers)
+
+
+@functools.cache
+def _shared_routes() -> tuple[FastAPI, ASGIApp, RouteTable]:
+    """What lies behind the gate of an application, which takes its context from the gate."""
+    app = create_app(_context(FakeMetadata(), FakeRemoteLog()))
+    layer: Any = app.build_middleware_stack()
+    while not isinstance(layer, Gate):
+        layer = layer.app
+    return app, layer.inner, RouteTable(app.openapi())
+
+
+def openapi() -> dict[str, Any]:
+    """The document of a new application."""
+    return create_app(_context(FakeMetadata(), FakeRemoteLog())).openapi()
+
+
+def _context(manager: FakeMetadata, rlm: FakeRemoteLog) -> ApiContext:
+    uuids = counted_uuids()
+    return ApiContext(
+        manager=manager,
+        rlm=rlm,
+        identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
+        tokens=TokenBook(),
+        monotonic=lambda: 0.0,
+        now_ms=lambda: 0,
+        sleep=no_pause,
+        new_uuid=lambda: next(uuids),
+    )
 
 
 def make_node(
@@ -362,16 +403,10 @@ def make_node(
     not_ready: Sequence[str] = (),
 ) -> FakeNode:
     """A node that lets everybody on this machine do everything, unless told otherwise."""
-    manager, rlm, uuids = FakeMetadata(), FakeRemoteLog(), counted_uuids()
-    context = ApiContext(
-        manager=manager,
-        rlm=rlm,
-        identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
+    manager, rlm = FakeMetadata(), FakeRemoteLog()
+    context = replace(
+        _context(manager, rlm),
         tokens=tokens or TokenBook(),
-        monotonic=lambda: 0.0,
-        now_ms=lambda: 0,
-        sleep=no_pause,
-        new_uuid=lambda: next(uuids),
         anonymous_role=anonymous_role,
         limits=limits or ApiLimits(),
         not_ready=lambda: not_ready,
@@ -381,8 +416,6 @@ def make_node(
 
 def write_tokens(path: Path) -> TokenBook:
     """A token file with one token a role; each token is its holder's name and `-token`."""
-    from hashlib import sha256
-
     path.write_text(
         "".join(
             f"{name} {role.name.lower()} {sha256(f'{name}-token'.encode()).hexdigest()}\n"

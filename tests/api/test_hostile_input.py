@@ -6,16 +6,14 @@ be forgotten.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.api.fakes import BASE, FakeNode, make_node, segment_uuid
+from tests.api.fakes import BASE, make_node, openapi, segment_uuid
 
 PATH_VALUES = {
     "topic": "payments",
@@ -48,8 +46,8 @@ BAD_NUMBERS = [
     "true",
 ]
 NODE = make_node()
-APP: FastAPI = NODE.app()
-DOCUMENT: dict[str, Any] = APP.openapi()
+APP = NODE.app()
+DOCUMENT = openapi()
 
 
 def is_number(schema: dict[str, Any]) -> bool:
@@ -325,11 +323,10 @@ async def test_a_bad_leader_transition_is_refused_by_its_field(
 async def test_no_text_anywhere_makes_an_internal_error(
     path: str, query: dict[str, str], text: str
 ) -> None:
-    node = FakeNode(replace(NODE.context), NODE.manager, NODE.rlm)
     encoded = quote(text.encode("utf-8", "surrogatepass"), safe="")
     for name in PATH_VALUES:
         values = PATH_VALUES | {name: encoded}
         safe_query = {key: value.encode("utf-8", "replace") for key, value in query.items()}
-        async with node.client(app=APP) as client:
+        async with NODE.client(app=APP) as client:
             answer = await client.get(path.format(**values), params=safe_query)
         assert answer.status_code < 500, answer.text

@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from api.errors import PROBLEM_KINDS
-from tests.api.fakes import make_node
+from tests.api.fakes import openapi
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "openapi.json"
 DOCUMENT = ROOT / "docs" / "API.md"
-
-
-def openapi() -> dict[str, Any]:
-    """The document of an application."""
-    return make_node().app().openapi()
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
