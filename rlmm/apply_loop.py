@@ -3,7 +3,8 @@
 One view commit per step: rows, applied offset, epoch and digest change together. Only after the
 commit do proposers hear the outcome, so what they wrote is readable here.
 
-Invariant: nothing changes the view while it is flushed, so that the flushed offset is what it says.
+A feature level that this program does not know ends applying before the record that sets it: later
+records may mean something else then.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-from kafka_formats.errors import InternalError
+from kafka_formats.errors import Refused
 from rlmm import queries
-from rlmm.apply import Applied, apply
+from rlmm.apply import FEATURE_LEVEL_KNOWN, Applied, apply
 from rlmm.metadata_limits import MetadataLimits
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, MetadataLog
 from rlmm.proposal_waiters import Decision, PartitionReading, ProposalWaiters
-from rlmm.rows import OverlayRows
+from rlmm.records import ControlRecordType
+from rlmm.rows import OverlayRows, RowReader
 from rlmm.view import View
 
 
@@ -33,11 +35,12 @@ class ApplyLoop:
         self._view = view
         self._waiters = waiters
         self._limits = limits
-        self._view_lock = asyncio.Lock()
+        self._flush_lock = asyncio.Lock()
         self._claims: Counter[bytes] = Counter()
         self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ended = False
         self._unflushed_records = 0
+        self.flush_due = asyncio.Event()
         self.snapshot_due = asyncio.Event()
         self._records_since_snapshot = 0
         self._bytes_since_snapshot = 0
@@ -73,8 +76,9 @@ class ApplyLoop:
 
     async def flush(self) -> None:
         """Make the view durable up to what is applied, and let the log be cut so far."""
-        async with self._view_lock:
+        async with self._flush_lock:
             self._unflushed_records = 0
+            self.flush_due.clear()
             await asyncio.get_running_loop().run_in_executor(None, self._view.flush)
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
 
@@ -99,19 +103,18 @@ class ApplyLoop:
         for start in range(0, max(len(records), 1), step):
             part = records[start : start + step]
             if start + step < len(records):
-                await self._apply_step(part, part[-1].offset, part[-1].epoch)
+                self._apply_step(part, part[-1].offset, part[-1].epoch)
             else:
-                await self._apply_step(part, group.end_offset - 1, group.end_epoch)
+                self._apply_step(part, group.end_offset - 1, group.end_epoch)
             await _Turn()
-        if self._unflushed_records >= self._limits.view_flush_records:
-            await self.flush()
 
-    async def _apply_step(
+    def _apply_step(
         self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
     ) -> None:
-        async with self._view_lock:
-            decisions = self._commit(records, last_offset, last_epoch)
+        decisions = self._commit(records, last_offset, last_epoch)
         self._unflushed_records += len(records)
+        if self._unflushed_records >= self._limits.view_flush_records:
+            self.flush_due.set()
         self._count_for_snapshot(len(records), sum(len(record.value) for record in records))
         for record, decision in zip(records, decisions, strict=True):
             self._waiters.decided(record.offset, decision)
@@ -120,15 +123,13 @@ class ApplyLoop:
     def _commit(
         self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
     ) -> list[Decision]:
-        if last_offset <= self._view.applied_offset:
-            raise InternalError(
-                f"offset {last_offset} comes again; {self._view.applied_offset} is applied"
-            )
         overlay = OverlayRows(self._view)
         decisions = []
         for record in records:
             applied = apply(overlay, record)
             overlay.write(applied.writes)
+            if record.control_type == ControlRecordType.FEATURE_LEVEL:
+                check_feature_level(overlay)
             decisions.append(Decision(applied.outcome, self._reading(overlay, record, applied)))
         self._view.commit(overlay.writes(), applied_offset=last_offset, epoch=last_epoch)
         return decisions
@@ -146,6 +147,16 @@ class ApplyLoop:
     def _wake(self) -> None:
         advanced, self._advanced = self._advanced, asyncio.get_running_loop().create_future()
         advanced.set_result(None)
+
+
+def check_feature_level(rows: RowReader) -> None:
+    """Refused: the rows are of a feature level whose rules this program does not have."""
+    level = queries.feature_level(rows)
+    if level > FEATURE_LEVEL_KNOWN:
+        raise Refused(
+            f"the metadata has feature level {level}, and this program knows up to "
+            f"{FEATURE_LEVEL_KNOWN}: run a newer Strandline on this node"
+        )
 
 
 def _records_behind(log: MetadataLog, view: View) -> int:

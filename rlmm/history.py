@@ -50,7 +50,7 @@ async def read_history(
 
 def _entry(record: CommittedRecord, segment_id: RemoteLogSegmentId) -> HistoryEntry | None:
     # The id's bytes stand unchanged in every record about it: most records need no decoding.
-    if record.control_type is not None or segment_id.id not in record.value:
+    if record.control_type is not None or record.value.find(segment_id.id) < 0:
         return None
     try:
         decoded = decode(None, record.value)

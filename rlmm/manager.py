@@ -26,8 +26,8 @@ from kafka_formats.errors import (
 )
 from kafka_formats.kafka_uuid import Uuid
 from rlmm import queries
+from rlmm.apply_loop import ApplyLoop, check_feature_level
 from rlmm.apply_outcome import Outcome, Verdict
-from rlmm.apply_loop import ApplyLoop
 from rlmm.history import HistoryEntry, read_history
 from rlmm.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
@@ -117,6 +117,7 @@ class RemoteLogMetadataManager:
         """
         limits = limits or MetadataLimits()
         await install_if_needed(log, view)
+        check_feature_level(view)
         self = cls(
             log,
             view,
@@ -128,6 +129,7 @@ class RemoteLogMetadataManager:
         self._tasks = [
             asyncio.create_task(self._apply_task(), name="metadata-apply"),
             asyncio.create_task(self._snapshot_task(), name="metadata-snapshots"),
+            asyncio.create_task(self._flush_task(), name="metadata-view-flush"),
         ]
         try:
             if not await self._applying.wait_for(log.describe().high_watermark - 1):
@@ -369,11 +371,9 @@ class RemoteLogMetadataManager:
         except asyncio.CancelledError:
             message = "the node was shut down before the outcome was known"
             raise
-        except Exception as error:
-            log.error("applying the metadata log stopped", exc_info=error)
-            message = f"applying the metadata log stopped: {error}"
-            self._failure, self._failure_error = message, error
-            self._on_failure(message)
+        except Exception as error:  # noqa: BLE001 - a task's top: it is logged and reported
+            message = f"applying the metadata log failed: {error}"
+            self._fail("applying the metadata log", error)
         finally:
             self._waiters.end(message)
 
@@ -385,6 +385,22 @@ class RemoteLogMetadataManager:
             except Exception as error:
                 self._applying.snapshot_begun()
                 log.error("no snapshot of the metadata could be taken", exc_info=error)
+
+    async def _flush_task(self) -> None:
+        while True:
+            await self._applying.flush_due.wait()
+            try:
+                await self._applying.flush()
+            except Exception as error:  # noqa: BLE001 - a task's top: it is kept and reported
+                self._fail("flushing the view", error)
+                return
+
+    def _fail(self, what: str, error: BaseException) -> None:
+        """The node cannot go on; say so once."""
+        log.error("%s failed", what, exc_info=error)
+        if self._failure is None:
+            self._failure, self._failure_error = f"{what} failed: {error}", error
+            self._on_failure(self._failure)
 
     async def _write(self, record: MetadataRecord, deadline_s: float) -> int:
         offset, decision = await self._decide(encode(record), deadline_s)

@@ -2,30 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from contextlib import closing
 from itertools import islice
 
+from kafka_formats.errors import CorruptData
 from rlmm.metadata_log import MetadataLog, SnapshotId
-from rlmm.snapshot_rows import to_proposals
+from rlmm.snapshot_rows import from_proposals, to_proposals
 from rlmm.view import View
 
+log = logging.getLogger(__name__)
 
-async def write_snapshot(log: MetadataLog, view: View, *, slice_rows: int) -> SnapshotId:
-    """Write the logical rows as they are now, in key order, in slices; durable on return.
 
-    The rows are those of one moment although the view goes on changing: the iterator is bound to
-    it by its first row, which is taken before anything else can run.
+async def write_snapshot(metadata_log: MetadataLog, view: View, *, slice_rows: int) -> SnapshotId:
+    """Write the logical rows as they are at this call, in key order; durable on return.
+
+    The view goes on changing meanwhile: its scan is bound to this moment. Slices keep each step on
+    the event loop short.
     """
     snapshot = SnapshotId(view.applied_offset + 1, view.applied_epoch)
     record_time_ms = view.record_time_ms
-    rows = to_proposals(view.rows_in_key_order())
-    part = list(islice(rows, slice_rows))
-    sink = await log.begin_snapshot(snapshot, last_contained_timestamp_ms=record_time_ms)
-    try:
-        while part:
-            await sink.add(part)
-            part = list(islice(rows, slice_rows))
-    except BaseException:
-        await sink.abandon()
-        raise
-    await sink.finish()
+    # Closed also when the caller is cancelled: a scan left behind keeps the database open.
+    with closing(row for row in to_proposals(view.rows_in_key_order())) as rows:
+        sink = await metadata_log.begin_snapshot(
+            snapshot, last_contained_timestamp_ms=record_time_ms
+        )
+        try:
+            while part := list(islice(rows, slice_rows)):
+                await sink.add(part)
+        except BaseException:
+            await sink.abandon()
+            raise
+        await sink.finish()
     return snapshot
+
+
+async def install_if_needed(metadata_log: MetadataLog, view: View) -> None:
+    """Let the view start from the newest snapshot where the log alone does not lead on from it.
+
+    An empty view starts from a snapshot too, if there is one: that is shorter than the log.
+    CorruptData: there is a gap between view and log that no snapshot closes.
+    """
+    log_start = metadata_log.describe().log_start_offset
+    snapshot = metadata_log.latest_snapshot()
+    next_offset = view.applied_offset + 1
+    if next_offset >= log_start and (next_offset > 0 or snapshot is None):
+        return
+    if snapshot is None or snapshot.end_offset < log_start:
+        raise CorruptData(
+            f"the view ends at offset {view.applied_offset}, the metadata log starts at "
+            f"{log_start}, and no snapshot closes the gap: restore the data directory from a "
+            "backup, or format this node anew",
+            source="metadata log",
+            position=0,
+        )
+    log.info("the view starts from the snapshot at offset %d", snapshot.end_offset)
+
+    def install() -> None:
+        view.install_from(
+            from_proposals(metadata_log.read_snapshot(snapshot)),
+            applied_offset=snapshot.end_offset - 1,
+            epoch=snapshot.epoch,
+        )
+
+    await asyncio.get_running_loop().run_in_executor(None, install)
