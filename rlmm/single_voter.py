@@ -128,13 +128,7 @@ class SingleVoterLog:
         """
         limits = limits or LogLimits()
         disk = disk or OsDisk()
-        me = [voter for voter in voters if voter.node_id == node_id]
-        if len(voters) != 1 or not me or me[0].directory_id != directory_id:
-            raise InvalidRequest(
-                f"node {node_id} with directory {directory_id} is not the sole voter, and this "
-                "version runs one: format it with itself as the only voter",
-                field="voters",
-            )
+        voter = _sole_voter(voters, node_id, directory_id)
         writer = ThreadPoolExecutor(1, thread_name_prefix="metadata-log-writer")
         reader = ThreadPoolExecutor(1, thread_name_prefix="metadata-log-reader")
         opening = partial(
@@ -152,7 +146,7 @@ class SingleVoterLog:
                 directory,
                 disk,
                 cluster_id=cluster_id,
-                voter=me[0],
+                voter=voter,
                 epoch=epoch,
                 now_ms=now_ms,
                 sleep=sleep,
@@ -166,10 +160,7 @@ class SingleVoterLog:
             writer.shutdown(wait=False)
             reader.shutdown(wait=False)
             if isinstance(error, OSError):
-                raise RetryLater(
-                    f"the metadata log in {metadata_directory} could not be opened: {error}. Check "
-                    "the disk and its free space, then start the node again"
-                ) from error
+                raise _open_failed(metadata_directory, error) from error
             raise
         return self
 
@@ -425,6 +416,24 @@ class _Sink:
             await asyncio.get_running_loop().run_in_executor(self._executor, call)
         except OSError as error:
             raise _snapshot_failed(error) from error
+
+
+def _sole_voter(voters: tuple[Voter, ...], node_id: int, directory_id: Uuid) -> Voter:
+    """This node as the only voter there is; InvalidRequest if that is not so."""
+    if [(voter.node_id, voter.directory_id) for voter in voters] != [(node_id, directory_id)]:
+        raise InvalidRequest(
+            f"node {node_id} with directory {directory_id} is not the sole voter, and this version "
+            "runs one: format it with itself as the only voter",
+            field="voters",
+        )
+    return voters[0]
+
+
+def _open_failed(metadata_directory: Path, error: OSError) -> RetryLater:
+    return RetryLater(
+        f"the metadata log in {metadata_directory} could not be opened: {error}. Check the disk "
+        "and its free space, then start the node again"
+    )
 
 
 def _snapshot_failed(error: OSError) -> RetryLater:
