@@ -214,6 +214,9 @@ class World:
         answer = queries.segment_for_offset(self.rows, self.partition, epoch, offset)
         return None if answer is None else int.from_bytes(answer.metadata.segment_id.id, "big")
 
+    def lost(self) -> list[tuple[int, int]]:
+        return [(each.start, each.end) for each in self.state.lost_ranges]
+
     def listed(self, epoch: int | None = None) -> list[int]:
         found = queries.list_segments(self.rows, self.partition, epoch)
         return [int.from_bytes(each.segment_id.id, "big") for each in found]

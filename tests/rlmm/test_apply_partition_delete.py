@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rlmm import queries
+from rlmm.apply_outcome import Verdict
+from rlmm.partition_state import Totals
+from rlmm.records import PartitionDeleteUndo
+from rlmm.row_keys import RowKind
+from rlmm.segment import PartitionDeleteState, SegmentState
+from tests.rlmm.state_world import NODE_2, ORDERS, World
+
+MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
+STARTED = PartitionDeleteState.DELETE_PARTITION_STARTED
+FINISHED = PartitionDeleteState.DELETE_PARTITION_FINISHED
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.leads((4, 100))
+    world.copy(1, 100, 199, [(4, 100)])
+    world.accept(world.a_lost_range(200, 249))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("steps", "step", "verdict"),
+    [
+        ([], MARKED, Verdict.ACCEPTED),
+        ([], STARTED, Verdict.CONFLICT),
+        ([], FINISHED, Verdict.CONFLICT),
+        ([MARKED], MARKED, Verdict.NO_EFFECT),
+        ([MARKED], STARTED, Verdict.ACCEPTED),
+        ([MARKED], FINISHED, Verdict.CONFLICT),
+        ([MARKED, STARTED], MARKED, Verdict.CONFLICT),
+        ([MARKED, STARTED], STARTED, Verdict.NO_EFFECT),
+        ([MARKED, STARTED], FINISHED, Verdict.CONFLICT),  # a segment is left
+    ],
+)
+def test_steps(
+    world: World, steps: list[PartitionDeleteState], step: PartitionDeleteState, verdict: Verdict
+) -> None:
+    world.accept(*(world.a_step(each) for each in steps))
+    changed = world.changed_by(world.a_step(step))
+    assert changed is (verdict is Verdict.ACCEPTED)
+    assert world.verdict(world.a_step(step)) is (Verdict.NO_EFFECT if changed else verdict)
+
+
+def empty(world: World) -> None:
+    world.accept(world.a_step(MARKED), world.a_step(STARTED))
+    world.accept(replace(world.a_delete(1), token=-1), world.a_delete_finish(1))
+
+
+def test_a_finished_deletion_leaves_tombstones_only(world: World) -> None:
+    empty(world)
+    world.accept(world.a_step(FINISHED))
+    kinds = {key[0] for key, _ in world.rows.items()}
+    assert kinds == {
+        RowKind.RECORD_TIME,
+        RowKind.TOTALS,
+        RowKind.SEGMENT_TOMBSTONE,
+        RowKind.PARTITION_TOMBSTONE,
+        RowKind.PURGE,
+    }
+    assert queries.partition_state(world.rows, ORDERS) is None
+    assert list(queries.partitions(world.rows)) == []
+    assert queries.totals(world.rows) == Totals()
+    assert world.verdict(world.a_step(FINISHED)) is Verdict.NO_EFFECT
+    assert world.verdict(world.a_step(MARKED)) is Verdict.GONE
+    assert world.verdict(world.a_claim([(5, 300)], node=NODE_2)) is Verdict.GONE
+
+
+def test_a_segment_that_is_going_is_one_that_is_left(world: World) -> None:
+    world.accept(world.a_step(MARKED), world.a_step(STARTED))
+    world.accept(replace(world.a_delete(1), token=-1))
+    assert world.verdict(world.a_step(FINISHED)) is Verdict.CONFLICT
+
+
+def test_look_ups_go_on_until_segments_go(world: World) -> None:
+    world.accept(world.a_step(MARKED))
+    assert world.serving(4, 150) == 1
+    world.accept(world.a_step(STARTED))
+    assert world.serving(4, 150) == 1
+    world.accept(replace(world.a_delete(1), token=-1))
+    assert world.serving(4, 150) is None
+
+
+def test_what_is_not_known_cannot_be_deleted() -> None:
+    world = World()
+    for step in PartitionDeleteState:
+        assert world.verdict(world.a_step(step)) is Verdict.CONFLICT
+
+
+def test_a_mark_is_undone_by_its_offset(world: World) -> None:
+    token = world.token
+    world.accept(world.a_step(MARKED))
+    marked = world.state.delete_offset
+    assert marked == world.offset
+    assert world.state.delete_marked_at_ms == world.time_ms
+    assert world.verdict(PartitionDeleteUndo(ORDERS, marked + 1)) is Verdict.CONFLICT
+    world.accept(PartitionDeleteUndo(ORDERS, marked))
+    state = world.state
+    assert (state.delete_state, state.delete_offset, state.delete_marked_at_ms) == (None, -1, -1)
+    assert state.claim is not None
+    assert state.claim.token == token, "the claim stands as before"
+    world.accept(world.an_add(2, 250, 299, [(4, 250)]))
+    assert world.verdict(PartitionDeleteUndo(ORDERS, marked)) is Verdict.NO_EFFECT
+
+
+def test_an_undo_does_not_hit_a_later_mark(world: World) -> None:
+    world.accept(world.a_step(MARKED))
+    undo = PartitionDeleteUndo(ORDERS, world.offset)
+    world.accept(undo, world.a_step(MARKED))
+    assert world.verdict(undo) is Verdict.CONFLICT
+
+
+def test_what_has_started_is_not_undone(world: World) -> None:
+    world.accept(world.a_step(MARKED))
+    undo = PartitionDeleteUndo(ORDERS, world.offset)
+    world.accept(world.a_step(STARTED))
+    assert world.verdict(undo) is Verdict.GONE
+    assert world.state.claim is None
+
+
+def test_an_unknown_partition_has_nothing_to_undo() -> None:
+    world = World()
+    assert world.verdict(PartitionDeleteUndo(ORDERS, 0)) is Verdict.FENCED
+
+
+def test_a_wrong_name_deletes_nothing(world: World) -> None:
+    step = replace(world.a_step(MARKED), partition=replace(ORDERS, topic="bills"))
+    assert world.verdict(step) is Verdict.INVALID
+    assert world.verdict(replace(step, partition=replace(ORDERS, topic="a/b"))) is Verdict.INVALID
+
+
+def test_a_started_copy_of_a_partition_that_goes_is_cleaned_up_by_anybody(world: World) -> None:
+    world.accept(world.an_add(2, 250, 299, [(4, 250)]))
+    world.accept(world.a_step(MARKED), world.a_step(STARTED))
+    delete = world.a_delete(2, SegmentState.COPY_SEGMENT_STARTED)
+    world.accept(replace(delete, token=-1, writer=None))

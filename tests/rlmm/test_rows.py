@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlmm.rows import MemoryRows, OverlayRows, first_row, in_slices, last_row, prefix_end
+
+KEYS = st.binary(min_size=1, max_size=2)
+WRITES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(WRITES, WRITES, WRITES, KEYS, KEYS)
+def test_an_overlay_reads_as_if_its_writes_were_done(
+    base_writes: list[tuple[bytes, bytes | None]],
+    first: list[tuple[bytes, bytes | None]],
+    second: list[tuple[bytes, bytes | None]],
+    low: bytes,
+    high: bytes,
+) -> None:
+    base = MemoryRows()
+    base.write(base_writes)
+    outer = OverlayRows(base)
+    outer.write(first)
+    inner = OverlayRows(outer)
+    inner.write(second)
+    expected = MemoryRows(base.items())
+    expected.write([*first, *second])
+    for reverse in (False, True):
+        assert list(inner.scan(low, high, reverse=reverse)) == list(
+            expected.scan(low, high, reverse=reverse)
+        )
+    for key, _ in [*base_writes, *first, *second]:
+        assert inner.get(key) == expected.get(key)
+    base.write(outer.writes())
+    base.write(OverlayRows(base).writes())
+    again = OverlayRows(base)
+    again.write(second)
+    base.write(again.writes())
+    assert base.items() == expected.items()
+
+
+def test_writes_come_in_key_order_without_those_that_change_nothing() -> None:
+    overlay = OverlayRows(MemoryRows([(b"a", b"1"), (b"b", b"2")]))
+    overlay.put(b"c", b"3")
+    overlay.put(b"a", b"1")
+    overlay.delete(b"b")
+    overlay.delete(b"x")
+    assert overlay.writes() == ((b"b", None), (b"c", b"3"))
+
+
+def test_first_and_last_row() -> None:
+    rows = MemoryRows([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    assert first_row(rows, b"aa", b"c") == (b"b", b"2")
+    assert last_row(rows, b"a", b"c") == (b"b", b"2")
+    assert first_row(rows, b"d", b"e") is None
+    assert last_row(rows, b"c", b"b") is None
+
+
+def test_the_end_of_a_prefix() -> None:
+    assert prefix_end(b"ab") == b"ac"
+    assert prefix_end(b"a\xff\xff") == b"b"
+
+
+def test_long_runs_come_in_slices() -> None:
+    rows = [(bytes((n,)), b"") for n in range(5)]
+    assert list(in_slices(rows, 2)) == [rows[:2], rows[2:4], rows[4:]]
+    assert list(in_slices([], 2)) == []
