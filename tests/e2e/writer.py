@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
-from itertools import count
 from types import TracebackType
 from typing import Self
 
-from tests.real.kafka_clients import CODECS, Headers, NewRecord, produce, produce_transactions
+from confluent_kafka import Producer
 
+from tests.real.kafka_clients import CODECS, Headers, NewRecord, flush, open_producer, send
+
+TRANSACTION_DEADLINE_S = 60
 JOIN_DEADLINE_S = 120
+ROUND_PAUSE_S = 0.2
 RECORDS_PER_BATCH = 120
+FILLER_BATCHES = 6
 SMALL_BATCHES: dict[str, str | int] = {
     "batch.num.messages": 20,
     "enable.idempotence": "true",
@@ -21,13 +25,30 @@ SMALL_BATCHES: dict[str, str | int] = {
 
 
 class Writer:
-    """Writes round after round until it is left; a failure is raised then."""
+    """Writes round after round until it is left; a failure is raised then.
+
+    The producers live as long as the writer, through every bounce of the broker.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
         self._random = random.Random(20_240_601)
+        self._plain = {
+            codec: open_producer(bootstrap, {**SMALL_BATCHES, "compression.type": codec})
+            for codec in CODECS
+        }
+        self._transactional = {
+            codec: open_producer(
+                bootstrap,
+                {
+                    **SMALL_BATCHES,
+                    "compression.type": codec,
+                    "transactional.id": f"writer-{codec}",
+                },
+            )
+            for codec in ("none", "zstd")
+        }
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="writer")
@@ -48,56 +69,47 @@ class Writer:
         if self._error is not None and error is None:
             raise self._error
 
-    def write_round(self, number: int) -> None:
-        """Every codec once to every partition, with and without transactions."""
-        for partition in range(self._partitions):
-            for codec in CODECS:
-                self._write_plain(partition, codec)
-            self._write_transactions(partition, CODECS[number % len(CODECS)])
-
     def write_filler(self) -> None:
         """Records outside of transactions: what is sealed behind them has decided all others."""
-        for partition in range(self._partitions):
-            for _ in range(6):
-                self._write_plain(partition, "none")
+        for _ in range(FILLER_BATCHES):
+            self._write_plain("none")
 
     def _run(self) -> None:
         try:
-            for number in count():
-                if self._stop.is_set():
-                    return
-                self.write_round(number)
+            for producer in self._transactional.values():
+                producer.init_transactions(TRANSACTION_DEADLINE_S)
+            while not self._stop.wait(ROUND_PAUSE_S):
+                self._write_round()
         except BaseException as error:
             self._error = error
 
-    def _write_plain(self, partition: int, codec: str) -> None:
-        produce(
-            self._bootstrap,
-            self._topic,
-            partition,
-            self._records(RECORDS_PER_BATCH),
-            codec=codec,
-            config=SMALL_BATCHES,
-        )
+    def _write_round(self) -> None:
+        """Every codec once to every partition, and transactions that end either way."""
+        for codec in CODECS:
+            self._write_plain(codec)
+        for producer in self._transactional.values():
+            for count, commit in ((30, True), (25, False), (5, False), (10, True)):
+                self._write_transaction(producer, count, commit=commit)
 
-    def _write_transactions(self, partition: int, codec: str) -> None:
-        produce_transactions(
-            self._bootstrap,
-            self._topic,
-            partition,
-            [
-                (list(self._records(30)), True),
-                (list(self._records(25)), False),
-                (list(self._records(5)), False),
-                (list(self._records(10)), True),
-            ],
-            transactional_id=f"writer-{partition}-{codec}",
-            codec=codec,
-            config=SMALL_BATCHES,
-        )
+    def _write_plain(self, codec: str) -> None:
+        self._send(self._plain[codec], RECORDS_PER_BATCH)
 
-    def _records(self, number_of: int) -> Iterator[NewRecord]:
-        for number in range(number_of):
+    def _write_transaction(self, producer: Producer, count: int, *, commit: bool) -> None:
+        producer.begin_transaction()
+        self._send(producer, count)
+        if commit:
+            producer.commit_transaction(TRANSACTION_DEADLINE_S)
+        else:
+            producer.abort_transaction(TRANSACTION_DEADLINE_S)
+
+    def _send(self, producer: Producer, count: int) -> None:
+        """To every partition, and wait: an abort would throw away what is still queued."""
+        for partition in range(self._partitions):
+            send(producer, self._topic, partition, self._records(count))
+        flush(producer)
+
+    def _records(self, count: int) -> Iterator[NewRecord]:
+        for number in range(count):
             value = self._random.randbytes(100) + b"the same again and again " * 6
             yield NewRecord(
                 value=None if number % 17 == 16 else value,
