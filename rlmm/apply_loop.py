@@ -79,7 +79,13 @@ class ApplyLoop:
         async with self._flush_lock:
             self._unflushed_records = 0
             self.flush_due.clear()
-            await asyncio.get_running_loop().run_in_executor(None, self._view.flush)
+            flushing = asyncio.get_running_loop().run_in_executor(None, self._view.flush)
+            try:
+                await asyncio.shield(flushing)
+            except asyncio.CancelledError:
+                # The thread goes on all the same, and nobody may close the view under it.
+                await asyncio.wait([flushing])
+                raise
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
 
     def snapshot_begun(self) -> None:

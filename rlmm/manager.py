@@ -346,7 +346,10 @@ class RemoteLogMetadataManager:
             # The log may be cut no further than the view is flushed, so the view goes first.
             await self._applying.flush()
             snapshot = await write_snapshot(
-                self._log, self._view, slice_rows=self._limits.snapshot_slice_rows
+                self._log,
+                self._view,
+                slice_rows=self._limits.snapshot_slice_rows,
+                check_open=self._check_open,
             )
             self._snapshot_taken_ms = self._now_ms()
             return snapshot
@@ -360,8 +363,10 @@ class RemoteLogMetadataManager:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._waiters.end("the node was shut down before the outcome was known")
-        if self._failure is None:
-            await self._applying.flush()
+        # A snapshot that a caller asked for ends at its next slice; it reads the view until then.
+        async with self._snapshot_lock:
+            if self._failure is None:
+                await self._applying.flush()
 
     async def _apply_task(self) -> None:
         message = "the metadata log was closed"

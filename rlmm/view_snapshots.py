@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 
@@ -15,11 +16,13 @@ from rlmm.view import View
 log = logging.getLogger(__name__)
 
 
-async def write_snapshot(metadata_log: MetadataLog, view: View, *, slice_rows: int) -> SnapshotId:
+async def write_snapshot(
+    metadata_log: MetadataLog, view: View, *, slice_rows: int, check_open: Callable[[], None]
+) -> SnapshotId:
     """Write the logical rows as they are at this call, in key order; durable on return.
 
     The view goes on changing meanwhile: its scan is bound to this moment. Slices keep each step on
-    the event loop short.
+    the event loop short; after each, `check_open` may raise to end it, and nothing of it stays.
     """
     snapshot = SnapshotId(view.applied_offset + 1, view.applied_epoch)
     record_time_ms = view.record_time_ms
@@ -31,6 +34,7 @@ async def write_snapshot(metadata_log: MetadataLog, view: View, *, slice_rows: i
         try:
             while part := list(islice(rows, slice_rows)):
                 await sink.add(part)
+                check_open()
         except BaseException:
             await sink.abandon()
             raise

@@ -267,6 +267,17 @@ async def test_close_answers_those_who_wait(tmp_path: Path) -> None:
         await offset
 
 
+async def test_close_ends_a_snapshot_that_is_being_taken(tmp_path: Path) -> None:
+    node = await open_node(tmp_path, limits=MetadataLimits(snapshot_slice_rows=1))
+    await copied(node.manager, 20)
+    taking = asyncio.create_task(node.manager.take_snapshot())
+    await until(lambda: list((tmp_path / "metadata").rglob("*.part")) != [])
+    await node.close()
+    with pytest.raises(RetryLater):
+        await taking
+    assert list((tmp_path / "metadata").rglob("*.checkpoint*")) == []
+
+
 async def test_a_restart_finds_everything_and_goes_on(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
         await copied(node.manager, 5)

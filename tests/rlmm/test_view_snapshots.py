@@ -100,8 +100,8 @@ async def test_a_failing_snapshot_leaves_nothing_and_can_be_repeated(
 
         monkeypatch.setattr(node.view, "rows_in_key_order", rotten)
         with pytest.raises(CorruptData, match="rotten"):
-            await write_snapshot(node.log, node.view, slice_rows=1)
+            await write_snapshot(node.log, node.view, slice_rows=1, check_open=lambda: None)
         monkeypatch.undo()
         assert list((tmp_path / "metadata").rglob("*.part")) == []
-        snapshot = await write_snapshot(node.log, node.view, slice_rows=1)
+        snapshot = await write_snapshot(node.log, node.view, slice_rows=1, check_open=lambda: None)
         assert snapshot == SnapshotId(node.view.applied_offset + 1, 1)
