@@ -72,6 +72,7 @@ class Steps:
         self.names.append(name)
         self.count += 1
         if self._stop_at in (self.count, name):
+            self._stop_at = -1
             self.stopped.set()
         if self.stopped.is_set():
             await asyncio.Event().wait()
@@ -114,7 +115,8 @@ class HookedStore(MemoryStore):
     """A memory store with a hook around every delete, that knows its unfinished uploads."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        super().__init__(now_ms)
+        super().__init__(lambda: now_ms() + self.clock_offset_ms)
+        self.clock_offset_ms = 0
         self.hook: Hook = no_hook
         self.unfinished_uploads: set[str] = set()
 
@@ -248,6 +250,7 @@ class World:
     log_dirs: tuple[Path, ...]
     store: HookedStore
     boots: int = 0
+    cluster_id: str = "strandline-cluster"
 
     @asynccontextmanager
     async def boot(
@@ -289,7 +292,7 @@ class World:
             log_dirs=self.log_dirs,
             broker=broker,
             topics=topics,
-            identity=Identity("strandline-cluster", None, incarnation),
+            identity=Identity(self.cluster_id, None, incarnation),
             ambient=ambient,
             limits=limits,
             on_event=events.append,
@@ -306,7 +309,7 @@ class World:
 
 def new_world(tmp_path: Path, log_dirs: tuple[Path, ...]) -> World:
     """Formatted and empty."""
-    (tmp_path / "log").mkdir()
+    (tmp_path / "log").mkdir(exist_ok=True)
     ambient = virtual_ambient()
     return World(tmp_path, log_dirs, HookedStore(ambient.now_ms))
 

@@ -1,0 +1,299 @@
+"""Claims with a broker: who copies, up to which offset, and what happens when leadership moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import InvalidRequest, RetryLater
+from rlm.broker_view import LocalLogStart, TopicConfig
+from rlm.copy_plan import WhyNot
+from rlm.events import ClaimLost, PartitionClaimed, SegmentDeleted
+from rlm.follower_fetch import FollowerFetchQuery, FollowerPlan
+from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlm.partition_status import Role
+from rlm.scanner import TopicPartition
+from rlmm.partition_state import Mode
+from rlmm.records import ClaimReset, PartitionClaim
+from rlmm.segment import Incarnation
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import Node, Steps, new_world
+from tests.rlm.planner_facts import epochs, uuid
+from tests.rlm.virtual_time import run_virtually
+
+DELETE = TopicConfig("delete", -1, -1, False)
+
+
+@dataclass(slots=True)
+class FakeBroker:
+    """Answers what the test says."""
+
+    words: dict[TopicPartition, BrokerWord] = field(default_factory=dict)
+    config: TopicConfig | NoAnswer = DELETE
+    local_start: LocalLogStart | NotLeading | NoAnswer = field(
+        default_factory=lambda: LocalLogStart(0, 0)
+    )
+
+    async def leadership(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, BrokerWord]:
+        return {each: self.words[each] for each in partitions if each in self.words}
+
+    async def local_log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
+        return dict.fromkeys(partitions, self.local_start)
+
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
+        return dict.fromkeys(topics, self.config)
+
+
+ORDERS = ("orders", 0)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    return log
+
+
+def test_the_brokers_last_stable_offset_bounds_what_is_copied(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 19)})
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            report = await node.remote_log.run_once()
+            assert [each.start_offset for each in report.copied] == [0]
+            assert report.partitions[0].why_not is WhyNot.WAITING_FOR_LSO
+            assert not report.complete
+            broker.words[ORDERS] = Leads(0, 20)
+            assert len((await node.remote_log.run_once()).copied) == 1
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize(
+    ("word", "role", "why"),
+    [
+        (NotLeading(), Role.FOLLOWER, WhyNot.NOT_LEADER),
+        (NoAnswer("connection refused"), Role.UNKNOWN, WhyNot.BROKER_UNAVAILABLE),
+        (Leads(1, 25), Role.LEADER, WhyNot.EPOCH_NOT_ON_DISK),
+        (None, Role.UNKNOWN, WhyNot.BROKER_UNAVAILABLE),
+    ],
+)
+def test_without_the_brokers_word_nothing_is_claimed(
+    tmp_path: Path, orders: KafkaLog, word: BrokerWord | None, role: Role, why: WhyNot
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({} if word is None else {ORDERS: word})
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            report = await node.remote_log.run_once()
+            assert (report.copied, report.partitions[0].why_not) == ((), why)
+            page = node.remote_log.status(orders.partition)
+            assert (page.role, page.claim_token) == (role, -1)
+            assert node.events == []
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (TopicConfig("compact", -1, -1, False), WhyNot.COMPACTED),
+        (TopicConfig("compact,delete", -1, -1, False), WhyNot.COMPACTED),
+        (TopicConfig("delete", -1, -1, True), WhyNot.MODE),
+    ],
+)
+def test_compacted_topics_and_those_the_brokers_tier_are_left_out(
+    tmp_path: Path, orders: KafkaLog, config: TopicConfig, why: WhyNot
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 25)}, config)
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            report = await node.remote_log.run_once()
+            assert report.copied == ()
+            assert [topic for topic, _ in report.left_out] == ["orders"]
+            page = node.remote_log.status(orders.partition)
+            assert (page.role, page.why_not_copying) == (Role.NOT_TIERED, why)
+
+    run_virtually(main)
+
+
+def test_an_unknown_topic_configuration_is_no_permission(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 25)}, NoAnswer("timed out"))
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            report = await node.remote_log.run_once()
+            assert report.partitions[0].why_not is WhyNot.BROKER_UNAVAILABLE
+            assert report.partitions[0].text == "timed out"
+
+    run_virtually(main)
+
+
+def test_a_higher_epoch_on_the_same_broker_is_claimed_and_copying_goes_on(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 10)})
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(30)
+            orders.set_epochs((0, 0), (3, 25))
+            broker.words[ORDERS] = Leads(3, 25)
+            await asyncio.sleep(30)
+            claims = [each for each in node.events if isinstance(each, PartitionClaimed)]
+            assert [each.leader_epoch for each in claims] == [0, 3]
+            assert len(node.finished(orders.partition)) == 2
+            assert node.remote_log.status(orders.partition).claim_token == claims[1].token
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_an_upload_survives_an_epoch_bump_that_stays_on_the_node(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def hook(name: str) -> None:
+        if name == "before put .indexes":
+            await asyncio.sleep(30)
+
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 25)})
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker, hook=hook) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(10)
+            orders.set_epochs((0, 0), (3, 25))
+            broker.words[ORDERS] = Leads(3, 25)
+            await asyncio.sleep(100)
+            assert len(node.finished(orders.partition)) == 2
+            assert len(node.pool.jobs) == 2
+            await node.remote_log.close()
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_losing_leadership_cancels_the_copy_and_the_next_leadership_cleans_up(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        steps = Steps("before put .indexes")
+        broker = FakeBroker({ORDERS: Leads(0, 25)})
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker, hook=steps) as node:
+            await node.remote_log.start()
+            await steps.stopped.wait()
+            broker.words[ORDERS] = NotLeading()
+            await asyncio.sleep(30)
+            page = node.remote_log.status(orders.partition)
+            assert (page.role, page.why_not_copying) == (Role.FOLLOWER, WhyNot.NOT_LEADER)
+            assert page.copying is None
+            assert [type(each) for each in node.events].count(ClaimLost) == 1
+            assert len(node.metadata.left_overs(orders.partition)) == 1
+            steps.stopped.clear()
+            orders.set_epochs((0, 0), (2, 25))
+            broker.words[ORDERS] = Leads(2, 25)
+            await asyncio.sleep(120)
+            assert len(node.finished(orders.partition)) == 2
+            assert [type(each) for each in node.events].count(SegmentDeleted) == 1
+            await node.assert_quiesced()
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+async def claim_elsewhere(node: Node, orders: KafkaLog, epoch: int) -> int:
+    other = Incarnation(7, uuid(77), 1)
+    checkpoint = epochs((0, 0)) if epoch == 0 else epochs((0, 0), (epoch, 20))
+    answer = await node.metadata.claim_partition(
+        PartitionClaim(orders.partition, Mode.SIDECAR, epoch, other, 1, checkpoint)
+    )
+    return answer.token
+
+
+def test_a_node_that_was_overtaken_is_fenced_and_deletes_nothing(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 25)})
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(broker=broker) as node:
+
+            async def hook(name: str) -> None:
+                if name == "after upload":
+                    await claim_elsewhere(node, orders, 5)
+
+            node.pool.hook = hook
+            report = await node.remote_log.run_once()
+            assert report.copied == ()
+            assert report.partitions[0].why_not is WhyNot.CLAIMED_ELSEWHERE
+            (left,) = node.metadata.left_overs(orders.partition)
+            assert len([key for key in await node.keys() if str(left.segment_id.id) in key]) == 3
+            assert [type(each) for each in node.events].count(ClaimLost) == 1
+
+    run_virtually(main)
+
+
+def test_another_nodes_left_overs_are_cleaned_up_by_the_new_leader(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        steps = Steps("before put .indexes")
+        other = FakeBroker({ORDERS: Leads(0, 25)})
+        async with world.boot(broker=other, hook=steps, node_id=2, directory_id=uuid(22)) as node:
+            running = asyncio.create_task(node.remote_log.run_once(), name="drive run_once")
+            await steps.stopped.wait()
+        await asyncio.gather(running, return_exceptions=True)
+        orders.set_epochs((0, 0), (1, 25))
+        async with world.boot(broker=FakeBroker({ORDERS: Leads(1, 25)})) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(1_000)
+            assert len(node.finished(orders.partition)) == 2
+            await node.assert_quiesced()
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_a_refused_claim_is_shown_and_made_again_after_an_admins_reset(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 25)})
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            token = await claim_elsewhere(node, orders, 0)
+            await node.remote_log.start()
+            await asyncio.sleep(30)
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.CLAIMED_ELSEWHERE
+            assert page.claimed_by_node == 7
+            await node.metadata.reset_claim(ClaimReset(orders.partition, token))
+            await asyncio.sleep(30)
+            assert len(node.finished(orders.partition)) == 2
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_a_followers_question_is_taken_to_the_broker(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 25)}, local_start=LocalLogStart(20, 0))
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            await node.remote_log.run_once()
+            query = FollowerFetchQuery(orders.partition, 5, 0)
+            answer = await node.remote_log.follower_fetch(query)
+            assert (answer.plan, answer.fetch_offset) == (FollowerPlan.BUILD_FROM_TIER, 20)
+            broker.local_start = NoAnswer("timed out")
+            with pytest.raises(RetryLater, match="timed out"):
+                await node.remote_log.follower_fetch(query)
+            broker.local_start = NotLeading()
+            with pytest.raises(InvalidRequest, match="does not lead"):
+                await node.remote_log.follower_fetch(query)
+
+    run_virtually(main)
