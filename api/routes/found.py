@@ -1,4 +1,7 @@
-"""Dependencies that turn a path into the partition or segment it names, or into a 404."""
+"""Dependencies that turn a path into the partition or segment it names, or into a 404.
+
+All are coroutines: FastAPI runs plain functions in a thread, and the metadata belongs to the loop.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ TopicIdParameter = Annotated[
 ]
 
 
-def checked_topic(topic: TopicName) -> str:
+async def checked_topic(topic: TopicName) -> str:
     """A legal topic name, or InvalidRequest."""
     check_topic_name(topic)
     return topic
@@ -30,7 +33,7 @@ def checked_topic(topic: TopicName) -> str:
 CheckedTopic = Annotated[str, Depends(checked_topic)]
 
 
-def found_partition(
+async def found_partition(
     context: Context,
     topic: CheckedTopic,
     partition: PartitionNumber,
@@ -68,7 +71,7 @@ def _found_on_disk(
 FoundPartition = Annotated[TopicIdPartition, Depends(found_partition)]
 
 
-def parsed_segment_id(segment_id: SegmentIdText) -> Uuid:
+async def parsed_segment_id(segment_id: SegmentIdText) -> Uuid:
     """A segment id, or InvalidRequest."""
     return parse_uuid(segment_id, "segment_id")
 
@@ -88,7 +91,7 @@ class PathSegment:
         return self.metadata.segment_id.id
 
 
-def found_segment(
+async def found_segment(
     context: Context, partition: FoundPartition, segment_id: ParsedSegmentId
 ) -> PathSegment:
     """The segment of that partition, or NotFound."""
