@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from api.connection import connection_class
 from api.limits import ApiLimits
@@ -37,7 +37,7 @@ class ApiServer:
     """A running server. Made by `serve`."""
 
     def __init__(
-        self, app: FastAPI, listener: socket.socket, tls: TlsFiles | None, limits: ApiLimits
+        self, app: ASGIApp, listener: socket.socket, tls: TlsFiles | None, limits: ApiLimits
     ) -> None:
         self._tls = tls
         self._limits = limits
@@ -123,7 +123,7 @@ class _QuietServer(uvicorn.Server):
 
 
 async def serve(
-    app: FastAPI,
+    app: ASGIApp,
     host: str,
     port: int,
     *,

@@ -40,7 +40,7 @@ async def running(
 ) -> AsyncIterator[tuple[FakeNode, ApiServer]]:
     """A server on a free port of this machine."""
     node = make_node(limits=limits)
-    server = await serve(create_app(node.context), "127.0.0.1", 0, tls=tls, limits=limits)
+    server = await serve(node.app(), "127.0.0.1", 0, tls=tls, limits=limits)
     try:
         yield node, server
     finally:
@@ -88,15 +88,19 @@ def get(path: str = "/healthz") -> bytes:
 
 
 async def test_it_answers_and_ends() -> None:
-    async with running() as (_, server):
+    node = make_node()
+    server = await serve(create_app(node.context), "127.0.0.1", 0)
+    try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
             answer = await client.get("/v1/cluster")
             assert answer.status_code == 200
             assert "server" not in answer.headers
             assert (await client.get("/v1/nothing")).json()["kind"] == "no_such_route"
+        port = server.port
+    finally:
         await server.close()
-        with pytest.raises(OSError):
-            await asyncio.open_connection("127.0.0.1", server.port or 1)
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", port)
 
 
 async def test_a_forwarded_address_is_not_believed() -> None:
@@ -153,22 +157,20 @@ async def test_a_body_does_not_count_as_headers() -> None:
         assert problem_in(await raw.rest()) == (400, "invalid_request")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"nonsense\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET /a HTTP/9.9\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nbad header\r\n\r\n",
-    ],
-)
-async def test_what_is_not_http_is_a_problem_too(data: bytes) -> None:
-    async with running() as (_, server), connection(server) as raw:
-        await raw.send(data)
-        assert problem_in(await raw.rest()) == (400, "invalid_request")
+async def test_what_is_not_http_is_a_problem_too() -> None:
+    async with running() as (_, server):
+        for data in (
+            b"nonsense\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            b"GET /a HTTP/9.9\r\n\r\n",
+            b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+            b"GET /healthz HTTP/1.1\r\nbad header\r\n\r\n",
+        ):
+            async with connection(server) as raw:
+                await raw.send(data)
+                assert problem_in(await raw.rest()) == (400, "invalid_request"), data
 
 
 async def test_connections_above_the_cap_are_turned_away() -> None:
@@ -232,10 +234,10 @@ async def test_an_answer_under_way_is_cut_at_the_end_of_the_shutdown_deadline() 
 async def test_a_taken_port_is_an_instruction() -> None:
     async with running() as (node, server):
         with pytest.raises(InvalidRequest, match="Choose another port") as caught:
-            await serve(create_app(node.context), "127.0.0.1", server.port)
+            await serve(node.app(), "127.0.0.1", server.port)
         assert caught.value.field == "http.port"
     with pytest.raises(InvalidRequest):
-        await serve(create_app(node.context), "no.such.host.invalid", 0)
+        await serve(node.app(), "no.such.host.invalid", 0)
 
 
 def write_certificate(folder: Path, name: str) -> TlsFiles:
@@ -319,7 +321,7 @@ async def test_certificate_files_that_are_wrong_are_an_instruction(tmp_path: Pat
     node = make_node()
     files = TlsFiles(tmp_path / "none.pem", tmp_path / "none.key")
     with pytest.raises(InvalidRequest) as caught:
-        await serve(create_app(node.context), "127.0.0.1", 0, tls=files)
+        await serve(node.app(), "127.0.0.1", 0, tls=files)
     assert caught.value.field == "http.tls_certificate_file"
 
 
