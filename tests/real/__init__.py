@@ -1,1 +1,1 @@
-"""The real parts tests run against: stock Kafka, MinIO, LocalStack, fetched into a cached folder."""
+"""The real parts tests run against: stock Kafka, MinIO, LocalStack, kept in a cached folder."""

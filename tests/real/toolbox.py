@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def tools_dir() -> Path:
-    """The cache for fetched tools; STRANDLINE_TOOLS_DIR moves it, default ~/.cache/strandline-tools."""
+    """The cache for fetched tools: STRANDLINE_TOOLS_DIR, or ~/.cache/strandline-tools."""
     configured = os.environ.get("STRANDLINE_TOOLS_DIR")
     path = Path(configured) if configured else Path.home() / ".cache" / "strandline-tools"
     path.mkdir(parents=True, exist_ok=True)

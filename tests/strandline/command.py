@@ -1,0 +1,41 @@
+"""Runs the real `strandline` command in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CAPTURED = Path(__file__).resolve().parents[1] / "data" / "kafka-4.3.0" / "log-dir"
+COMMAND = (sys.executable, "-c", "from strandline.cli.main import main; main()")
+RUN_TIMEOUT_S = 180
+
+
+def environment() -> dict[str, str]:
+    """Ours, without settings that would leak into the command."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STRANDLINE_")}
+    return kept | {"PYTHONUNBUFFERED": "1"}
+
+
+def strandline(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run to its end; the exit code is the caller's to judge."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        env=environment(),
+        check=False,
+    )
+
+
+def started(*arguments: object) -> subprocess.Popen[str]:
+    """Start and return at once; the caller ends it."""
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
