@@ -1,0 +1,236 @@
+"""Reads of finished segments, across their borders."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats import offset_index
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
+from kafka_formats.offset_index import OffsetIndex
+from rlm.log_dir import find_partitions
+from rlm.manifest import ChunkChecksums
+from rlm.read_request import (
+    IndexRequest,
+    IndexType,
+    LogRequest,
+    RecordFormat,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentPiece,
+)
+from rlm.tiered_read import floor_position
+from rlm.verified_chunks import VerifiedObject
+from tests.rlm.broker_files import CAPTURED, ReplicaWriter, write_log_dir
+from tests.rlm.tier import Tier, copy_job, only_partition
+
+MAX = 10**9
+
+
+class Stored:
+    """Segments of a replica in the tier, and their batches as stored."""
+
+    def __init__(self, tier: Tier, batches: list[tuple[int, int, bytes]]) -> None:
+        self.tier = tier
+        self.batches = batches
+
+    def from_offset(self, offset: int, until: int = MAX) -> bytes:
+        """The batches from the one that holds `offset`, up to the last at or below `until`."""
+        return b"".join(data for _, last, data in self.batches if last >= offset and last <= until)
+
+
+@pytest.fixture
+async def stored(tmp_path: Path) -> Stored:
+    """Three segments of 30 batches of 4 records, with a gap of 10 offsets between the last two."""
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    batches = []
+    for number in range(90):
+        first = replica.next_offset
+        data = replica.append(4, value_bytes=150)
+        batches.append((first, replica.next_offset - 1, data))
+        if number == 59:
+            replica.skip(10)
+        if number % 30 == 29:
+            replica.roll()
+    tier = Tier()
+    partition = only_partition(tmp_path)
+    for segment in partition.segments[:-1]:
+        await tier.copy(copy_job(partition, segment))
+    return Stored(tier, batches)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 4, 77, 119, 120, 121, 239, 240, 245, 250, 369])
+async def test_batches_are_given_exactly_as_stored(stored: Stored, offset: int) -> None:
+    data, end = await stored.tier.records(RecordsRequest(offset, MAX))
+    assert data == stored.from_offset(offset)
+    assert (end.next_offset, end.stored_bytes, end.at_end) == (370, len(data), True)
+
+
+@pytest.mark.parametrize("max_bytes", [1, 700, 4_000, 30_000])
+async def test_reads_go_on_where_the_last_one_ended(stored: Stored, max_bytes: int) -> None:
+    offset, pieces = 0, []
+    for _ in range(200):
+        data, end = await stored.tier.records(RecordsRequest(offset, max_bytes))
+        pieces.append(data)
+        assert end.stored_bytes == len(data)
+        assert end.batches == 1 or len(data) <= max_bytes
+        offset = end.next_offset
+        if end.at_end:
+            break
+    assert b"".join(pieces) == stored.from_offset(0)
+
+
+async def test_beyond_the_tier_there_is_nothing(stored: Stored) -> None:
+    data, end = await stored.tier.records(RecordsRequest(370, MAX))
+    assert (data, end) == (b"", RecordsEnd(370, 0, 0, at_end=True))
+
+
+async def test_nothing_above_valid_until_is_served(stored: Stored) -> None:
+    pieces = stored.tier.pieces
+    first, second, _ = pieces.pieces
+    for until, last in ((99, 99), (98, 95), (101, 99), (0, -1)):
+        pieces.pieces = [replace(first, valid_until=until)]
+        data, end = await stored.tier.records(RecordsRequest(0, MAX))
+        assert data == stored.from_offset(0, last)
+        assert (end.next_offset, end.at_end) == (until + 1, True)
+    pieces.pieces = [replace(first, valid_until=99), second]
+    data, _ = await stored.tier.records(RecordsRequest(50, MAX))
+    assert data == b"".join(
+        d for _, last, d in stored.batches if 50 <= last <= 99 or 120 <= last <= 239
+    )
+
+
+async def test_overlapping_segments_give_each_offset_once(tmp_path: Path, stored: Stored) -> None:
+    """Another leader rolled elsewhere: its segment begins before the one before ends."""
+    replica = ReplicaWriter(write_log_dir(tmp_path / "other"), next_offset=60)
+    for _ in range(30):
+        replica.append(4, value_bytes=150)
+    replica.roll()
+    partition = only_partition(tmp_path / "other")
+    job = copy_job(partition, partition.segments[0], attempt=1)
+    other = await stored.tier.copy(job)
+    pieces = stored.tier.pieces.pieces
+    stored.tier.pieces.pieces = [
+        replace(pieces[0], valid_until=99),
+        SegmentPiece(other, 179),
+        pieces[1],
+        pieces[2],
+    ]
+    data, _ = await stored.tier.records(RecordsRequest(0, MAX))
+    assert data == stored.from_offset(0)
+
+
+async def test_json_lines_begin_at_the_very_offset(stored: Stored) -> None:
+    request = RecordsRequest(77, 2_000, format=RecordFormat.JSON_LINES)
+    data, end = await stored.tier.records(request)
+    found = [json.loads(line)["offset"] for line in data.splitlines()]
+    assert found == list(range(77, end.next_offset))
+    assert end.stored_bytes <= 2_000
+
+
+async def test_segments_are_resolved_one_at_a_time(stored: Stored) -> None:
+    asked = stored.tier.pieces.asked
+    stream = stored.tier.plane.read_records(RecordsRequest(0, MAX), stored.tier.pieces)
+    await anext(stream)
+    assert asked == [0]
+    await stream.aclose()  # type: ignore[attr-defined] # it is an async generator
+    assert asked == [0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (RecordsRequest(-1, 5), "offset"),
+        (RecordsRequest(2**63, 5), "offset"),
+        (RecordsRequest(0, 0), "max_bytes"),
+    ],
+)
+async def test_impossible_requests_are_refused(
+    stored: Stored, request_: RecordsRequest, field: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=field):
+        await stored.tier.records(request_)
+
+
+async def test_a_resolver_that_runs_in_circles_is_our_bug(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = stored.tier.pieces
+
+    async def piece_at(offset: int) -> SegmentPiece:
+        return pieces.pieces[0]
+
+    monkeypatch.setattr(pieces, "piece_at", piece_at)
+    with pytest.raises(InternalError, match="ends at 119"):
+        await stored.tier.records(RecordsRequest(0, MAX))
+
+
+async def test_log_bytes_are_given_for_any_range(stored: Stored) -> None:
+    segment = stored.tier.pieces.pieces[0].segment
+    log = b"".join(data for _, last, data in stored.batches if last < 120)
+    for start, end in ((0, None), (0, 10), (17, 900), (len(log), None), (5, 10**12)):
+        request = LogRequest(segment, start, end)
+        found = b"".join([piece async for piece in stored.tier.plane.read_log(request)])
+        assert found == log[start:end]
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, None), (10, 9), (10**12, None)])
+async def test_impossible_ranges_are_refused(stored: Stored, start: int, end: int | None) -> None:
+    request = LogRequest(stored.tier.pieces.pieces[0].segment, start, end)
+    with pytest.raises(InvalidRequest, match="range"):
+        await anext(stored.tier.plane.read_log(request))
+
+
+async def test_an_index_is_given_whole(stored: Stored) -> None:
+    segment = stored.tier.pieces.pieces[0].segment
+    stream = stored.tier.plane.read_index(IndexRequest(segment, IndexType.LEADER_EPOCH))
+    assert b"".join([piece async for piece in stream]) == b"0\n1\n0 0\n"
+
+
+@pytest.mark.parametrize("topic", ["codecs", "events", "profiles", "payments"])
+async def test_captured_segments_are_read_back_from_every_offset(topic: str) -> None:
+    for partition in find_partitions([CAPTURED / "log-dir"], kafka_cluster_id=None).partitions:
+        if partition.partition.topic != topic:
+            continue
+        tier = Tier()
+        await tier.copy_all(partition)
+        logs = b"".join(
+            (partition.directory / f"{piece.segment.start_offset:020}.log").read_bytes()
+            for piece in tier.pieces.pieces
+        )
+        assert (await tier.records(RecordsRequest(0, MAX)))[0] == logs
+        for offset in range(partition.segments[0].base_offset, partition.segments[-1].base_offset):
+            data, _ = await tier.records(RecordsRequest(offset, 1))
+            assert data == b"" or logs.endswith(data) or data in logs
+
+
+def test_the_floor_is_found_without_parsing() -> None:
+    entries = [(105, 4_200), (110, 9_000), (300, 12_345)]
+    data = offset_index.encode(entries, 100)
+    index = OffsetIndex.parse(data, base_offset=100, source="i")
+    for offset in range(100, 400):
+        assert floor_position(data, offset - 100) == index.lookup(offset)
+    assert floor_position(b"", 5) == 0
+
+
+async def test_a_batch_that_breaks_off_at_the_end_of_the_log_is_corrupt_data(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checksums right, log wrong: only if it was so when it was copied, which the copy refuses."""
+    data = stored.from_offset(0)[:-3]
+    await stored.tier.store.put("cut", data, crc32c=crc32c(data))
+    checksums = ChunkChecksums(len(data), crc32c(data), (crc32c(data),))
+    verified = VerifiedObject(stored.tier.store, "cut", checksums)
+
+    async def log(_: object) -> VerifiedObject:
+        return verified
+
+    monkeypatch.setattr(stored.tier.plane._reader, "log", log)
+    pieces = stored.tier.pieces
+    pieces.pieces = [replace(pieces.pieces[0], valid_until=10**6)]
+    with pytest.raises(CorruptData, match=r"ends|cut off"):
+        await stored.tier.records(RecordsRequest(0, MAX))
