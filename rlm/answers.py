@@ -24,8 +24,8 @@ from rlm.list_offsets import (
     parse_spec,
 )
 from rlm.ports import MetadataPort
+from rlm.resolved_reads import ResolvedReads
 from rlm.scanner import BrokerPort
-from rlm.tiered_reader import TieredReader
 from rlm.timestamp_search import TimestampSearch
 from rlm.work_table import WorkTable
 from rlmm.segment import TopicIdPartition
@@ -36,7 +36,7 @@ class Answers:
     """Read-only. Every answer is true at the applied offset it names."""
 
     metadata: MetadataPort
-    reader: TieredReader
+    reader: ResolvedReads
     table: WorkTable
     broker: BrokerPort | None
 

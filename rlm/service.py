@@ -32,10 +32,10 @@ from rlm.partition_status import PartitionStatus
 from rlm.ports import MetadataPort, PoolPort
 from rlm.proposals import Proposals
 from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
+from rlm.resolved_reads import ResolvedReads
 from rlm.run_report import CopyRunReport
 from rlm.scanner import BrokerPort, Scanner
 from rlm.tier_store import TierStores
-from rlm.tiered_reader import TieredReader
 from rlm.topic_filter import TopicFilter
 from rlm.work_table import WorkTable
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -112,7 +112,7 @@ class RemoteLogManager:
             tuple(log_dirs), identity.kafka_cluster_id, broker, topics, self._next_offset
         )
         self._table = WorkTable(scanner, self._driver, manager)
-        self._reader = TieredReader(manager, pool, stores)
+        self._reader = ResolvedReads(manager, pool, stores)
         self._answers = Answers(manager, self._reader, self._table, broker)
 
     async def start(self) -> None:

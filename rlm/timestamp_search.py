@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kafka_formats.record_batch import LOG_OVERHEAD, iter_records, parse_header
 from kafka_formats.time_index import TimeIndex
 from rlm.read_request import IndexType, RecordsRequest, SegmentPiece
+from rlm.resolved_reads import ResolvedReads
 from rlm.served_pieces import Served, served_at_or_after
-from rlm.tiered_reader import TieredReader
 from rlmm.segment import TopicIdPartition
 
 STEPS_PER_YIELD = 64
@@ -36,7 +36,7 @@ class FoundRecord:
 class TimestampSearch:
     """Searches in one partition."""
 
-    reader: TieredReader
+    reader: ResolvedReads
     partition: TopicIdPartition
 
     async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:

@@ -23,6 +23,7 @@ from rlm.copy_job import (
     ProducerSnapshotOrigin,
 )
 from rlm.custom_metadata import CustomMetadata
+from rlm.data_plane import DataPlane
 from rlm.events import CopyEvent
 from rlm.limits import CopyLimits, Identity
 from rlm.object_keys import segment_keys
@@ -144,6 +145,12 @@ class HookedStore(MemoryStore):
         await super().abort_multipart(key, upload_id)
         self.unfinished_uploads.discard(upload_id)
 
+    async def damage(self, key: str) -> None:
+        """Turn a byte of an object, as no honest store does."""
+        data = bytearray(b"".join([piece async for piece in self.get(key)]))
+        data[len(data) // 2] ^= 0xFF
+        await self.put(key, bytes(data), crc32c=crc32c(data))
+
     async def delete_many(self, keys: Sequence[str]) -> None:
         await self.hook("before delete objects")
         await super().delete_many(keys)
@@ -251,19 +258,24 @@ class World:
     store: HookedStore
     boots: int = 0
     cluster_id: str = "strandline-cluster"
+    store_name: str = "main"
 
     @asynccontextmanager
     async def boot(
         self,
         *,
         hook: Hook = no_hook,
+        data_plane: bool = False,
         broker: BrokerPort | None = None,
         limits: CopyLimits = LIMITS,
         topics: TopicFilter = ALL_TOPICS,
         node_id: int = 1,
         directory_id: Uuid = DIRECTORY,
     ) -> AsyncIterator[Node]:
-        """The next incarnation. Leaving it takes the process away, whatever it was doing."""
+        """The next incarnation. Leaving it takes the process away, whatever it was doing.
+
+        With `data_plane` segments are verified, copied and read as a worker does it.
+        """
         self.boots += 1
         ambient = virtual_ambient(self.boots * 1_000)
         incarnation = Incarnation(node_id, directory_id, self.boots)
@@ -282,13 +294,14 @@ class World:
         manager = await RemoteLogMetadataManager.start(
             log, view, incarnation=incarnation, now_ms=ambient.now_ms
         )
+        name = self.store_name
         self.store.hook = hook
         pool = LocalPool(self.store, hook)
         events: list[CopyEvent] = []
         remote_log = RemoteLogManager(
             cast(MetadataPort, HookedMetadata(manager, hook)),
-            pool,
-            TierStores({"main": TierStore("main", self.store, PREFIX)}, "main"),
+            DataPlane({name: self.store}, now_ms=ambient.now_ms) if data_plane else pool,
+            TierStores({name: TierStore(name, self.store, PREFIX)}, name),
             log_dirs=self.log_dirs,
             broker=broker,
             topics=topics,

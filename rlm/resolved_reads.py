@@ -30,7 +30,7 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartitio
 
 
 @dataclass(frozen=True, slots=True)
-class TieredReader:
+class ResolvedReads:
     """The read entry points. Errors come at an iterator's first step."""
 
     metadata: MetadataPort
@@ -146,7 +146,7 @@ def check_readable(state: PartitionState, offset: int) -> None:
 class ViewResolver:
     """Answers a worker's questions from the view of the moment, one look-up each."""
 
-    reader: TieredReader
+    reader: ResolvedReads
     partition: TopicIdPartition
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
