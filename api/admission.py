@@ -39,7 +39,7 @@ MinOffset = Annotated[
 ]
 
 
-def context_of(request: Request) -> ApiContext:
+async def context_of(request: Request) -> ApiContext:
     """What the application was made with."""
     context = request.scope[CONTEXT_SCOPE_KEY]
     assert isinstance(context, ApiContext)

@@ -8,6 +8,7 @@ one partition does is asked at its status route.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
@@ -26,6 +27,7 @@ from rlm.partition_status import PartitionStatus
 from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import Totals
 from rlmm.segment import RemoteLogSegmentId
+from rsm_backends.measured import StoreCall
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -92,14 +94,27 @@ class StoreMetrics:
             registry=registry,
         )
 
-    def called(
-        self, store: str, operation: str, outcome: str, seconds: float, moved_bytes: int
-    ) -> None:
-        """One call ended; `outcome` is `ok` or an error kind."""
-        self._requests.labels(store, operation, outcome).inc()
-        self._seconds.labels(store, operation).observe(seconds)
-        if moved_bytes:
-            self._bytes.labels(store, operation).inc(moved_bytes)
+    def observer(self, store: str) -> StoreCallCounter:
+        """What a `MeasuredStore` around the store of this name reports to."""
+        return StoreCallCounter(store, self._requests, self._seconds, self._bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCallCounter:
+    """A `rsm_backends.measured.StoreObserver` for one store."""
+
+    store: str
+    requests: Counter
+    seconds: Histogram
+    moved: Counter
+
+    def store_call_ended(self, call: StoreCall) -> None:
+        """One call ended, well or not."""
+        self.requests.labels(self.store, call.operation, call.error or "ok").inc()
+        self.seconds.labels(self.store, call.operation).observe(call.duration_s)
+        moved = call.bytes_sent + call.bytes_received
+        if moved:
+            self.moved.labels(self.store, call.operation).inc(moved)
 
 
 class CopyMetrics:

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import pytest
 from starlette.types import Message
 
 from api.limits import ApiLimits
-from tests.api.fakes import BASE, make_node
+from tests.api.fakes import BASE, make_node, openapi, segment_uuid
 
 POLICY = "/v1/topics/payments/policy"
 
@@ -213,3 +214,28 @@ async def test_other_protocols_than_http_pass_by() -> None:
     scope = http_scope("/v1/cluster", type="websocket", subprotocols=[])
     await call(app, scope, messages)
     assert messages[0]["type"] == "websocket.close"
+
+
+async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the managers belong to the event loop")
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", refuse)
+    document = openapi()
+    values = {"topic": "payments", "partition": "0", "index_type": "offset"}
+    query = {
+        "offset": "0",
+        "epoch": "0",
+        "timestamp": "0",
+        "fetch_offset": "0",
+        "leader_epoch": "2",
+    }
+    async with make_node().client() as client:
+        for path, operations in document["paths"].items():
+            needed = {
+                parameter["name"]: query[parameter["name"]]
+                for parameter in operations["get"].get("parameters", [])
+                if parameter["in"] == "query" and parameter.get("required")
+            }
+            filled = path.format(segment_id=segment_uuid(0), **values)
+            assert (await client.get(filled, params=needed)).status_code == 200, path

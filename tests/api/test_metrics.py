@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from api.metrics import NodeMetrics
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import NotFound
 from rlm.events import (
     ClaimLost,
     LogStartRecorded,
@@ -19,6 +23,8 @@ from rlm.events import (
 )
 from rlm.partition_status import Role as NodeRole
 from rlmm.segment import RemoteLogSegmentId
+from rsm_backends.measured import MeasuredStore
+from rsm_backends.memory import MemoryStore
 from tests.api.fakes import BASE, TIP, copying_status, make_node, make_status, segment_uuid
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "API.md"
@@ -56,13 +62,19 @@ def test_events_are_counted() -> None:
     assert value(metrics, "strandline_copy_seconds_sum") == 1.5
 
 
-def test_store_calls_are_counted() -> None:
+async def test_store_calls_are_counted() -> None:
     metrics = NodeMetrics()
-    metrics.store.called("main", "put", "ok", 0.1, 500)
-    metrics.store.called("main", "put", "retry_later", 0.1, 0)
+    store = MeasuredStore(
+        MemoryStore(lambda: 0), metrics.store.observer("main"), monotonic=lambda: 0.0
+    )
+    await store.put("key", b"x" * 500, crc32c=crc32c(b"x" * 500))
+    with pytest.raises(NotFound):
+        await store.head("nothing")
     labels = {"store": "main", "operation": "put"}
     assert value(metrics, "strandline_store_requests_total", outcome="ok", **labels) == 1
     assert value(metrics, "strandline_store_bytes_total", **labels) == 500
+    labels = {"store": "main", "operation": "head", "outcome": "not_found"}
+    assert value(metrics, "strandline_store_requests_total", **labels) == 1
 
 
 def test_lag_counts_only_where_this_node_leads() -> None:
