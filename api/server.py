@@ -72,6 +72,8 @@ class ApiServer:
 
     async def start(self) -> None:
         """Load certificates and accept connections from the return on."""
+        if self._tls is not None:
+            _check_certificate(self._tls)
         _load(self._config)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         started = asyncio.create_task(self._server.accepting.wait())
@@ -179,16 +181,19 @@ def _load(config: uvicorn.Config) -> None:
 
 
 def _check_certificate(tls: TlsFiles) -> None:
-    """In a context of its own, so that a wrong file leaves the one in use as it is."""
+    """In a context of its own, so that a wrong file leaves the one in use as it is.
+
+    The empty password makes an encrypted key an error; without it OpenSSL asks on the terminal.
+    """
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, "")
     except (OSError, ssl.SSLError) as error:
         raise _wrong_certificate(error) from error
 
 
 def _wrong_certificate(error: Exception) -> InvalidRequest:
     return InvalidRequest(
-        f"the certificate or its key cannot be used: {error}; both are PEM files and belong "
-        "together",
+        f"the certificate or its key cannot be used: {error}; both are PEM files, belong "
+        "together, and the key is not encrypted",
         field="http.tls_certificate_file",
     )

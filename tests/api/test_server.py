@@ -31,6 +31,7 @@ QUICK = ApiLimits(
     connections_max=2,
     header_bytes_max=4_000,
 )
+NOT_ENCRYPTED = serialization.NoEncryption()
 PATIENT = ApiLimits(shutdown_deadline_s=1, header_bytes_max=4_000)
 
 
@@ -240,7 +241,11 @@ async def test_a_taken_port_is_an_instruction() -> None:
         await serve(node.app(), "no.such.host.invalid", 0)
 
 
-def write_certificate(folder: Path, name: str) -> TlsFiles:
+def write_certificate(
+    folder: Path,
+    name: str,
+    encryption: serialization.KeySerializationEncryption = NOT_ENCRYPTED,
+) -> TlsFiles:
     """A self-signed certificate for 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -262,7 +267,7 @@ def write_certificate(folder: Path, name: str) -> TlsFiles:
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+            encryption,
         )
     )
     return files
@@ -323,6 +328,9 @@ async def test_certificate_files_that_are_wrong_are_an_instruction(tmp_path: Pat
     with pytest.raises(InvalidRequest) as caught:
         await serve(node.app(), "127.0.0.1", 0, tls=files)
     assert caught.value.field == "http.tls_certificate_file"
+    files = write_certificate(tmp_path, "node", serialization.BestAvailableEncryption(b"secret"))
+    with pytest.raises(InvalidRequest, match="not encrypted"):
+        await serve(node.app(), "127.0.0.1", 0, tls=files)
 
 
 async def test_a_server_that_was_closed_stays_closed() -> None:
