@@ -86,34 +86,39 @@ class RemoteLogManager:
             asyncio.Semaphore(self._limits.clean_ups_parallel_max),
         )
         self._clean_ups = CleanUpTasks(clean_up, self._clean_up_failed)
-        copier = Copier(
-            proposals,
-            pool,
-            identity=identity,
-            limits=self._limits,
-            ambient=ambient,
-            on_event=self._copy_event,
-        )
-        self._driver = PartitionDriver(
-            metadata=manager,
-            copier=copier,
-            clean_ups=self._clean_ups,
-            stores=stores,
-            slots=CopySlots(self._limits.copies_parallel_max, ambient.monotonic),
-            identity=identity,
-            limits=self._limits,
-            ambient=ambient,
-            on_event=on_event,
-            pause_text=self._pause_text,
-            clock_trouble=lambda: self._clock_trouble,
-            claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
-        )
+        self._driver = self._new_driver(manager, pool, proposals)
         scanner = Scanner(
             tuple(log_dirs), identity.kafka_cluster_id, broker, topics, self._next_offset
         )
         self._table = WorkTable(scanner, self._driver, manager)
         self._reader = ResolvedReads(manager, pool, stores)
         self._answers = Answers(manager, self._reader, self._table, broker)
+
+    def _new_driver(
+        self, manager: MetadataPort, pool: PoolPort, proposals: Proposals
+    ) -> PartitionDriver:
+        copier = Copier(
+            proposals,
+            pool,
+            identity=self._identity,
+            limits=self._limits,
+            ambient=self._ambient,
+            on_event=self._copy_event,
+        )
+        return PartitionDriver(
+            metadata=manager,
+            copier=copier,
+            clean_ups=self._clean_ups,
+            stores=self._stores,
+            slots=CopySlots(self._limits.copies_parallel_max, self._ambient.monotonic),
+            identity=self._identity,
+            limits=self._limits,
+            ambient=self._ambient,
+            on_event=self._on_event,
+            pause_text=self._pause_text,
+            clock_trouble=lambda: self._clock_trouble,
+            claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
+        )
 
     async def start(self) -> None:
         """Check the cluster marker of every store, then begin to scan and copy.

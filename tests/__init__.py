@@ -1,1 +1,1 @@
-"""Tests; the folders mirror the packages, plus golden/, integration/, e2e/ and real/ (real parts)."""
+"""Tests: the folders mirror the packages, plus integration/, e2e/, data/ and real/ (real parts)."""
