@@ -20,7 +20,7 @@ from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, internal_probl
 from api.route_table import ROUTE_SCOPE_KEY, RouteTable
 from api.streaming import HEAD_SCOPE_KEY
 from api.validation import validation_problem
-from kafka_formats.errors import InvalidRequest, RetryLater, StrandlineError
+from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater, StrandlineError
 
 REQUEST_ID_HEADER = "Strandline-Request-Id"
 METADATA_OFFSET_HEADER = "Strandline-Metadata-Offset"
@@ -28,6 +28,9 @@ METADATA_OFFSET_SCOPE_KEY = "strandline.metadata_offset"
 CONTEXT_SCOPE_KEY = "strandline.context"
 ABORT_EXTENSION = "strandline.abort"
 """In `scope["extensions"]`: breaks the connection off at once, unsent bytes included."""
+
+WRITING_METHODS = frozenset({"PUT", "PATCH", "DELETE"})
+"""POST only asks, with a question too long for a URL."""
 
 _log = logging.getLogger("strandline.api")
 
@@ -78,8 +81,7 @@ class Gate:
                 _log.info("request %s: the client stopped taking bytes", exchange.request_id)
                 exchange.abort()
             elif deadline.expired():
-                late = RetryLater(f"no answer within {limits.answer_deadline_s:g} s")
-                await exchange.fail(problem_of(late))
+                await exchange.fail(problem_of(exchange.late(limits.answer_deadline_s)))
             else:
                 self._log_failure(exchange)
                 await exchange.fail(internal_problem())
@@ -124,6 +126,13 @@ class Exchange:
         if self._is_head:
             scope["method"] = "GET"
             scope[HEAD_SCOPE_KEY] = True
+
+    def late(self, deadline_s: float) -> StrandlineError:
+        """What a deadline means: of a write nobody can say here whether it was done."""
+        message = f"no answer within {deadline_s:g} s"
+        if self.method in WRITING_METHODS:
+            return OutcomeUnknown(f"{message}; read what stands, then decide")
+        return RetryLater(message)
 
     def check_head(self) -> None:
         """Refuse by the headers alone what the body would show too late."""

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.errors import PROBLEM_KINDS, PROBLEM_MEDIA_TYPE
-from api.gate import METADATA_OFFSET_HEADER, REQUEST_ID_HEADER
+from api.gate import METADATA_OFFSET_HEADER, REQUEST_ID_HEADER, WRITING_METHODS
 from api.models.base import ProblemDocument
 
 _DESCRIPTION = """\
@@ -38,20 +38,29 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
     problem = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["ProblemDocument"] = problem
     for path, operations in document["paths"].items():
-        for operation in operations.values():
-            _finish(operation, in_v1=path.startswith("/v1/"))
+        for method, operation in operations.items():
+            writes = method.upper() in WRITING_METHODS
+            _finish(operation, in_v1=path.startswith("/v1/"), writes=writes)
     return document
 
 
-def _finish(operation: dict[str, Any], *, in_v1: bool) -> None:
+def _finish(operation: dict[str, Any], *, in_v1: bool, writes: bool) -> None:
     """Add the problems that any route may answer with, and the headers of ours."""
     responses = operation["responses"]
     responses.pop("422", None)
     kinds = list(_EVERYWHERE)
+    if any(parameter["in"] == "path" for parameter in operation.get("parameters", ())):
+        kinds.append("not_found")
     if "security" in operation:
         kinds += _WITH_TOKEN
     if "requestBody" in operation:
         kinds += _WITH_BODY
+    if writes:
+        kinds += ["conflict", "outcome_unknown"]
+    if "contents" in operation["tags"]:
+        kinds.append("corrupt_data")
+    if operation["operationId"].startswith(("leader_transition", "follower_fetch")):
+        kinds.append("fenced")
     for kind in kinds:
         status = str(PROBLEM_KINDS[kind].status)
         responses.setdefault(status, {"description": kind})

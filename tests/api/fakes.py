@@ -135,6 +135,8 @@ class FakeMetadata:
         return self.ready
 
     async def set_topic_policy(self, record: TopicPolicyChange, /) -> int:
+        if self.never_applies:
+            await asyncio.Event().wait()
         standing = self.topic_policy(record.topic)
         if record.replaces_offset != standing.offset:
             raise Conflict(f"the policy was set at offset {standing.offset}", reason="CONFLICT")

@@ -100,6 +100,20 @@ async def test_an_answer_that_does_not_start_in_time_is_retry_later() -> None:
     assert (answer.status_code, answer.json()["kind"]) == (503, "retry_later")
 
 
+async def test_a_write_that_is_not_answered_in_time_may_have_happened() -> None:
+    node = make_node(limits=ApiLimits(answer_deadline_s=0.01))
+    node.manager.never_applies = True
+    body = {
+        "retention_ms": None,
+        "retention_bytes": None,
+        "copy_paused": True,
+        "delete_paused": False,
+    }
+    async with node.client() as client:
+        answer = await client.put(POLICY, json=body)
+    assert (answer.status_code, answer.json()["kind"]) == (504, "outcome_unknown")
+
+
 async def test_too_many_requests_at_once_are_turned_away() -> None:
     node = make_node(limits=ApiLimits(requests_parallel_max=1, min_offset_wait_s=60))
     node.manager.never_applies = True
