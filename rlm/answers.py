@@ -25,7 +25,7 @@ from rlm.list_offsets import (
 )
 from rlm.ports import MetadataPort
 from rlm.resolved_reads import ResolvedReads
-from rlm.scanner import BrokerPort
+from rlm.scanner import Breathe, BrokerPort
 from rlm.timestamp_search import TimestampSearch
 from rlm.work_table import WorkTable
 from rlmm.segment import TopicIdPartition
@@ -39,6 +39,7 @@ class Answers:
     reader: ResolvedReads
     table: WorkTable
     broker: BrokerPort | None
+    breathe: Breathe
 
     def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
         """One look at the view; nothing is awaited in between, so it is one moment's answer."""
@@ -98,7 +99,7 @@ class Answers:
             state = self.metadata.partition_state(partition)
             return answer_special(spec, partition, state, self._local(partition), applied)
         self.reader.state_of(partition)
-        search = TimestampSearch(self.reader, partition)
+        search = TimestampSearch(self.reader, partition, self.breathe)
         if spec is OffsetSpec.MAX_TIMESTAMP:
             found = await search.with_max_timestamp()
         else:

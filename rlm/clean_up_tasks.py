@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafka_formats.errors import Conflict, Fenced
+from kafka_formats.errors import Conflict, Fenced, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.backoff import error_kind
 from rlm.clean_up import CleanUp, was_finished
@@ -76,7 +76,13 @@ class CleanUpTasks:
         except (Fenced, Conflict) as error:
             logger.info("clean-up of %s left to others: %s", row.segment_id, error)
         except Exception as error:
-            logger.warning("clean-up of %s failed, to be repeated", row.segment_id, exc_info=error)
+            expected = isinstance(error, StrandlineError)
+            logger.warning(
+                "clean-up of %s failed, to be repeated: %s",
+                row.segment_id,
+                error,
+                exc_info=None if expected else error,
+            )
             self._on_trouble(row, error_kind(error), str(error))
 
     async def settle(self, until_ms: int) -> tuple[PendingCleanUp, ...]:

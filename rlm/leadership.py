@@ -49,9 +49,12 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class RefusedClaim:
-    """A claim that apply refused: not repeated at this epoch before `until_ms`."""
+    """A claim that apply refused: not repeated at this epoch before `until_ms`, unless the claim
+    with the token `against` (-1: none) that stood then was voided or followed by another.
+    """
 
     leader_epoch: int
+    against: int
     text: str
     until_ms: int
 
@@ -165,7 +168,12 @@ def _claim(facts: LeadershipFacts, epoch: int, standing: Claim | None) -> Decisi
             cancel=True,
         )
     refused = facts.refused
-    if refused is not None and refused.leader_epoch == epoch and facts.now_ms < refused.until_ms:
+    if (
+        refused is not None
+        and refused.leader_epoch == epoch
+        and refused.against == (standing.token if standing is not None else -1)
+        and facts.now_ms < refused.until_ms
+    ):
         return StandBy(WhyNot.CLAIM_REFUSED, refused.text, cancel=False)
     return ProposeClaim(epoch)
 

@@ -34,7 +34,6 @@ class CopyLimits:
     propose_deadline_s: float = 10.0
     propose_attempts_max: int = 5
     finish_deadline_s: float = 3_600.0
-    broker_deadline_s: float = 10.0
     store_deadline_s: float = 60.0
     backoff_base_s: float = 1.0
     backoff_max_s: float = 300.0

@@ -16,6 +16,7 @@ from kafka_formats.errors import (
     InvalidRequest,
     OutcomeUnknown,
     RetryLater,
+    StrandlineError,
 )
 from rlm.backoff import NO_BACK_OFF, after_failure, error_kind, failure_kind
 from rlm.clean_up_tasks import CleanUpTasks, why_left_over
@@ -129,9 +130,10 @@ class PartitionDriver:
             self.lose_claim(work, str(error))
             self._stand_by(work, WhyNot.CLAIMED_ELSEWHERE, str(error))
         except Exception as error:
-            logger.exception("copying %s failed", work.partition)
+            expected = isinstance(error, StrandlineError)
+            logger.warning("%s: %s", work.partition, error, exc_info=None if expected else error)
             work.failed(error_kind(error), str(error), self.ambient.now_ms())
-            self._stand_by(work, WhyNot.BACK_OFF, f"{error}")
+            self._stand_by(work, WhyNot.BACK_OFF, str(error))
 
     def lose_claim(self, work: PartitionWork, why: str) -> None:
         """Forget the claim; what is left over is the next leader's to find."""
@@ -206,7 +208,9 @@ class PartitionDriver:
         except (Fenced, Conflict, InvalidRequest) as error:
             # Asked again only at another epoch, or after the long pause: an admin may have acted.
             until_ms = self.ambient.now_ms() + round(self.limits.corrupt_retry_s * 1000)
-            work.refused = RefusedClaim(leader_epoch, str(error), until_ms)
+            state = self.metadata.partition_state(work.partition)
+            against = state.claim.token if state is not None and state.claim is not None else -1
+            work.refused = RefusedClaim(leader_epoch, against, str(error), until_ms)
             work.failed(error.kind, str(error), self.ambient.now_ms())
             self.lose_claim(work, str(error))
             self._stand_by(work, WhyNot.CLAIM_REFUSED, str(error))

@@ -5,7 +5,7 @@ copying; it only says which partitions are there, which of them are left out, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -61,6 +61,12 @@ class Look:
     left_out_topics: tuple[tuple[str, str], ...]
 
 
+PARTITIONS_PER_BREATH = 16
+"""Look-ups in the view made in one go on the event loop: about a millisecond."""
+
+Breathe = Callable[[], Awaitable[None]]
+"""Lets others run; comes back at once."""
+
 NextOffset = Callable[[TopicIdPartition], int]
 """The next offset to copy as the view has it, -1 unknown; asked on the event loop."""
 
@@ -74,6 +80,7 @@ class Scanner:
     broker: BrokerPort | None
     topics: TopicFilter
     next_offset: NextOffset
+    breathe: Breathe
 
     async def look(self) -> Look:
         """InvalidRequest or Refused when a path is no log directory or another cluster's."""
@@ -149,7 +156,9 @@ class Scanner:
 
     async def _ages(self, partitions: Sequence[LocalPartition]) -> dict[TopicIdPartition, int]:
         oldest = {}
-        for each in partitions:
+        for number, each in enumerate(partitions, 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self.breathe()
             behind = uncopied(each.segments, self.next_offset(each.partition))
             if behind:
                 base = behind[0].base_offset

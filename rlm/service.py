@@ -88,11 +88,16 @@ class RemoteLogManager:
         self._clean_ups = CleanUpTasks(clean_up, self._clean_up_failed)
         self._driver = self._new_driver(manager, pool, proposals)
         scanner = Scanner(
-            tuple(log_dirs), identity.kafka_cluster_id, broker, topics, self._next_offset
+            tuple(log_dirs),
+            identity.kafka_cluster_id,
+            broker,
+            topics,
+            self._next_offset,
+            self._breathe,
         )
         self._table = WorkTable(scanner, self._driver, manager)
         self._reader = ResolvedReads(manager, pool, stores)
-        self._answers = Answers(manager, self._reader, self._table, broker)
+        self._answers = Answers(manager, self._reader, self._table, broker, self._breathe)
 
     def _new_driver(
         self, manager: MetadataPort, pool: PoolPort, proposals: Proposals
@@ -245,7 +250,7 @@ class RemoteLogManager:
             try:
                 await self._check_clock()
                 await self._table.scan(cancel_lost=True)
-                self._table.drive_all(back_offs_max=1)
+                await self._table.drive_all(back_offs_max=1)
                 self._scan_error = None
             except Exception as error:
                 # The loop outlives every look that fails: a directory may come back.
@@ -266,6 +271,9 @@ class RemoteLogManager:
             self._ambient.now_ms,
             round(self._limits.clock_difference_max_s * 1000),
         )
+
+    async def _breathe(self) -> None:
+        await self._ambient.sleep(0)
 
     def _pause_text(self, topic: str) -> str | None:
         if self._paused:

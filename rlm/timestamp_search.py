@@ -14,10 +14,11 @@ from kafka_formats.record_batch import LOG_OVERHEAD, iter_records, parse_header
 from kafka_formats.time_index import TimeIndex
 from rlm.read_request import IndexType, RecordsRequest, SegmentPiece
 from rlm.resolved_reads import ResolvedReads
+from rlm.scanner import Breathe
 from rlm.served_pieces import Served, served_at_or_after
 from rlmm.segment import TopicIdPartition
 
-STEPS_PER_YIELD = 64
+STEPS_PER_YIELD = 32
 """Look-ups made in one go on the event loop."""
 
 SOURCE = "tiered records"
@@ -38,6 +39,7 @@ class TimestampSearch:
 
     reader: ResolvedReads
     partition: TopicIdPartition
+    breathe: Breathe
 
     async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:
         """None when no tiered record is that young: ask the broker for the local rest."""
@@ -64,7 +66,7 @@ class TimestampSearch:
             offset, steps = served.valid_until + 1, steps + 1
             if steps % STEPS_PER_YIELD == 0:
                 # Thousands of look-ups: let others run, and look at the view of that moment.
-                await asyncio.to_thread(int)
+                await self.breathe()
                 coverage = self.reader.coverage(self.partition)
 
     async def _in_segment(self, served: Served, timestamp_ms: int) -> FoundRecord | None:

@@ -21,7 +21,7 @@ from rlm.run_report import (
     PartitionReport,
     PendingCleanUp,
 )
-from rlm.scanner import Found, Look, Scanner
+from rlm.scanner import PARTITIONS_PER_BREATH, Found, Look, Scanner
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 NO_LOCAL_LOG = Wait(
@@ -73,7 +73,9 @@ class WorkTable:
         here = {found.local.partition for found in look.found}
         for found in look.found:
             self._update(found)
-        for partition, work in list(self._works.items()):
+        for number, (partition, work) in enumerate(list(self._works.items()), 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._scanner.breathe()
             if partition not in here:
                 self._gone(work)
             elif cancel_lost:
@@ -110,9 +112,11 @@ class WorkTable:
             work.task.cancel()
         self._driver.lose_claim(work, text)
 
-    def drive_all(self, *, back_offs_max: int) -> None:
+    async def drive_all(self, *, back_offs_max: int) -> None:
         """Start a drive for every partition that has none running."""
-        for work in self._works.values():
+        for number, work in enumerate(list(self._works.values()), 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._scanner.breathe()
             busy = work.task is not None and not work.task.done()
             if not busy and work.local is not None and work.left_out is None:
                 work.task = asyncio.create_task(
@@ -122,10 +126,9 @@ class WorkTable:
 
     async def drive_all_to_the_end(self, *, back_offs_max: int) -> None:
         """Drive every partition once and wait; when cancelled, all drives are."""
-        self.drive_all(back_offs_max=back_offs_max)
-        tasks = [work.task for work in self._works.values() if work.task is not None]
         try:
-            await asyncio.gather(*tasks)
+            await self.drive_all(back_offs_max=back_offs_max)
+            await asyncio.gather(*(work.task for work in self._works.values() if work.task))
         finally:
             await self.cancel_all()
 

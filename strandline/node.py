@@ -125,7 +125,6 @@ def copy_limits(settings: Settings) -> CopyLimits:
         upload_deadline_s=copier.upload_deadline_s,
         upload_margin_s=copier.upload_margin_s,
         propose_deadline_s=settings.metadata.propose_deadline_s,
-        broker_deadline_s=settings.kafka.request_timeout_s,
         backoff_base_s=copier.backoff_base_s,
         backoff_max_s=copier.backoff_max_s,
     )

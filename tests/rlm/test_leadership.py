@@ -125,8 +125,15 @@ def test_a_partition_marked_deleted_is_left_alone_even_when_the_broker_is_silent
 
 
 def test_a_refused_claim_is_not_repeated_before_its_time_or_another_epoch() -> None:
-    refused = RefusedClaim(2, "SUSPECT: an admin must reset the claim", NOW_MS + 1)
-    facts = replace(FACTS, refused=refused)
+    refused = RefusedClaim(2, 100, "SUSPECT: an admin must reset the claim", NOW_MS + 1)
+    standing = state(standing=claim(100, 1, OTHER_NODE))
+    facts = replace(FACTS, refused=refused, state=standing)
     assert stand_by(facts).text == refused.text
     assert decide(replace(facts, now_ms=NOW_MS + 1)) == ProposeClaim(2)
     assert decide(replace(facts, refused=replace(refused, leader_epoch=1))) == ProposeClaim(2)
+
+
+def test_a_refused_claim_is_made_again_at_once_after_an_admins_reset() -> None:
+    refused = RefusedClaim(2, 100, "SUSPECT: an admin must reset the claim", NOW_MS + 1)
+    reset = state(voided=claim(100, 1, OTHER_NODE))
+    assert decide(replace(FACTS, refused=refused, state=reset)) == ProposeClaim(2)
