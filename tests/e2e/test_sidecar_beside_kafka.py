@@ -195,9 +195,11 @@ def test_everything_is_read_back_after_bounces_kills_and_local_retention(
             stage.broker.restart()
             stage.wait_for_copies(2)
             stage.node.kill()
-            stage.wait_for_sealed(2)
+            stage.wait_for_sealed(8)
             stage.node.start()
-            stage.wait_for_copies(2)
+            stage.node.kill()  # in the middle of what it has to catch up with
+            stage.node.start()
+            stage.wait_for_copies(8)
             stage.broker.kill()
             stage.broker.start()
             stage.wait_for_copies(2)
