@@ -83,7 +83,10 @@ async def _connect_and_serve(socket_fd: int, ambient: Ambient) -> None:
     reader, writer = await asyncio.open_unix_connection(
         sock=socket.socket(fileno=socket_fd), limit=STREAM_LIMIT_BYTES
     )
-    await serve(reader, writer, ambient)
+    try:
+        await serve(reader, writer, ambient)
+    finally:
+        writer.close()
 
 
 async def serve(
@@ -145,7 +148,6 @@ class _Worker:
                 task.cancel()
             if left:
                 await asyncio.wait(left, timeout=ORPHAN_GRACE_S)
-            self._writer.close()
 
     def _handle(self, message: object) -> None:
         match message:

@@ -85,7 +85,7 @@ class WorkerPool:
     async def start(self) -> None:
         """Start the workers and wait until each is ready.
 
-        Raises what the first that failed says, InvalidRequest for a store's settings among it.
+        Raises what the first that failed says: NotFound or InvalidRequest for a store's settings.
         """
         try:
             for slot in range(self._size):

@@ -1,0 +1,89 @@
+"""Frames between supervisor and worker."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import (
+    AlreadyExists,
+    Conflict,
+    CorruptData,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    RetryLater,
+    StrandlineError,
+)
+from rlm import worker_messages
+from rlm.worker_messages import (
+    CancelJob,
+    Data,
+    Failed,
+    FromWorker,
+    Heartbeat,
+    Ready,
+    ToWorker,
+    Welcome,
+    frame,
+    receive,
+)
+from rsm_backends.store_config import StoreConfig
+
+
+def reader_of(data: bytes) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    return reader
+
+
+async def test_messages_arrive_as_they_were_sent() -> None:
+    config = StoreConfig(name="main", kind="filesystem", path=Path("/tier"))
+    messages: list[ToWorker | FromWorker] = [
+        Welcome({"main": config}, 5, 1.5, 4),
+        Ready(),
+        Data(3, b"bytes"),
+        CancelJob(3),
+    ]
+    reader = reader_of(b"".join(frame(message) for message in messages))
+    assert [await receive(reader) for _ in messages] == messages
+    assert await receive(reader) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptData("bad", source="file", position=7),
+        Conflict("changed", reason="SOURCE_CHANGED"),
+        AlreadyExists("there"),
+        InvalidRequest("wrong", field="offset"),
+        RetryLater("later", retry_after_ms=5),
+        NotFound("gone"),
+    ],
+)
+async def test_errors_keep_what_they_carry(error: StrandlineError) -> None:
+    message = await receive(reader_of(frame(Failed(1, error))))
+    assert isinstance(message, Failed)
+    assert type(message.error) is type(error)
+    assert str(message.error) == str(error)
+    assert vars(message.error) == vars(error)
+
+
+@pytest.mark.parametrize("cut", [1, 4, 10])
+async def test_a_frame_that_breaks_off_is_the_other_ends_death(cut: int) -> None:
+    assert await receive(reader_of(frame(Heartbeat())[:cut])) is None
+
+
+async def test_an_impossible_length_is_an_error() -> None:
+    with pytest.raises(InternalError, match="announced"):
+        await receive(reader_of(struct.pack(">I", 2**31)))
+
+
+def test_a_message_over_the_bound_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_messages, "FRAME_BYTES_MAX", 100)
+    with pytest.raises(InternalError, match="too large"):
+        frame(Data(1, bytes(200)))
