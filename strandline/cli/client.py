@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import httpx
 import typer
 
 from kafka_formats.errors import (
+    AlreadyExists,
     Conflict,
     CorruptData,
     Fenced,
@@ -40,9 +42,9 @@ TokenFileOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
-_KINDS: dict[str, type[StrandlineError]] = {
-    kind.kind: kind
-    for kind in (Conflict, Fenced, InternalError, InvalidRequest, NotFound, OutcomeUnknown, Refused)
+_KINDS: Mapping[str, type[StrandlineError]] = {
+    **{kind.kind: kind for kind in (Fenced, NotFound, OutcomeUnknown, Refused)},
+    "unauthenticated": Refused,
 }
 
 
@@ -55,16 +57,24 @@ class NodeClient:
             headers["Authorization"] = f"Bearer {_read_token(token_file)}"
         self._url = url
         try:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("no http:// or https:// and a host")
             self._http = httpx.Client(base_url=url, headers=headers, timeout=REQUEST_TIMEOUT_S)
         except (httpx.InvalidURL, ValueError) as error:
-            raise InvalidRequest(f"{url!r} is not an address: {error}", field="--url") from None
+            raise InvalidRequest(
+                f"{url!r} is not an address ({error}); write it like {DEFAULT_URL}", field="--url"
+            ) from None
 
     def get(self, path: str, **params: object) -> Any:
         """The JSON of one answer."""
         with self._speaking():
             answer = self._http.get(path, params=_present(params))
             _raise_for_problem(answer)
-            return answer.json()
+            try:
+                return answer.json()
+            except ValueError:
+                raise _no_node(answer) from None
 
     def pages(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
         """All items of a paged resource."""
@@ -77,7 +87,8 @@ class NodeClient:
                 return
 
     def stream(self, path: str, *, accept: str, **params: object) -> Iterator[bytes]:
-        """The body of one answer, piece by piece."""
+        """The body of one answer, piece by piece. RetryLater when it breaks off: not the whole."""
+        received = 0
         with (
             self._speaking(),
             self._http.stream(
@@ -87,7 +98,15 @@ class NodeClient:
             if answer.is_error:
                 answer.read()
             _raise_for_problem(answer)
-            yield from answer.iter_bytes()
+            try:
+                for piece in answer.iter_bytes():
+                    received += len(piece)
+                    yield piece
+            except httpx.HTTPError as error:
+                raise RetryLater(
+                    f"the answer broke off after {received} bytes ({error}); what came so far is "
+                    "not the whole. The node's log says why"
+                ) from None
 
     @contextmanager
     def _speaking(self) -> Iterator[None]:
@@ -123,11 +142,37 @@ def _raise_for_problem(answer: httpx.Response) -> None:
         problem = answer.json()
         kind, detail = str(problem["kind"]), str(problem.get("detail") or problem.get("title"))
     except (ValueError, KeyError, TypeError):
-        raise InternalError(f"HTTP {answer.status_code} without problem details") from None
-    if kind == "corrupt_data":
-        raise CorruptData(detail, source=str(answer.url.path), position=0)
-    if kind == "already_exists":
-        raise Conflict(detail, reason="ALREADY_EXISTS")
-    if kind == "retry_later":
-        raise RetryLater(detail)
-    raise _KINDS.get(kind, InternalError)(detail)
+        raise _no_node(answer) from None
+    raise _error_of(kind, detail, problem, answer.status_code)
+
+
+def _error_of(kind: str, detail: str, problem: Mapping[str, Any], status: int) -> StrandlineError:
+    """Our error for a problem's kind; a refusal of the HTTP layer itself is a wrong request."""
+    match kind:
+        case "corrupt_data":
+            source, position = str(problem.get("source", "the tier")), problem.get("position", 0)
+            # The detail is the error's own text, which begins with source and position.
+            told = detail.removeprefix(f"{source} at byte {position}: ")
+            return CorruptData(told, source=source, position=int(position))
+        case "conflict":
+            return Conflict(detail, reason=str(problem.get("reason", "CONFLICT")))
+        case "already_exists":
+            return AlreadyExists(detail)
+        case "retry_later":
+            return RetryLater(detail, retry_after_ms=int(problem.get("retry_after_ms", 1_000)))
+        case "request_timeout":
+            return RetryLater(detail)
+        case _ if kind in _KINDS:
+            return _KINDS[kind](detail)
+        case _ if 400 <= status < 500:
+            return InvalidRequest(detail)
+        case _:
+            return InternalError(f"{detail} ({problem.get('instance', 'no request id')})")
+
+
+def _no_node(answer: httpx.Response) -> StrandlineError:
+    """What answered does not speak as a node does: a proxy, or another program on that port."""
+    message = f"{answer.url} answered HTTP {answer.status_code}, but not as a Strandline node does"
+    if answer.status_code >= 500:
+        return RetryLater(f"{message}; is there a proxy in between, and the node behind it down?")
+    return InvalidRequest(f"{message}; name the node's address", field="--url")
