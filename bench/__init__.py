@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench.NAME` measures one thing and writes one table."""

@@ -1,0 +1,174 @@
+"""Log directories for the copy benchmarks: segments as a broker writes them, of a chosen batch size.
+
+The batches come from five idempotent producers (what Kafka's clients are by default) and hold
+incompressible values. One segment is encoded record by record; the others are the same batches with
+their base offsets, which stand outside the CRC, moved on. Partitions share files by hard links.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_formats import (
+    leader_epoch_checkpoint,
+    offset_checkpoint,
+    offset_index,
+    producer_snapshot,
+    time_index,
+)
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.log_names import segment_file_name
+from kafka_formats.producer_snapshot import ProducerState
+from kafka_formats.properties import (
+    MetaProperties,
+    encode_meta_properties,
+    encode_partition_metadata,
+)
+from kafka_formats.record_batch import Record, encode_batch
+
+TOPIC = "orders"
+TOPIC_ID = Uuid(b"orders-topic-id!")
+CLUSTER_ID = "c3RyYW5kbGluZS1iZW5jaA"
+PRODUCERS = 5
+RECORD_BYTES = 1024
+INDEX_INTERVAL_BYTES = 4096
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+_HEADER_BYTES = 61
+_RECORD_OVERHEAD_BYTES = 12
+_OFFSET = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """What was written: `segments` sealed segments of `segment_bytes` each (about)."""
+
+    path: Path
+    segments: int
+    total_bytes: int
+    batches_per_segment: int
+
+
+class _Template:
+    """The first segment: its bytes, where its batches begin, its indexes and its producers."""
+
+    def __init__(self, batch_bytes: int, segment_bytes: int) -> None:
+        # Below two records a batch the records are smaller; four a batch is what small ones have.
+        self._count = max(4, batch_bytes // RECORD_BYTES)
+        self._value_bytes = (batch_bytes - _HEADER_BYTES) // self._count - _RECORD_OVERHEAD_BYTES
+        self._noise = random.Random(7).randbytes(1 << 20)
+        self.data = bytearray()
+        self.starts: list[tuple[int, int]] = []  # position, base offset
+        self.producers: dict[int, ProducerState] = {}
+        self.offset_entries: list[tuple[int, int]] = []
+        self.time_entries: list[tuple[int, int]] = []
+        self.records = 0
+        since_entry = 0
+        while len(self.data) + batch_bytes <= segment_bytes:
+            batch = self._batch()
+            position, last = len(self.data), self.records + self._count - 1
+            if since_entry > INDEX_INTERVAL_BYTES:
+                self.offset_entries.append((last, position))
+                self.time_entries.append((FIRST_TIMESTAMP_MS + last, last))
+                since_entry = 0
+            since_entry += len(batch)
+            self.starts.append((position, self.records))
+            self.data += batch
+            self.records += self._count
+        if not self.time_entries or self.time_entries[-1][1] < self.records - 1:
+            self.time_entries.append((FIRST_TIMESTAMP_MS + self.records - 1, self.records - 1))
+
+    def _batch(self) -> bytes:
+        first, size = self.records, self._value_bytes
+        producer_id = 100 + len(self.starts) % PRODUCERS
+        before = self.producers.get(producer_id)
+        sequence = before.last_sequence + 1 if before else 0
+        last = first + self._count - 1
+        self.producers[producer_id] = ProducerState(
+            producer_id, 0, sequence + self._count - 1, last, self._count - 1,
+            FIRST_TIMESTAMP_MS + last, -1, -1,
+        )  # fmt: skip
+        records = []
+        for offset in range(first, last + 1):
+            at = offset * 997 % (len(self._noise) - size)
+            value = self._noise[at : at + size]
+            records.append(Record(offset, FIRST_TIMESTAMP_MS + offset, None, value))
+        return encode_batch(
+            records,
+            base_offset=first,
+            partition_leader_epoch=0,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+
+    def moved_to(self, base_offset: int) -> bytes:
+        """The segment's bytes with this base offset."""
+        for position, offset in self.starts:
+            _OFFSET.pack_into(self.data, position, base_offset + offset)
+        return bytes(self.data)
+
+    def snapshot_at(self, base_offset: int) -> bytes:
+        """The producer snapshot of the segment with this base offset."""
+        if base_offset == 0:
+            return producer_snapshot.encode(())
+        shift = base_offset - self.records
+        return producer_snapshot.encode(
+            [
+                replace(state, last_offset=state.last_offset + shift)
+                for state in self.producers.values()
+            ]
+        )
+
+
+def write_log_dir(
+    path: Path,
+    *,
+    batch_bytes: int,
+    segment_bytes: int = 128 << 20,
+    partitions: int = 4,
+    segments: int = 4,
+) -> LogDir:
+    """`partitions` of `segments` sealed segments and an empty active one each."""
+    template = _Template(batch_bytes, segment_bytes)
+    path.mkdir(parents=True)
+    properties = MetaProperties(1, CLUSTER_ID, 1, Uuid(bytes(15) + b"\x09"))
+    (path / "meta.properties").write_bytes(encode_meta_properties(properties))
+    bases = [number * template.records for number in range(segments + 1)]
+    first = path / f"{TOPIC}-0"
+    first.mkdir()
+    (first / "partition.metadata").write_bytes(encode_partition_metadata(TOPIC_ID))
+    (first / "leader-epoch-checkpoint").write_bytes(
+        leader_epoch_checkpoint.encode((EpochEntry(0, 0),))
+    )
+    for base in bases[:-1]:
+        _file(first, base, ".log").write_bytes(template.moved_to(base))
+        moved = [(offset + base, position) for offset, position in template.offset_entries]
+        _file(first, base, ".index").write_bytes(offset_index.encode(moved, base))
+        times = [(timestamp, offset + base) for timestamp, offset in template.time_entries]
+        _file(first, base, ".timeindex").write_bytes(time_index.encode(times, base))
+    for base in bases[1:]:
+        _file(first, base, ".snapshot").write_bytes(template.snapshot_at(base))
+    for suffix in (".log", ".index", ".timeindex"):
+        _file(first, bases[-1], suffix).write_bytes(b"")
+    for number in range(1, partitions):
+        other = path / f"{TOPIC}-{number}"
+        other.mkdir()
+        for file in first.iterdir():
+            os.link(file, other / file.name)
+    ends = {(TOPIC, number): bases[-1] for number in range(partitions)}
+    (path / "replication-offset-checkpoint").write_bytes(offset_checkpoint.encode(ends))
+    return LogDir(
+        path,
+        partitions * segments,
+        partitions * segments * len(template.data),
+        len(template.starts),
+    )
+
+
+def _file(directory: Path, base_offset: int, suffix: str) -> Path:
+    return directory / segment_file_name(base_offset, suffix)
