@@ -176,7 +176,6 @@ class ApiContext:
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]
-    now_ms: Callable[[], int]
     sleep: Callable[[float], Awaitable[None]]
     new_uuid: Callable[[], Uuid]
     anonymous_role: Role | None = None

@@ -98,6 +98,10 @@ class StoreMetrics:
         """What a `MeasuredStore` around the store of this name reports to."""
         return StoreCallCounter(store, self._requests, self._seconds, self._bytes)
 
+    def on_store_call(self, store: str, call: StoreCall) -> None:
+        """A call that another process made and told of."""
+        self.observer(store).store_call_ended(call)
+
 
 @dataclass(frozen=True, slots=True)
 class StoreCallCounter:

@@ -42,11 +42,15 @@ from rlm.worker_messages import (
     Ready,
     Request,
     StartJob,
+    StoreCalls,
     Welcome,
     frame,
     receive,
 )
+from rlm.worker_store_calls import StoreCallLog
+from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_store
+from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
 ORPHAN_GRACE_S = 5.0
@@ -97,23 +101,34 @@ async def serve(
     if not isinstance(welcome, Welcome):
         return
     async with AsyncExitStack() as stores_open:
-        stores = {}
+        calls = StoreCallLog(lambda: tell_store_calls(writer, calls))
+        stores: dict[str, ObjectStore] = {}
         try:
             for name, config in welcome.stores.items():
-                stores[name] = await open_store(
+                store = await open_store(
                     config,
                     sleep=ambient.sleep,
                     monotonic=ambient.monotonic,
                     random_fraction=ambient.random_fraction,
                     now_ms=ambient.now_ms,
                 )
-                stores_open.push_async_callback(stores[name].close)
+                stores_open.push_async_callback(store.close)
+                stores[name] = MeasuredStore(
+                    store, calls.observer(name), monotonic=ambient.monotonic
+                )
         except StrandlineError as error:
             writer.write(frame(Failed(NO_JOB, error)))
             await writer.drain()
             return
         plane = DataPlane(stores, now_ms=ambient.now_ms, cache_bytes_max=welcome.cache_bytes_max)
-        await _Worker(reader, writer, plane, welcome, ambient).serve()
+        await _Worker(reader, writer, plane, welcome, ambient, calls).serve()
+
+
+def tell_store_calls(writer: asyncio.StreamWriter, calls: StoreCallLog) -> None:
+    """Send what was collected, if anything was."""
+    taken = calls.take()
+    if taken and not writer.is_closing():
+        writer.write(frame(StoreCalls(taken)))
 
 
 class _Worker:
@@ -126,7 +141,9 @@ class _Worker:
         plane: DataPlane,
         welcome: Welcome,
         ambient: Ambient,
+        store_calls: StoreCallLog,
     ) -> None:
+        self._store_calls = store_calls
         self._reader = reader
         self._writer = writer
         self._plane = plane
@@ -184,6 +201,7 @@ class _Worker:
                 _log.error("a job of the worker failed", exc_info=error)
                 ended = Failed(job_id, InternalError(f"{type(error).__name__}: {error}"))
         del self._jobs[job_id], self._tasks[job_id]
+        tell_store_calls(self._writer, self._store_calls)
         self._send(ended)
 
     async def _beat(self) -> None:
@@ -192,6 +210,7 @@ class _Worker:
             # With the pipe full the supervisor has enough to read: nothing is piled up here.
             if self._writer.transport.get_write_buffer_size() < _SEND_BUFFER_BYTES_MAX:
                 self._send(Heartbeat())
+                tell_store_calls(self._writer, self._store_calls)
 
     def _send(self, message: FromWorker) -> None:
         if not self._writer.is_closing():

@@ -19,11 +19,13 @@ from rlm.worker_messages import (
     Ready,
     Request,
     StartJob,
+    StoreCalls,
     ToWorker,
     Welcome,
     frame,
     receive,
 )
+from rlm.worker_store_calls import OnStoreCall, ignore_store_call
 
 END_GRACE_S = 6.0
 """How long a worker may take to end once it is told to; longer than its own grace."""
@@ -71,6 +73,7 @@ class WorkerHandle:
         writer: asyncio.StreamWriter,
         limits: WorkerLimits,
         ambient: WorkerAmbient,
+        on_store_call: OnStoreCall = ignore_store_call,
     ) -> None:
         self.dead = asyncio.Event()
         self._process = process
@@ -78,6 +81,7 @@ class WorkerHandle:
         self._writer = writer
         self._limits = limits
         self._ambient = ambient
+        self._on_store_call = on_store_call
         self._calls: dict[int, tuple[Call, bool]] = {}
         self._job_ids = 0
         self._last_heard = ambient.monotonic()
@@ -94,6 +98,7 @@ class WorkerHandle:
         welcome: Welcome,
         limits: WorkerLimits,
         ambient: WorkerAmbient,
+        on_store_call: OnStoreCall = ignore_store_call,
     ) -> WorkerHandle:
         """Start a process and wait until it is ready.
 
@@ -113,7 +118,7 @@ class WorkerHandle:
                 ) from error
             raise
         if isinstance(first, Ready):
-            return cls(process, reader, writer, limits, ambient)
+            return cls(process, reader, writer, limits, ambient, on_store_call)
         await _end(process, writer)
         if isinstance(first, Failed):
             raise first.error
@@ -170,6 +175,10 @@ class WorkerHandle:
             while (message := await receive(self._reader)) is not None:
                 self._last_heard = self._ambient.monotonic()
                 if isinstance(message, Heartbeat):
+                    continue
+                if isinstance(message, StoreCalls):
+                    for store, call in message.calls:
+                        self._on_store_call(store, call)
                     continue
                 if not isinstance(message, CallMessage):
                     raise InternalError(f"a worker does not send {type(message).__name__}")

@@ -21,6 +21,7 @@ from rlm.read_request import (
     RecordsRequest,
     SegmentPiece,
 )
+from rsm_backends.measured import StoreCall
 from rsm_backends.store_config import StoreConfig
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
@@ -82,6 +83,13 @@ class Ready:
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The worker's loop is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCalls:
+    """Ended calls to stores, by name: for the supervisor's metrics."""
+
+    calls: tuple[tuple[str, StoreCall], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,7 @@ class Cancelled:
 
 
 ToWorker = Welcome | StartJob | CancelJob | Credit | Answer
-FromWorker = Ready | Heartbeat | Progress | Data | Ask | End | Failed | Cancelled
+FromWorker = Ready | Heartbeat | StoreCalls | Progress | Data | Ask | End | Failed | Cancelled
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:

@@ -31,6 +31,7 @@ from rlm.worker_messages import (
     Request,
     Welcome,
 )
+from rlm.worker_store_calls import OnStoreCall, ignore_store_call
 from rsm_backends.store_config import StoreConfig
 
 __all__ = ["WorkerLimits", "WorkerPool"]
@@ -57,11 +58,17 @@ class WorkerPool:
         limits: WorkerLimits | None = None,
         monotonic: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
+        on_store_call: OnStoreCall = ignore_store_call,
     ) -> None:
-        """`command` starts a worker; the number of its socket is appended as the last argument."""
+        """`command` starts a worker; the number of its socket is appended as the last argument.
+
+        `on_store_call` is told of every call of the workers to a store, somewhat later; it must
+        not block or raise.
+        """
         self._command = tuple(command)
         self._limits = limits or WorkerLimits()
         self._ambient = WorkerAmbient(monotonic, sleep)
+        self._on_store_call = on_store_call
         self._welcome = Welcome(
             stores=dict(stores),
             cache_bytes_max=self._limits.cache_bytes_max,
@@ -186,7 +193,9 @@ class WorkerPool:
         return min(self._workers.values(), key=lambda worker: worker.jobs).call(request)
 
     async def _start_worker(self) -> WorkerHandle:
-        return await WorkerHandle.start(self._command, self._welcome, self._limits, self._ambient)
+        return await WorkerHandle.start(
+            self._command, self._welcome, self._limits, self._ambient, self._on_store_call
+        )
 
     async def _keep(self, slot: int) -> None:
         """Replace the worker of one slot whenever it dies."""

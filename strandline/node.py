@@ -22,10 +22,12 @@ from rlm.service import RemoteLogManager
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
 from rlm.worker_pool import WorkerLimits, WorkerPool
+from rlm.worker_store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call
 from rlmm.data_directory import DataDirectory, open_data_directory
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.single_voter import SingleVoterLog
 from rlmm.view import View
+from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_store
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
@@ -79,16 +81,26 @@ class Node:
     _parts: AsyncExitStack
 
     @classmethod
-    async def open(cls, settings: Settings, *, on_event: OnEvent = ignore_event) -> Self:
-        """Build everything; raises what any part raises, with what was built closed again."""
+    async def open(
+        cls,
+        settings: Settings,
+        *,
+        on_event: OnEvent = ignore_event,
+        on_store_call: OnStoreCall = ignore_store_call,
+    ) -> Self:
+        """Build everything; raises what any part raises, with what was built closed again.
+
+        `on_event` is told what the control plane does, `on_store_call` each call to a store, the
+        workers' included. Neither may block or raise.
+        """
         configs = store_configs(settings)
         async with AsyncExitStack() as building:
             failure = Failure()
             directory = open_data_directory(settings.node.data_dir)
             building.callback(directory.close)
             metadata = await _open_metadata(settings, directory, failure, building)
-            stores = await _open_stores(settings, configs, building)
-            pool = await _start_workers(settings, configs, building)
+            stores = await _open_stores(settings, configs, on_store_call, building)
+            pool = await _start_workers(settings, configs, on_store_call, building)
             broker = await _open_broker(settings.kafka, directory, building)
             remote_log = RemoteLogManager(
                 metadata,
@@ -163,7 +175,10 @@ async def _open_metadata(
 
 
 async def _open_stores(
-    settings: Settings, configs: dict[str, StoreConfig], building: AsyncExitStack
+    settings: Settings,
+    configs: dict[str, StoreConfig],
+    on_store_call: OnStoreCall,
+    building: AsyncExitStack,
 ) -> TierStores:
     opened = {}
     for name, config in configs.items():
@@ -175,12 +190,18 @@ async def _open_stores(
             now_ms=ambient.now_ms,
         )
         building.push_async_callback(store.close)
-        opened[name] = TierStore(name, store, config.prefix)
+        measured = MeasuredStore(
+            store, NamedStoreObserver(name, on_store_call), monotonic=ambient.monotonic
+        )
+        opened[name] = TierStore(name, measured, config.prefix)
     return TierStores(opened, settings.default_store)
 
 
 async def _start_workers(
-    settings: Settings, configs: dict[str, StoreConfig], building: AsyncExitStack
+    settings: Settings,
+    configs: dict[str, StoreConfig],
+    on_store_call: OnStoreCall,
+    building: AsyncExitStack,
 ) -> WorkerPool:
     pool = WorkerPool(
         WORKER_COMMAND,
@@ -189,6 +210,7 @@ async def _start_workers(
         limits=WorkerLimits(silence_deadline_s=settings.worker.hang_deadline_s),
         monotonic=ambient.monotonic,
         sleep=ambient.sleep,
+        on_store_call=on_store_call,
     )
     building.push_async_callback(pool.close)
     await pool.start()

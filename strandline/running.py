@@ -51,7 +51,7 @@ async def _run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    node = await Node.open(settings, on_event=on_event)
+    node = await Node.open(settings, on_event=on_event, on_store_call=metrics.store.on_store_call)
     try:
         async with serving(node, metrics) as http:
             loop.add_signal_handler(signal.SIGHUP, _reload, http)

@@ -61,7 +61,6 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         ),
         tokens=tokens,
         monotonic=ambient.monotonic,
-        now_ms=ambient.now_ms,
         sleep=ambient.sleep,
         new_uuid=ambient.new_uuid,
         anonymous_role=_ROLES[http.anonymous_role],

@@ -99,7 +99,9 @@ async def _demo(home: Path, captured: Path, *, keep: bool) -> None:
                 metrics.copy.on_event(event)
                 view.on_event(event)
 
-            node = await Node.open(settings, on_event=on_event)
+            node = await Node.open(
+                settings, on_event=on_event, on_store_call=metrics.store.on_store_call
+            )
             async with _closing(node), serving(node, metrics) as http:
                 await node.remote_log.start()
                 await _play(feed, node)

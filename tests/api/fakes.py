@@ -391,7 +391,6 @@ def _context(manager: FakeMetadata, rlm: FakeRemoteLog) -> ApiContext:
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,
-        now_ms=lambda: 0,
         sleep=no_pause,
         new_uuid=lambda: next(uuids),
     )

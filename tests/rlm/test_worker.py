@@ -41,11 +41,13 @@ from rlm.worker_messages import (
     Progress,
     Ready,
     StartJob,
+    StoreCalls,
     ToWorker,
     Welcome,
     frame,
     receive,
 )
+from rsm_backends.measured import StoreCall
 from rsm_backends.store_config import StoreConfig
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
 from tests.rlm.tier import NOW_MS, STORE, first_job, now_ms, small_parts, tiered
@@ -70,12 +72,16 @@ class Supervisor:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self.writer = writer
+        self.store_calls: list[tuple[str, StoreCall]] = []
 
     def send(self, message: ToWorker) -> None:
         self.writer.write(frame(message))
 
     async def next(self) -> object:
-        return await receive(self._reader)
+        """The next message but for those that only tell of calls to stores."""
+        while isinstance(message := await receive(self._reader), StoreCalls):
+            self.store_calls += message.calls
+        return message
 
     async def until(self, kind: type) -> object:
         while not isinstance(message := await self.next(), kind):
@@ -141,6 +147,16 @@ async def test_a_copy_tells_its_progress_and_its_result(
     end = await supervisor.until(End)
     assert isinstance(end, End)
     assert isinstance(end.result, CopyResult)
+
+
+async def test_the_calls_of_a_copy_to_the_store_are_told_before_its_end(
+    supervisor: Supervisor, replica: ReplicaWriter
+) -> None:
+    await copied(supervisor, replica)
+    told = {(store, call.operation, call.error) for store, call in supervisor.store_calls}
+    assert (STORE, "put", None) in told
+    sent = sum(call.bytes_sent for _, call in supervisor.store_calls)
+    assert sent > replica.path(0, ".log").stat().st_size
 
 
 async def test_no_more_data_is_sent_than_there_is_credit(

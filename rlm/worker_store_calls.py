@@ -1,0 +1,52 @@
+"""The calls of a worker to the stores, collected and told to the supervisor for its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rsm_backends.measured import StoreCall
+
+CALLS_KEPT_MAX = 256
+"""So many calls are told at once, whatever the time; fewer go with the next message to come."""
+
+OnStoreCall = Callable[[str, StoreCall], None]
+"""Told the store's name and the ended call."""
+
+
+def ignore_store_call(_store: str, _call: StoreCall) -> None:
+    """For whoever keeps no metrics."""
+
+
+class StoreCallLog:
+    """Collects until `take`; `full` is called when there is enough to tell."""
+
+    def __init__(self, full: Callable[[], None]) -> None:
+        self._full = full
+        self._calls: list[tuple[str, StoreCall]] = []
+
+    def observer(self, store: str) -> NamedStoreObserver:
+        """What a `MeasuredStore` around the store of this name reports to."""
+        return NamedStoreObserver(store, self.add)
+
+    def add(self, store: str, call: StoreCall) -> None:
+        """One call ended."""
+        self._calls.append((store, call))
+        if len(self._calls) >= CALLS_KEPT_MAX:
+            self._full()
+
+    def take(self) -> tuple[tuple[str, StoreCall], ...]:
+        """All calls since the last time."""
+        taken, self._calls = tuple(self._calls), []
+        return taken
+
+
+class NamedStoreObserver:
+    """A `rsm_backends.measured.StoreObserver` that adds the store's name."""
+
+    def __init__(self, store: str, on_store_call: OnStoreCall) -> None:
+        self._store = store
+        self._on_store_call = on_store_call
+
+    def store_call_ended(self, call: StoreCall) -> None:
+        """One call ended, well or not."""
+        self._on_store_call(self._store, call)
