@@ -1,0 +1,260 @@
+"""What a replica has to do: the output of `RaftCore.step`, a tuple in order.
+
+Contract of the driver. Actions form one queue, first in, first out, across steps:
+
+1. `PersistQuorumState` is a barrier: it is *durable* before any action behind it starts, be it of
+   this step or of a later one. (Events may go on being stepped meanwhile; what they emit queues up
+   behind.) So no message, append or answer that depends on an epoch or a vote precedes it.
+2. Log actions (`AppendBatches`, `TruncateTo`, `InstallSnapshot`) reach the log in this order. They
+   need not be durable before later actions; `Flush` says when that matters. A truncation is durable
+   at the latest with the next completed flush.
+3. `Flush` is asynchronous and may be merged with later ones (zero-linger group commit: the next one
+   starts when the running one ends). Its completion is reported with the same three numbers, and
+   only when *all* of the log below `offset` is durable.
+4. Sends, answers and notices are fire and forget. Reads named in a response see every append that
+   precedes it in the queue, flushed or not.
+5. `Fatal` is the last action there will be: stop the node, change nothing on disk.
+
+A crash between any two actions, or inside one, is allowed for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import Enum
+
+from rlmm.raft.messages import (
+    Batch,
+    Error,
+    PeerRequest,
+    ReplicaKey,
+    Response,
+    SnapshotId,
+    VoterSet,
+)
+
+
+class Role(Enum):
+    """Kafka's states of a replica; an observer is Unattached or Follower and no voter."""
+
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    RESIGNED = "resigned"
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """A log that reaches (`epoch`, `old_end_offset`), compared in this order, lacks nothing that
+    this replica may have acknowledged before recovery cut its tail (design 5.1 (6)).
+
+    `epoch`: an upper bound of the cut records' epoch (the epoch checkpoint's last entry before the
+    cut, else the stored leader epoch). `old_end_offset`: an upper bound of the old log end.
+    """
+
+    epoch: int
+    old_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PersistedState:
+    """The quorum-state file's content. `voted` None for none, `leader_id` -1 for none."""
+
+    epoch: int
+    leader_id: int = -1
+    voted: ReplicaKey | None = None
+    cut: LogCut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PersistQuorumState:
+    state: PersistedState
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """To the node `destination`, at the address the driver knows for it.
+
+    The driver gives up on it, at the latest, when the core does: after `deadline_ms`.
+    """
+
+    request_id: int
+    destination: int
+    request: PeerRequest
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendResponse:
+    correlation: Hashable
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBatches:
+    """At the end of the log, at the offsets they carry."""
+
+    batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Make everything below `offset` durable, then report `FlushCompleted` with these values."""
+
+    epoch: int
+    offset: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTo:
+    """Remove everything at and above `end_offset`; `generation` counts truncations from now on."""
+
+    end_offset: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceHighWatermark:
+    """`high_watermark` as this replica knows it; apply only below `apply_to`, which is committed
+    *and* durable here. Both only ever grow in one incarnation.
+    """
+
+    high_watermark: int
+    apply_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSnapshotChunk:
+    """Write at `position` of the partial snapshot (0: begin anew, older partial ones are doomed);
+    then report `SnapshotChunkWritten`.
+    """
+
+    snapshot: SnapshotId
+    position: int
+    payload: object
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot:
+    """The partial snapshot is complete: check it, sync it, give it its name, and only then replace
+    the whole log by it (log start = log end = its end offset); load the view from it. Report
+    `SnapshotInstalled` or `SnapshotDamaged`. A flush under way reports its old generation.
+    """
+
+    snapshot: SnapshotId
+    size_bytes: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalsCommitted:
+    """(handle, offset of its first record), in log order: committed in the epoch they were
+    appended in.
+    """
+
+    proposals: tuple[tuple[Hashable, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalFailed:
+    """`appended`: it is in the log and may still be committed (outcome unknown); else it never
+    will be.
+    """
+
+    handle: Hashable
+    error: Error
+    appended: bool
+    leader_id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class WaitersDone:
+    """Barriers: every write completed before the request lies below `offset`, which is applicable
+    here already. Reads at least at an offset: so is theirs.
+    """
+
+    handles: tuple[Hashable, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitersFailed:
+    handles: tuple[Hashable, ...]
+    error: Error
+    leader_id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDone:
+    """An operator's command ended; NONE: done."""
+
+    handle: Hashable
+    error: Error
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanged:
+    """For metrics, describe and the application. `established`: it leads, has committed in its
+    epoch and may apply up to there; until then do not act as leader (KAFKA-17333).
+    """
+
+    role: Role
+    epoch: int
+    leader_id: int
+    established: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VotersChanged:
+    """The latest voter set in the own log, committed or not; teaches the driver addresses."""
+
+    voters: VoterSet
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """A log line for the operator: what is wrong and what to do."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownDone:
+    """The driver may close: peers were told, or the time for it has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """Going on could lose committed records."""
+
+    message: str
+
+
+Action = (
+    PersistQuorumState
+    | SendRequest
+    | SendResponse
+    | AppendBatches
+    | Flush
+    | TruncateTo
+    | AdvanceHighWatermark
+    | WriteSnapshotChunk
+    | InstallSnapshot
+    | ProposalsCommitted
+    | ProposalFailed
+    | WaitersDone
+    | WaitersFailed
+    | CommandDone
+    | RoleChanged
+    | VotersChanged
+    | Warn
+    | ShutdownDone
+    | Fatal
+)

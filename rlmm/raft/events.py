@@ -1,0 +1,204 @@
+"""What happens to a replica: the input of `RaftCore.step(event, now_ms)`.
+
+Contract of the driver:
+
+- One event at a time; `step` never blocks and never calls back. `now_ms` is any monotonic clock in
+  whole milliseconds (a backward step is taken as standing still).
+- `Tick` is due at `core.next_deadline_ms()`; an early or late one does no harm.
+- Every `SendRequest` ends in at most one of `ResponseReceived` and `RequestFailed` with its
+  `request_id`. None at all is fine: the core has its own deadline for each; late or unknown ids are
+  ignored.
+- Every `RequestReceived` gets exactly one `SendResponse` with its `correlation`, now or later, in
+  this incarnation. A correlation is any hashable handle.
+- Completions (`FlushCompleted`, `SnapshotInstalled`, ...) come after the work is done, in any order
+  relative to other events; the generation tells stale ones apart.
+- An `OSError` of the disk is not an event: the node stops. A sync is never repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from rlmm.raft.messages import PeerResponse, ReplicaKey, Request, SnapshotId, VoterSet
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """A decoded request of a peer, a tool or an operator, already authorised by the driver."""
+
+    correlation: Hashable
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReceived:
+    request_id: int
+    response: PeerResponse
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """No usable answer: connection lost, time-out, garbage.
+
+    `unsupported_version`: the peer does not know this version of the RPC (a pre-vote then counts as
+    granted, so that a rolling upgrade elects leaders).
+    """
+
+    request_id: int
+    unsupported_version: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedBatch:
+    """A batch framed by the driver but for its offset and epoch."""
+
+    record_count: int
+    size_bytes: int
+    payload: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Append these batches as neighbours, if this replica leads.
+
+    `epoch` is the one the caller believes in, None for any. Answered by exactly one of
+    `ProposalsCommitted` and `ProposalFailed`.
+    """
+
+    handle: Hashable
+    batches: tuple[ProposedBatch, ...]
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushCompleted:
+    """Everything below `offset` is durable: the values of the `Flush` action, unchanged.
+
+    Of several merged flushes only the last need be reported.
+    """
+
+    epoch: int
+    offset: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """A snapshot of our own is complete and durable. Ask `core.snapshot_refusal` beforehand."""
+
+    snapshot: SnapshotId
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsDeleted:
+    """These snapshots are no longer served. One that covers the log start must stay."""
+
+    snapshots: tuple[SnapshotId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogStartAdvanced:
+    """The head of the log was cut: `log_start_offset` is now the first offset that can be read.
+
+    Only below a complete snapshot's end, the view's flushed offset and the high watermark.
+    """
+
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunkWritten:
+    """A `WriteSnapshotChunk` is done: the next piece may be fetched. It need not be durable."""
+
+    snapshot: SnapshotId
+    end_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInstalled:
+    """`InstallSnapshot` is done: complete, checked, durable; the whole log replaced by it.
+
+    `voters` is the set in its head, None if it has none.
+    """
+
+    snapshot: SnapshotId
+    size_bytes: int
+    voters: VoterSet | None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDamaged:
+    """What was downloaded fails its checks and was removed. The core starts again from Fetch."""
+
+    snapshot: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierRequested:
+    """A linearizable read wants to begin: see `WaitersDone` and `barriers.py`."""
+
+    handle: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastRequested:
+    """A read wants everything below `offset` applicable here first; any role."""
+
+    handle: Hashable
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaiterCancelled:
+    """Nobody waits for this proposal, barrier or offset any more (deadline, lost connection)."""
+
+    handle: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLeadership:
+    """Hand leadership to `target`, or to the most caught-up voter. Ends in `CommandDone`."""
+
+    handle: Hashable
+    target: ReplicaKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptCut:
+    """The operator accepts that this replica's cut tail is gone (`quorum accept-cut`)."""
+
+    handle: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Resign if leading, take no part any more; `ShutdownDone` follows within a bound."""
+
+
+Event = (
+    Tick
+    | RequestReceived
+    | ResponseReceived
+    | RequestFailed
+    | Propose
+    | FlushCompleted
+    | SnapshotTaken
+    | SnapshotsDeleted
+    | LogStartAdvanced
+    | SnapshotChunkWritten
+    | SnapshotInstalled
+    | SnapshotDamaged
+    | BarrierRequested
+    | AtLeastRequested
+    | WaiterCancelled
+    | TransferLeadership
+    | AcceptCut
+    | Shutdown
+)

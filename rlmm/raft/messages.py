@@ -1,0 +1,365 @@
+"""What replicas say to each other, decoded: KRaft's RPCs, one dataclass a request or response.
+
+Names and meaning are Kafka's (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, DescribeQuorum 55,
+Fetch 1, FetchSnapshot 59, AddRaftVoter 80, RemoveRaftVoter 81). What the driver does alone and the
+core never sees: bytes, cluster id, topic and partition of a request, authorisation, addresses.
+
+Offsets count records. An *end offset* is exclusive. `NONE_ID` (-1) stands for "no replica",
+`NO_OFFSET` (-1) for "not known". Private tagged fields on the wire are marked *private*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+NONE_ID = -1
+NO_OFFSET = -1
+
+
+class ReplicaKey(NamedTuple):
+    """Who a replica is: node id and the directory it was formatted with (Kafka's text form).
+
+    An empty `directory_id` means "not told". A wiped disk is another replica (KIP-853).
+    """
+
+    node_id: int
+    directory_id: str = ""
+
+
+class SnapshotId(NamedTuple):
+    """`end_offset` is exclusive, `epoch` that of the last record in it (KIP-630)."""
+
+    end_offset: int
+    epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """Where an epoch ends in somebody's log (exclusive)."""
+
+    epoch: int
+    end_offset: int
+
+
+class Error(Enum):
+    """Kafka's error codes, by name."""
+
+    NONE = 0
+    UNKNOWN_SERVER_ERROR = -1
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    MESSAGE_TOO_LARGE = 10
+    UNSUPPORTED_VERSION = 35
+    INVALID_REQUEST = 42
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    THROTTLING_QUOTA_EXCEEDED = 89
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A member of the voter set. `endpoints` is the driver's: the core only hands it on."""
+
+    key: ReplicaKey
+    endpoints: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """Voters in ascending order of node id; node ids are unique whatever the directory."""
+
+    voters: tuple[Voter, ...] = ()
+
+    @property
+    def keys(self) -> tuple[ReplicaKey, ...]:
+        return tuple(voter.key for voter in self.voters)
+
+
+NO_VOTERS = VoterSet()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChange:
+    """First record of every epoch (KIP-595)."""
+
+    leader_id: int
+    voters: tuple[int, ...]
+    granting: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KRaftVersion:
+    """Voters are kept in the log from version 1 on (KIP-853)."""
+
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class VotersRecord:
+    """The voter set from this record's own offset on, committed or not."""
+
+    voters: VoterSet
+
+
+@dataclass(frozen=True, slots=True)
+class NoOp:
+    """A private control record: proves at its commit that its writer still led (`barriers.py`)."""
+
+
+ControlRecord = LeaderChange | KRaftVersion | VotersRecord | NoOp
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One record batch, as the core sees it.
+
+    `payload` is the driver's (encoded bytes); the core never looks into it. Control batches made by
+    the core have `control` set and no payload: the driver encodes one record for each element.
+    A driver that decodes a fetched batch must set `control` for every VotersRecord in it.
+    """
+
+    base_offset: int
+    epoch: int
+    record_count: int
+    size_bytes: int
+    payload: object = None
+    control: tuple[ControlRecord, ...] = ()
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.record_count
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """Bytes the driver puts into a Fetch response: whole batches of [from_offset, end_offset).
+
+    At most `bytes_max`, at least one batch. `generation` is the log's truncation generation: if the
+    log was truncated since, the driver answers NOT_LEADER_OR_FOLLOWER instead of reading.
+    """
+
+    from_offset: int
+    end_offset: int
+    bytes_max: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRead:
+    """Bytes the driver puts into a FetchSnapshot response."""
+
+    snapshot: SnapshotId
+    position: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """`last_offset` is the candidate's log end offset, `voter` the replica it is meant for.
+
+    `all_answered` (*private*): every voter has answered this round and no log is longer than the
+    candidate's (design 5.1 (6), `damaged_tail.py`).
+    """
+
+    epoch: int
+    candidate: ReplicaKey
+    voter: ReplicaKey
+    last_epoch: int
+    last_offset: int
+    pre_vote: bool
+    all_answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    """`last_epoch` and `last_offset` are the voter's own log end (*private*, -1 if not told).
+
+    `tail_was_cut` (*private*): it refused, or would, because its own tail was cut.
+    """
+
+    error: Error
+    leader_id: int
+    leader_epoch: int
+    vote_granted: bool = False
+    last_epoch: int = -1
+    last_offset: int = NO_OFFSET
+    tail_was_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochRequest:
+    """From a new leader to every other voter, again until that voter fetches."""
+
+    leader_id: int
+    leader_epoch: int
+    voter: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochResponse:
+    error: Error
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochRequest:
+    """From a leader that resigns. `preferred`: who should stand, the best first."""
+
+    leader_id: int
+    leader_epoch: int
+    preferred: tuple[ReplicaKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochResponse:
+    error: Error
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """A replica's fetch; consumers (replica id -1) are served by the driver, not by the core.
+
+    `fetch_offset` acknowledges: everything below it is durable at the replica. `high_watermark` is
+    what the replica knows (KIP-1166), -1 if nothing.
+    """
+
+    replica: ReplicaKey
+    epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    wait_max_ms: int
+    bytes_max: int
+    high_watermark: int = NO_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """At most one of records, `diverging` and `snapshot`.
+
+    Outgoing, the core sets `read` and the driver puts the bytes there; incoming, the driver sets
+    `batches`: whole ones, CRC checked, up to the first that fails its check. `high_watermark` is -1
+    while the leader has not committed in its own epoch.
+    """
+
+    error: Error
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int = NO_OFFSET
+    log_start_offset: int = 0
+    diverging: EpochEnd | None = None
+    snapshot: SnapshotId | None = None
+    read: LogRead | None = None
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    replica: ReplicaKey
+    epoch: int
+    snapshot: SnapshotId
+    position: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotResponse:
+    """Outgoing: `read` set. Incoming: `payload` and `payload_bytes` set by the driver."""
+
+    error: Error
+    leader_id: int
+    leader_epoch: int
+    snapshot: SnapshotId | None = None
+    size_bytes: int = 0
+    position: int = 0
+    read: SnapshotRead | None = None
+    payload: object = None
+    payload_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AddVoterRequest:
+    """`wait_max_ms` bounds catching up and committing; afterwards the outcome is unknown."""
+
+    voter: Voter
+    wait_max_ms: int
+    ack_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoterRequest:
+    voter: ReplicaKey
+    wait_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoterChangeResponse:
+    """REQUEST_TIMED_OUT: the outcome is unknown, look at the voters before trying again."""
+
+    error: Error
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumRequest:
+    """Answered by the leader only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDescription:
+    """Times are of the core's own clock, milliseconds; -1 for never."""
+
+    key: ReplicaKey
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumResponse:
+    error: Error
+    leader_id: int = NONE_ID
+    leader_epoch: int = 0
+    high_watermark: int = NO_OFFSET
+    voters: tuple[ReplicaDescription, ...] = ()
+    observers: tuple[ReplicaDescription, ...] = ()
+
+
+Request = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | AddVoterRequest
+    | RemoveVoterRequest
+    | DescribeQuorumRequest
+)
+"""What a `RequestReceived` may carry."""
+
+PeerRequest = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+)
+"""What a `SendRequest` may carry."""
+
+PeerResponse = (
+    VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+)
+Response = PeerResponse | VoterChangeResponse | DescribeQuorumResponse
