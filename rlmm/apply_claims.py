@@ -13,6 +13,7 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import check_topic_name
 from rlmm import row_keys as keys
 from rlmm import row_values as values
+from rlmm.apply_claim_holes import forget_lost_ranges, record_holes, settle_after_mode_change
 from rlmm.apply_outcome import (
     ACCEPTED,
     NO_EFFECT,
@@ -24,16 +25,14 @@ from rlmm.apply_outcome import (
     wrong_name,
 )
 from rlmm.control_records import ClaimReset, PartitionClaim, PartitionModeChange
-from rlmm.coverage import uncovered_ranges
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import CLAIMABLE_MODES, Claim, Mode
-from rlmm.row_reads import highest_copied, read_lineage, read_lost_ranges, read_partition_row
+from rlmm.row_reads import highest_copied, read_lineage, read_partition_row
 from rlmm.row_values import PartitionRow
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
 
 LINEAGE_CUT_OFFSETS_MAX = 100_000
 LINEAGE_EPOCHS_MAX = 100_000
-LINEAGE_CHANGED = "not in the tier since the lineage changed"
 
 
 def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
@@ -70,7 +69,7 @@ def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
     problem = _fenced(row, claim) or _suspect(draft, row, before, merged, partition)
     if problem is not None:
         return problem
-    _accept(draft, claim, row, merged, is_new=known is None)
+    _accept(draft, claim, row, before, merged, is_new=known is None)
     return ACCEPTED
 
 
@@ -173,6 +172,7 @@ def _accept(
     draft: Draft,
     claim: PartitionClaim,
     row: PartitionRow,
+    before: Epochs,
     merged: MergedLineage,
     *,
     is_new: bool,
@@ -180,6 +180,7 @@ def _accept(
     partition = claim.partition
     cut_at = merged.cut_at
     log_start = row.log_start_offset
+    since_mode = row.claim is None or row.claim.token < row.mode_offset
     row = replace(
         row,
         claim=Claim(
@@ -194,40 +195,17 @@ def _accept(
         log_start_offset=log_start if cut_at is None else min(log_start, cut_at),
         local_log_start_offset=claim.local_log_start_offset,
     )
+    draft.rows.put(keys.lineage_key(partition), values.encode_lineage(merged.epochs))
+    if cut_at is not None:
+        forget_lost_ranges(draft, partition, cut_at)
+    if row.mode is Mode.SIDECAR and since_mode:
+        row = settle_after_mode_change(draft, partition, row, merged.epochs)
+    elif row.mode is Mode.SIDECAR:
+        record_holes(draft, partition, row.log_start_offset, before, merged)
     if is_new:
         draft.create_partition(partition, row)
     else:
         draft.put_partition(partition, row)
-    draft.rows.put(keys.lineage_key(partition), values.encode_lineage(merged.epochs))
-    if cut_at is not None:
-        _forget_lost_ranges(draft, partition, cut_at)
-        if row.mode is Mode.SIDECAR:
-            _record_holes(draft, partition, merged.epochs, max(cut_at, row.log_start_offset))
-
-
-def _forget_lost_ranges(draft: Draft, partition: TopicIdPartition, cut_at: int) -> None:
-    """Lost ranges of the tail that was cut off say nothing about the new tail."""
-    for lost in list(read_lost_ranges(draft.rows, partition, cut_at)):
-        key = keys.lost_range_key(partition, lost.start)
-        if lost.start < cut_at:
-            draft.rows.put(key, values.encode_lost_range(cut_at - 1, lost.why))
-        else:
-            draft.rows.delete(key)
-
-
-def _record_holes(draft: Draft, partition: TopicIdPartition, lineage: Epochs, start: int) -> None:
-    """Record as lost what the changed lineage counts as copied and no segment serves any more.
-
-    That takes two unclean elections: an epoch comes back whose copies went while it was diverged.
-    A node that still has those offsets copies them, which takes them off the lost ranges.
-    """
-    highest = highest_copied(draft.rows, partition, lineage)
-    if highest is None:
-        return
-    for first, last in uncovered_ranges(draft.rows, partition, lineage, start, highest[0]):
-        draft.rows.put(
-            keys.lost_range_key(partition, first), values.encode_lost_range(last, LINEAGE_CHANGED)
-        )
 
 
 def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:

@@ -17,7 +17,7 @@ from rlmm.apply_outcome import (
     without_token,
 )
 from rlmm.control_records import LogStart, LostRange
-from rlmm.coverage import EpochRange
+from rlmm.coverage import Range
 from rlmm.partition_state import Mode
 from rlmm.row_reads import next_offset, read_lineage, read_lost_ranges
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
@@ -56,10 +56,15 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
             "record what is between as a lost range first",
         )
     draft.put_partition(partition, replace(row, log_start_offset=record.offset))
-    for lost in list(read_lost_ranges(draft.rows, partition, end=record.offset)):
-        if lost.end < record.offset:
-            draft.rows.delete(keys.lost_range_key(partition, lost.start))
+    forget_lost_below(draft, partition, record.offset)
     return ACCEPTED
+
+
+def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) -> None:
+    """What was lost wholly below a log start is nothing that anybody misses."""
+    for lost in list(read_lost_ranges(draft.rows, partition, end=offset)):
+        if lost.end < offset:
+            draft.rows.delete(keys.lost_range_key(partition, lost.start))
 
 
 def _is_in_epoch(lineage: Epochs, offset: int, epoch: int) -> bool:
@@ -119,20 +124,18 @@ def _put_joined(draft: Draft, record: LostRange) -> None:
     )
 
 
-def shrink_lost_ranges(
-    draft: Draft, partition: TopicIdPartition, ranges: tuple[EpochRange, ...]
-) -> None:
-    """Offsets [start, end] of each range were copied after all."""
-    for each in ranges:
-        for lost in list(read_lost_ranges(draft.rows, partition, each.start, each.end)):
+def shrink_lost_ranges(draft: Draft, partition: TopicIdPartition, served: list[Range]) -> None:
+    """The tier serves these offsets after all."""
+    for start, end in served:
+        for lost in list(read_lost_ranges(draft.rows, partition, start, end)):
             draft.rows.delete(keys.lost_range_key(partition, lost.start))
-            if lost.start < each.start:
+            if lost.start < start:
                 draft.rows.put(
                     keys.lost_range_key(partition, lost.start),
-                    values.encode_lost_range(each.start - 1, lost.why),
+                    values.encode_lost_range(start - 1, lost.why),
                 )
-            if each.end < lost.end:
+            if end < lost.end:
                 draft.rows.put(
-                    keys.lost_range_key(partition, each.end + 1),
+                    keys.lost_range_key(partition, end + 1),
                     values.encode_lost_range(lost.end, lost.why),
                 )

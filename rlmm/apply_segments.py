@@ -25,7 +25,7 @@ from rlmm.apply_outcome import (
     without_token,
 )
 from rlmm.apply_purge import bury
-from rlmm.coverage import EpochRange, cover, epoch_ranges, uncover
+from rlmm.coverage import EpochRange, cover, epoch_ranges, served_ranges, uncover
 from rlmm.lineage import ascending, epoch_bounds, within_lineage
 from rlmm.partition_state import Mode
 from rlmm.row_reads import highest_recorded, next_offset, read_lineage, read_segment
@@ -208,7 +208,8 @@ def _copy_finished(
     cover(draft.rows, finished)
     ranges = epoch_ranges(finished)
     _raise_highest_copied(draft, partition, ranges)
-    shrink_lost_ranges(draft, partition, ranges)
+    lineage = read_lineage(draft.rows, partition)
+    shrink_lost_ranges(draft, partition, served_ranges(lineage, ranges))
     draft.count(partition, row, copy_started=-1, copy_finished=1, size_bytes=finished.size_bytes)
     return ACCEPTED
 
@@ -233,10 +234,11 @@ def _out_of_place(
         return Outcome(
             Verdict.GAP, f"the log start of {partition} is not known: record a log start first"
         )
-    if known.start_offset > following:
+    first = served_ranges(lineage, epoch_ranges(known))[0][0]
+    if first > following:
         return Outcome(
             Verdict.GAP,
-            f"segment {known.segment_id.id} starts at {known.start_offset}, above the next offset "
+            f"segment {known.segment_id.id} serves from {first} on, above the next offset "
             f"{following} of {partition}: copy or record as lost what is between",
         )
     return None

@@ -11,13 +11,14 @@ coverage in an epoch is one range. An update touches only rows that overlap the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm import row_keys as keys
 from rlmm import row_values as values
+from rlmm.lineage import epoch_bounds
 from rlmm.row_values import Covered, Interval
 from rlmm.rows import OverlayRows, RowReader, first_row, last_row, prefix_end
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -45,6 +46,16 @@ def epoch_ranges(segment: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
     return tuple(each for each in ranges if each.start <= each.end)
 
 
+def served_ranges(lineage: Epochs, ranges: Iterable[EpochRange]) -> list[Range]:
+    """What of a segment's ranges look-ups can reach: what lies in its epoch's part of a lineage."""
+    served: list[Range] = []
+    for epoch, start, end in ranges:
+        bounds = epoch_bounds(lineage, epoch)
+        if bounds is not None and (low := max(start, bounds[0])) <= (high := min(end, bounds[1])):
+            served.append((low, high))
+    return served
+
+
 def cover(rows: OverlayRows, segment: RemoteLogSegmentMetadata) -> None:
     """A segment became COPY_SEGMENT_FINISHED at `segment.finished_at`."""
     partition, id_ = segment.segment_id.partition, segment.segment_id.id
@@ -62,10 +73,10 @@ def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval:
     free = [(interval.start, interval.end)]
     for covered in list(covered_ranges(rows, partition, epoch, interval.start, interval.end)):
         if _rank_of_covered(covered) > _rank(interval):
-            free = _without(free, (covered.start, covered.end))
+            free = without(free, (covered.start, covered.end))
             continue
         rows.delete(keys.coverage_from(prefix, covered.start))
-        for start, end in _without([(covered.start, covered.end)], interval[:2]):
+        for start, end in without([(covered.start, covered.end)], interval[:2]):
             _put(rows, prefix, covered._replace(start=start, end=end))
     for start, end in free:
         _put(rows, prefix, _covered_by(interval, start, end))
@@ -100,8 +111,8 @@ def _refill(
     others = sorted(intervals_over(rows, partition, epoch, *freed), key=_rank, reverse=True)
     free = [freed]
     for interval in others:
-        left = _without(free, interval[:2])
-        for start, end in _without(free, *left):
+        left = without(free, interval[:2])
+        for start, end in without(free, *left):
             _put_joined(rows, prefix, _covered_by(interval, start, end))
         free = left
         if not free:
@@ -142,7 +153,7 @@ def _put_joined(rows: OverlayRows, prefix: bytes, covered: Covered) -> None:
     _put(rows, prefix, covered)
 
 
-def _without(ranges: list[Range], *taken: Range) -> list[Range]:
+def without(ranges: list[Range], *taken: Range) -> list[Range]:
     """`ranges` without the offsets of `taken`, in order."""
     for low, high in taken:
         kept: list[Range] = []
@@ -210,15 +221,19 @@ def intervals_over(
 def uncovered_ranges(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, start: int, end: int
 ) -> list[Range]:
-    """What of [`start`, `end`] lies in the lineage and is served by no segment, ascending."""
+    """What of [`start`, `end`] is served by no segment in the lineage, ascending.
+
+    The lineage's first epoch is open downwards, as in look-ups.
+    """
     holes: list[Range] = []
     for index, entry in enumerate(lineage):
         following = lineage[index + 1].start_offset if index + 1 < len(lineage) else end + 1
-        low, high = max(start, entry.start_offset), min(end, following - 1)
+        low = max(start, entry.start_offset) if index else start
+        high = min(end, following - 1)
         if low > high:
             continue
         free = [(low, high)]
         for covered in covered_ranges(rows, partition, entry.epoch, low, high):
-            free = _without(free, (covered.start, covered.end))
+            free = without(free, (covered.start, covered.end))
         holes += free
     return holes

@@ -24,7 +24,8 @@ class MergedLineage:
     """`cut_at` is the lowest offset whose epoch is now another one; None: none is.
 
     An epoch that begins behind everything known before "cuts" where it begins, which uncovers
-    nothing. Offsets below what was known before are a longer head, not a cut.
+    nothing. Offsets below what was known before are a longer head, not a cut, unless their epoch is
+    above all that was known: then they were written since.
     """
 
     epochs: Epochs
@@ -131,10 +132,15 @@ def _check(checkpoint: Epochs, leader_epoch: int) -> None:
 
 
 def _first_difference(before: Epochs, after: Epochs) -> int | None:
-    """Lowest offset, at or above where `before` begins, whose epoch is not the same in both."""
+    """Lowest offset whose epoch is not the same in both; below where `before` begins only a new
+    epoch counts.
+    """
     borders = {entry.start_offset for entry in (*before, *after)}
     for offset in sorted(borders):
         if offset < before[0].start_offset:
+            epoch = epoch_for_offset(after, offset)
+            if epoch is not None and epoch > before[-1].epoch:
+                return offset
             continue
         if epoch_for_offset(before, offset) != epoch_for_offset(after, offset):
             return offset

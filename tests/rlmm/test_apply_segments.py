@@ -177,7 +177,9 @@ def test_copy_finished_outside_the_lineage_is_diverged(world: World) -> None:
         (100, 150, [(4, 100)], Verdict.ACCEPTED),
         (201, 209, [(4, 201)], Verdict.GAP),
         (200, 209, [(5, 200)], Verdict.DIVERGED),
-        (200, 209, [(3, 200), (4, 205)], Verdict.ACCEPTED),  # its head is unknown to the lineage
+        (90, 209, [(3, 90), (4, 100)], Verdict.ACCEPTED),  # its head is unknown to the lineage
+        (200, 209, [(3, 200), (4, 205)], Verdict.GAP),  # 200-204 are of epoch 4 in the lineage
+        (190, 209, [(4, 201)], Verdict.GAP),  # nobody could look up 200
     ],
 )
 def test_where_a_copy_may_lie(
