@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -151,8 +153,7 @@ class WorkerHandle:
         if not self.dead.is_set() and not self._why:
             self._why = why
             _log.error("worker process %s is killed: %s", self.pid, why)
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        _kill(self._process)
 
     async def close(self) -> None:
         """Tell the worker to end, wait until it has, kill it if it does not. Idempotent."""
@@ -262,9 +263,15 @@ async def _start_process(
 async def _end(process: asyncio.subprocess.Process, writer: asyncio.StreamWriter) -> None:
     """Kill what is left of a process whose socket is closed, and wait for its end."""
     writer.close()
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
+    _kill(process)
     await process.wait()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """SIGKILL. `Process.kill` would first poll, and so take the exit status from asyncio."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def _ending(process: asyncio.subprocess.Process) -> str:
