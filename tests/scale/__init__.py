@@ -1,0 +1,1 @@
+"""Large tables: answers, counts and bounds, never timings."""
