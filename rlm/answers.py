@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_formats.errors import InvalidRequest, RetryLater
-from rlm.broker_view import LocalLogStart
+from rlm.broker_answers import LocalLogStart
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, answer_follower_fetch
 from rlm.leader_transition import (
     LeaderTransitionAnswer,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kafka_formats.errors import Refused, RetryLater, StrandlineError
+from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.wire import broker_requests
 from rlmm.wire.broker_requests import BrokerError, FoundOffset, TopicPartition
@@ -70,27 +71,6 @@ class BrokerConnectionSettings:
             named = ", ".join(str(path) for path in files if path is not None)
             raise Refused(f"cannot use the certificates or key in {named}: {error}") from error
         return context
-
-
-@dataclass(frozen=True, slots=True)
-class LocalLogStart:
-    """First offset on the broker's disk, and the epoch of the leadership that says so."""
-
-    offset: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """Those configs of a topic that matter here. Limits are in ms and bytes, -1 is unlimited.
-
-    `remote_storage_enable`: the brokers tier this topic themselves.
-    """
-
-    cleanup_policy: str
-    retention_ms: int
-    retention_bytes: int
-    remote_storage_enable: bool
 
 
 class BrokerView:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rlm.broker_view import LocalLogStart, TopicConfig
+from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.copy_plan import Wait, WhyNot
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlm.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions

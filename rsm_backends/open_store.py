@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.memory import MemoryStore
 from rsm_backends.retrying import RetryingStore, RetryPolicy
-from rsm_backends.s3 import S3Store
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 
@@ -39,6 +38,9 @@ async def open_store(
 
 async def _open_backend(config: StoreConfig, now_ms: Callable[[], int]) -> ObjectStore:
     if config.kind == "s3":
+        # Imported when it is used: aiobotocore takes a third of a second that nobody else needs.
+        from rsm_backends.s3 import S3Store
+
         return await S3Store.open(config)
     if config.kind == "filesystem":
         assert config.path is not None, "StoreConfig checks this"

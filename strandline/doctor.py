@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
-from rlm.broker_view import BrokerView
 from rlm.log_dir import find_partitions
 from rlm.topic_filter import TopicFilter
 from rlmm.data_directory import META_PROPERTIES
@@ -17,8 +16,8 @@ from rsm_backends.open_store import open_store
 from rsm_backends.probe import probe
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
+from strandline.broker_connection import open_broker_view
 from strandline.formatting import broker_identity
-from strandline.node import broker_connection
 from strandline.settings import Settings
 from strandline.store_configs import store_configs
 
@@ -93,14 +92,8 @@ async def _broker(settings: Settings) -> Finding:
         identity = broker_identity(settings.kafka.log_dirs)
         if identity is None:
             return Finding(check, False, "set kafka.log_dirs, to know whose node it must be")
-        connection = broker_connection(
+        broker = open_broker_view(
             settings.kafka, node_id=identity.node_id, kafka_cluster_id=identity.cluster_id
-        )
-        broker = BrokerView(
-            connection,
-            monotonic=ambient.monotonic,
-            random_fraction=ambient.random_fraction,
-            new_nonce=ambient.new_nonce,
         )
         try:
             await broker.check()
@@ -108,7 +101,7 @@ async def _broker(settings: Settings) -> Finding:
             await broker.close()
     except StrandlineError as error:
         return Finding(check, False, str(error))
-    return Finding(check, True, f"node {connection.node_id} answers")
+    return Finding(check, True, f"node {identity.node_id} answers")
 
 
 async def _store(config: StoreConfig) -> list[Finding]:

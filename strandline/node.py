@@ -11,11 +11,8 @@ import logging
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from kafka_formats.errors import InvalidRequest
-from rlm.broker_view import BrokerConnectionSettings, BrokerView
 from rlm.events import OnEvent, ignore_event
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.service import RemoteLogManager
@@ -33,6 +30,9 @@ from rsm_backends.store_config import StoreConfig
 from strandline import ambient
 from strandline.settings import KafkaSettings, Settings
 from strandline.store_configs import store_configs
+
+if TYPE_CHECKING:
+    from rlm.broker_view import BrokerView
 
 WORKER_COMMAND = (sys.executable, "-m", "strandline.worker_process")
 """Everything secret comes later, over the worker's socket."""
@@ -223,45 +223,10 @@ async def _open_broker(
     """The view of the node's own broker; None for a standalone directory. Connects when asked."""
     if not kafka.broker:
         return None
-    broker = BrokerView(
-        broker_connection(
-            kafka, node_id=directory.node_id, kafka_cluster_id=directory.kafka_cluster_id
-        ),
-        monotonic=ambient.monotonic,
-        random_fraction=ambient.random_fraction,
-        new_nonce=ambient.new_nonce,
+    from strandline.broker_connection import open_broker_view  # slow to import, often not needed
+
+    broker = open_broker_view(
+        kafka, node_id=directory.node_id, kafka_cluster_id=directory.kafka_cluster_id
     )
     building.push_async_callback(broker.close)
     return broker
-
-
-def broker_connection(
-    kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str
-) -> BrokerConnectionSettings:
-    """Where the broker is and how to talk to it. InvalidRequest for an address that is none."""
-    host, _, port = kafka.broker.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise InvalidRequest(f"{kafka.broker!r} is not host:port", field="kafka.broker")
-    return BrokerConnectionSettings(
-        host=host.strip("[]"),
-        port=int(port),
-        node_id=node_id,
-        kafka_cluster_id=kafka_cluster_id,
-        security_protocol=kafka.security_protocol,
-        sasl_mechanism=kafka.sasl_mechanism,
-        sasl_username=kafka.sasl_username,
-        sasl_password=_secret(kafka.sasl_password_file),
-        ssl_ca_file=kafka.ssl_ca_file,
-        ssl_certificate_file=kafka.ssl_certificate_file,
-        ssl_key_file=kafka.ssl_key_file,
-        request_timeout_s=kafka.request_timeout_s,
-    )
-
-
-def _secret(path: Path | None) -> str:
-    if path is None:
-        return ""
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{path} can't be read as text: {error}") from None

@@ -14,9 +14,9 @@ import typer
 
 from kafka_formats.errors import InvalidRequest
 from rlm.run_report import CopyRunReport
+from strandline.cli.config_option import ConfigOption
 from strandline.cli.copy_progress import CopyProgressView
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.node_commands import ConfigOption
 from strandline.cli.output import console, errors, human_bytes, human_time, print_json, print_table
 from strandline.formatting import format_for
 from strandline.node import Node

@@ -1,30 +1,134 @@
-"""The `strandline` command: its sub-commands, and how errors become messages and exit codes."""
+"""The `strandline` command: its sub-commands, and how errors become messages and exit codes.
+
+A sub-command's module is imported when it is run: `strandline --help` and `strandline status` must
+not wait for the S3 client, RocksDB and the Kafka protocol. So the table below repeats the first
+line of each command's help (a test compares them).
+"""
 
 from __future__ import annotations
 
 import signal
-from typing import Any
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from kafka_formats.errors import StrandlineError
-from strandline.cli import copy_command, demo_command, node_commands, query_commands
 from strandline.cli.exit_codes import ExitCode, exit_code_for
-from strandline.cli.output import print_error
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "format": (
+        "node_commands:format_command",
+        "Make the node's data directory, once, as mkfs makes a file system.",
+    ),
+    "doctor": (
+        "doctor_command:doctor_command",
+        "Check directories, broker, stores and permissions; say what to do about each finding.",
+    ),
+    "node": (
+        "run_command:node_command",
+        "Run the node until SIGTERM or SIGINT. SIGHUP reads the tokens file again.",
+    ),
+    "config": (
+        "node_commands:config_command",
+        "Print the effective settings and where each value came from.",
+    ),
+    "copy": (
+        "copy_command:copy_command",
+        "Copy every sealed, stable segment of log directories to a store, once.",
+    ),
+    "demo": (
+        "demo_command:demo_command",
+        "Copy real captured Kafka segments to an embedded S3 store, and ask for them back.",
+    ),
+    "status": (
+        "query_commands:status_command",
+        "Who the node is, what the tier holds, what this node could not take.",
+    ),
+    "topics": ("query_commands:topics_command", "Topics the node knows."),
+    "partitions": (
+        "query_commands:partitions_command",
+        "Partitions: how far they are copied, how much waits, and why.",
+    ),
+    "segments": ("segment_commands:segments_app", "Segments of a partition: list, show, history."),
+    "offsets": (
+        "query_commands:offsets_command",
+        "ListOffsets: earliest, latest, local, tiered, pending, or by time.",
+    ),
+    "leader-transition": (
+        "query_commands:leader_transition_command",
+        "Where a new leader goes on copying. Claims nothing.",
+    ),
+    "follower-fetch": (
+        "query_commands:follower_fetch_command",
+        "What a follower needs to rebuild from the tier.",
+    ),
+    "records": (
+        "query_commands:records_command",
+        "Read records back from the tier: one JSON object a line, or the stored batches.",
+    ),
+}
+"""Name -> (module in this package and what to take from it, first line of its help)."""
+
+PANELS = {
+    "On the node itself": ("format", "doctor", "node", "config"),
+    "Asked of a running node": (
+        "status",
+        "topics",
+        "partitions",
+        "segments",
+        "offsets",
+        "leader-transition",
+        "follower-fetch",
+        "records",
+    ),
+    "Without a node": ("copy", "demo"),
+}
+"""How `strandline --help` groups them."""
+
+
+def load_command(name: str) -> Any:
+    """The real command behind a name. Imports its module; the type is private to Typer."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found = getattr(import_module(f"strandline.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"strandline {version('strandline')}")
+        raise typer.Exit
+
+
+def _print_error(message: str) -> None:
+    from strandline.cli.output import print_error  # Rich is slow to import, errors are few
+
+    print_error(message)
 
 
 class _Commands(TyperGroup):
     """Commands return their exit code; errors of ours become one line and the kind's exit code."""
 
-    def invoke(self, ctx: Any) -> None:  # the context type is private to Typer
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """What is to be run takes the place of the table's line about it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name in COMMANDS else command, rest
+
+    def invoke(self, ctx: Any) -> None:
         try:
             code = super().invoke(ctx)
         except StrandlineError as error:
-            print_error(str(error))
+            _print_error(str(error))
             code = exit_code_for(error)
         except KeyboardInterrupt:
-            print_error("interrupted")
+            _print_error("interrupted")
             code = ExitCode.INTERRUPTED
         raise typer.Exit(int(code or ExitCode.OK))
 
@@ -32,26 +136,34 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="strandline",
-    help="A remote log manager for Apache Kafka tiered storage.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
 
-app.command("format")(node_commands.format_command)
-app.command("node")(node_commands.node_command)
-app.command("config")(node_commands.config_command)
-app.command("doctor")(node_commands.doctor_command)
-app.command("copy")(copy_command.copy_command)
-app.command("demo")(demo_command.demo_command)
-app.command("status")(query_commands.status_command)
-app.command("topics")(query_commands.topics_command)
-app.command("partitions")(query_commands.partitions_command)
-app.add_typer(query_commands.segments_app, name="segments")
-app.command("offsets")(query_commands.offsets_command)
-app.command("leader-transition")(query_commands.leader_transition_command)
-app.command("follower-fetch")(query_commands.follower_fetch_command)
-app.command("records")(query_commands.records_command)
+
+@app.callback()
+def _strandline(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """A remote log manager for Apache Kafka tiered storage.
+
+    Each command's own `--help` has an example; docs/OPERATIONS.md lists the exit codes.
+    """
+
+
+def _only_a_line_of_help() -> None:
+    raise AssertionError("resolve_command puts the real command in its place")
+
+
+for _panel, _names in PANELS.items():
+    for _name in _names:
+        app.command(_name, help=COMMANDS[_name][1], rich_help_panel=_panel)(_only_a_line_of_help)
 
 
 def main() -> None:

@@ -1,25 +1,17 @@
-"""`format`, `node`, `config`, `doctor`: what is run on the node itself."""
+"""`format` and `config`: what is done before a node runs."""
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kafka_formats.kafka_uuid import Uuid
+from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_json, print_table
-from strandline.doctor import Finding, examine
 from strandline.formatting import format_for
-from strandline.running import run_node
 from strandline.settings_loading import leaves, load_settings
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", envvar="STRANDLINE_CONFIG", help="Settings file (TOML)."),
-]
 
 
 def format_command(
@@ -50,15 +42,6 @@ def format_command(
     return ExitCode.OK
 
 
-def node_command(config: ConfigOption = None) -> int:
-    """Run the node until SIGTERM or SIGINT. SIGHUP reads the tokens file again.
-
-    Example: `strandline node --config strandline.toml`
-    """
-    run_node(load_settings(config).settings)
-    return ExitCode.OK
-
-
 def config_command(
     config: ConfigOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
@@ -76,29 +59,6 @@ def config_command(
     else:
         print_table(["setting", "value", "from"], rows)
     return ExitCode.OK
-
-
-def doctor_command(
-    config: ConfigOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-) -> int:
-    """Check directories, broker, stores and permissions; say what to do about each finding.
-
-    Writes and deletes a few probe objects under the store's prefix. Exit code 8 if anything is
-    wrong.
-
-    Example: `strandline doctor --config strandline.toml`
-    """
-    findings = asyncio.run(examine(load_settings(config).settings))
-    if json:
-        print_json([{"check": f.check, "ok": f.ok, "detail": f.detail} for f in findings])
-    else:
-        print_table(["check", "", "detail"], [_row(finding) for finding in findings])
-    return ExitCode.OK if all(finding.ok for finding in findings) else ExitCode.INCOMPLETE
-
-
-def _row(finding: Finding) -> tuple[str, str, str]:
-    return finding.check, "ok" if finding.ok else "WRONG", finding.detail
 
 
 def _plain(value: object) -> object:

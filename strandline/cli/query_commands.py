@@ -5,26 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
+from strandline.cli.answers import (
+    PartitionArgument,
+    TopicArgument,
+    partition_path,
+    path_part,
+    show,
+    state_name,
+)
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import (
     console,
     human_bytes,
-    human_time,
     print_fields,
     print_json,
     print_table,
 )
-
-TopicArgument = Annotated[str, typer.Argument(help="Topic name.")]
-PartitionArgument = Annotated[int, typer.Argument(min=0, help="Partition number.")]
-SegmentArgument = Annotated[str, typer.Argument(help="Segment id, as `segments list` shows it.")]
-
-segments_app = typer.Typer(help="Segments of a partition.", no_args_is_help=True)
 
 
 def status_command(
@@ -53,7 +53,7 @@ def status_command(
             "tiered bytes": human_bytes(totals["size_bytes"]),
         }
         | {
-            f"segments, {_state(name)}": totals[name]
+            f"segments, {state_name(name)}": totals[name]
             for name in ("copy_segment_started", "copy_segment_finished", "delete_segment_started")
         }
     )
@@ -98,7 +98,7 @@ def partitions_command(
     found: list[dict[str, Any]] = [
         {"topic": name} | each
         for name in topics
-        for each in client.pages(f"/v1/topics/{_part(name)}", "partition_list")
+        for each in client.pages(f"/v1/topics/{path_part(name)}", "partition_list")
     ]
     if json:
         print_json(found)
@@ -123,95 +123,6 @@ def partitions_command(
     return ExitCode.OK
 
 
-@segments_app.command("list")
-def segments_list_command(
-    topic: TopicArgument,
-    partition: PartitionArgument,
-    state: Annotated[str | None, typer.Option(help="Only in this state.")] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Segments of a partition, by start offset.
-
-    Example: `strandline segments list orders 0`
-    """
-    client = NodeClient(url, token_file)
-    path = f"{_partition(topic, partition)}/segments"
-    found = list(client.pages(path, "segments", state=state))
-    if json:
-        print_json(found)
-        return ExitCode.OK
-    print_table(
-        ["segment id", "state", "from", "to", "epochs", "size", "newest record"],
-        [
-            (
-                s["segment_id"],
-                _state(s["state"]),
-                s["start_offset"],
-                s["end_offset"],
-                _epochs(s["leader_epochs"]),
-                human_bytes(s["size_bytes"]),
-                human_time(s["max_timestamp_ms"]),
-            )
-            for s in found
-        ],
-    )
-    return ExitCode.OK
-
-
-@segments_app.command("show")
-def segments_show_command(
-    topic: TopicArgument,
-    partition: PartitionArgument,
-    segment_id: SegmentArgument,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Everything known of one segment.
-
-    Example: `strandline segments show orders 0 Qv4tWmyKTtqkvgMfJ9dZ3Q`
-    """
-    path = f"{_partition(topic, partition)}/segments/{_part(segment_id)}"
-    _show(NodeClient(url, token_file).get(path), as_json=json)
-    return ExitCode.OK
-
-
-@segments_app.command("history")
-def segments_history_command(
-    topic: TopicArgument,
-    partition: PartitionArgument,
-    segment_id: SegmentArgument,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """The metadata records about one segment, oldest first, as far as the log has them.
-
-    Example: `strandline segments history orders 0 Qv4tWmyKTtqkvgMfJ9dZ3Q`
-    """
-    path = f"{_partition(topic, partition)}/segments/{_part(segment_id)}/history"
-    history = NodeClient(url, token_file).get(path)
-    if json:
-        print_json(history)
-        return ExitCode.OK
-    print_table(
-        ["metadata offset", "time", "state", "broker", "token"],
-        [
-            (
-                change["metadata_offset"],
-                human_time(change["timestamp_ms"]),
-                change["state"],
-                change["broker_id"],
-                change["token"],
-            )
-            for change in history["changes"]
-        ],
-    )
-    return ExitCode.OK
-
-
 def offsets_command(
     topic: TopicArgument,
     partition: PartitionArgument,
@@ -229,7 +140,7 @@ def offsets_command(
     """
     client = NodeClient(url, token_file)
     specials = ("earliest", "earliest-local", "latest-tiered", "earliest-pending-upload", "latest")
-    path = f"{_partition(topic, partition)}/offsets"
+    path = f"{partition_path(topic, partition)}/offsets"
     asked: Sequence[str] = specials if timestamp is None else (timestamp,)
     answers = [client.get(path, timestamp=each) for each in asked]
     if json:
@@ -260,11 +171,11 @@ def leader_transition_command(
     Example: `strandline leader-transition orders 0`
     """
     answer = NodeClient(url, token_file).get(
-        f"{_partition(topic, partition)}/leader-transition",
+        f"{partition_path(topic, partition)}/leader-transition",
         leader_epoch=leader_epoch,
         log_end_offset=log_end_offset,
     )
-    _show(answer, as_json=json)
+    show(answer, as_json=json)
     return ExitCode.OK
 
 
@@ -285,12 +196,12 @@ def follower_fetch_command(
     Example: `strandline follower-fetch orders 0 --fetch-offset 0 --leader-epoch 7`
     """
     answer = NodeClient(url, token_file).get(
-        f"{_partition(topic, partition)}/follower-fetch",
+        f"{partition_path(topic, partition)}/follower-fetch",
         fetch_offset=fetch_offset,
         leader_epoch=leader_epoch,
         leader_local_log_start_offset=leader_local_log_start,
     )
-    _show(answer, as_json=json)
+    show(answer, as_json=json)
     return ExitCode.OK
 
 
@@ -315,7 +226,7 @@ def records_command(
     Example: `strandline records orders 0 --offset 1200 --committed | head`
     """
     pieces = NodeClient(url, token_file).stream(
-        f"{_partition(topic, partition)}/records",
+        f"{partition_path(topic, partition)}/records",
         accept="application/octet-stream" if raw else "application/x-ndjson",
         offset=offset,
         max_bytes=max_bytes,
@@ -325,41 +236,3 @@ def records_command(
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     return ExitCode.OK
-
-
-def _partition(topic: str, partition: int) -> str:
-    return f"/v1/topics/{_part(topic)}/partitions/{partition}"
-
-
-def _part(text: str) -> str:
-    """One path segment: a hostile name must not become another route."""
-    return quote(text, safe="")
-
-
-def _state(name: str) -> str:
-    """COPY_SEGMENT_FINISHED -> `copy finished`: a table has little room."""
-    return name.lower().replace("_segment_", " ")
-
-
-def _epochs(entries: list[dict[str, int]]) -> str:
-    return " ".join(f"{entry['epoch']}:{entry['start_offset']}" for entry in entries)
-
-
-def _show(answer: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
-    fields = dict(answer)
-    for name in ("leader_epochs", "lineage"):
-        if name in fields:
-            fields[name] = _epochs(fields[name])
-    for name in ("left_overs", "lost_ranges"):
-        if name in fields:
-            fields[name] = len(fields[name])
-    print_fields({name.replace("_", " "): _flat(value) for name, value in fields.items()})
-
-
-def _flat(value: object) -> object:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_flat(each)}" for key, each in value.items())
-    return value

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_formats.errors import Refused, RetryLater
-from rlm.broker_view import BrokerConnectionSettings, BrokerView, LocalLogStart, TopicConfig
+from rlm.broker_answers import LocalLogStart, TopicConfig
+from rlm.broker_view import BrokerConnectionSettings, BrokerView
 from rlm.leadership import Leads, NoAnswer, NotLeading
 from tests.real.certificates import Certificate, make_certificate
 from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker

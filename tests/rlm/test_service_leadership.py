@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import InvalidRequest, RetryLater
-from rlm.broker_view import LocalLogStart, TopicConfig
+from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.copy_plan import WhyNot
 from rlm.events import ClaimLost, PartitionClaimed, SegmentDeleted
 from rlm.follower_fetch import FollowerFetchQuery, FollowerPlan

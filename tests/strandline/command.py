@@ -1,11 +1,19 @@
-"""Runs the real `strandline` command in a process of its own."""
+"""Runs the real `strandline` command: in a process of its own, or in this one where that shows the
+same and is faster.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from strandline.cli.main import app
 
 CAPTURED = Path(__file__).resolve().parents[1] / "data" / "kafka-4.3.0" / "log-dir"
 COMMAND = (sys.executable, "-c", "from strandline.cli.main import main; main()")
@@ -39,3 +47,11 @@ def started(*arguments: object) -> subprocess.Popen[str]:
         text=True,
         env=environment(),
     )
+
+
+def invoke(*arguments: object, env: Mapping[str, str] | None = None) -> Result:
+    """Run in this process; exit code, standard output and standard error as a shell sees them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("STRANDLINE_")]:
+            patch.delenv(name)
+        return CliRunner().invoke(app, [*map(str, arguments)], env=env, catch_exceptions=False)

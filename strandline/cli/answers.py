@@ -1,0 +1,54 @@
+"""What the query commands share: paths of the interface, and how an answer is shown."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from strandline.cli.output import print_fields, print_json
+
+PARTITION_MAX = 2**31 - 1
+TopicArgument = Annotated[str, typer.Argument(help="Topic name.")]
+PartitionArgument = Annotated[
+    int, typer.Argument(min=0, max=PARTITION_MAX, help="Partition number.")
+]
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"/v1/topics/{path_part(topic)}/partitions/{partition}"
+
+
+def path_part(text: str) -> str:
+    """One path segment: a hostile name must not become another route."""
+    return quote(text, safe="")
+
+
+def state_name(name: str) -> str:
+    """COPY_SEGMENT_FINISHED -> `copy finished`: a table has little room."""
+    return name.lower().replace("_segment_", " ")
+
+
+def epochs_text(entries: list[dict[str, int]]) -> str:
+    return " ".join(f"{entry['epoch']}:{entry['start_offset']}" for entry in entries)
+
+
+def show(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    fields = dict(answer)
+    for name in ("leader_epochs", "lineage"):
+        if name in fields:
+            fields[name] = epochs_text(fields[name])
+    for name in ("left_overs", "lost_ranges"):
+        if name in fields:
+            fields[name] = len(fields[name])
+    print_fields({name.replace("_", " "): _flat(value) for name, value in fields.items()})
+
+
+def _flat(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_flat(each)}" for key, each in value.items())
+    return value

@@ -1,0 +1,37 @@
+"""`strandline doctor`: findings as a table or as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from strandline.cli.config_option import ConfigOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import print_json, print_table
+from strandline.doctor import Finding, examine
+from strandline.settings_loading import load_settings
+
+
+def doctor_command(
+    config: ConfigOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> int:
+    """Check directories, broker, stores and permissions; say what to do about each finding.
+
+    Writes and deletes a few probe objects under the store's prefix. Exit code 8 if anything is
+    wrong.
+
+    Example: `strandline doctor --config strandline.toml`
+    """
+    findings = asyncio.run(examine(load_settings(config).settings))
+    if json:
+        print_json([{"check": f.check, "ok": f.ok, "detail": f.detail} for f in findings])
+    else:
+        print_table(["check", "", "detail"], [_row(finding) for finding in findings])
+    return ExitCode.OK if all(finding.ok for finding in findings) else ExitCode.INCOMPLETE
+
+
+def _row(finding: Finding) -> tuple[str, str, str]:
+    return finding.check, "ok" if finding.ok else "WRONG", finding.detail

@@ -1,0 +1,117 @@
+"""`strandline segments`: list, show, history; asked of a running node over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.answers import (
+    PartitionArgument,
+    TopicArgument,
+    epochs_text,
+    partition_path,
+    path_part,
+    show,
+    state_name,
+)
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import human_bytes, human_time, print_json, print_table
+
+SegmentArgument = Annotated[str, typer.Argument(help="Segment id, as `segments list` shows it.")]
+
+segments_app = typer.Typer(
+    help="Segments of a partition: list, show, history.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@segments_app.command("list")
+def segments_list_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    state: Annotated[str | None, typer.Option(help="Only in this state.")] = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Segments of a partition, by start offset.
+
+    Example: `strandline segments list orders 0`
+    """
+    client = NodeClient(url, token_file)
+    path = f"{partition_path(topic, partition)}/segments"
+    found = list(client.pages(path, "segments", state=state))
+    if json:
+        print_json(found)
+        return ExitCode.OK
+    print_table(
+        ["segment id", "state", "from", "to", "epochs", "size", "newest record"],
+        [
+            (
+                s["segment_id"],
+                state_name(s["state"]),
+                s["start_offset"],
+                s["end_offset"],
+                epochs_text(s["leader_epochs"]),
+                human_bytes(s["size_bytes"]),
+                human_time(s["max_timestamp_ms"]),
+            )
+            for s in found
+        ],
+    )
+    return ExitCode.OK
+
+
+@segments_app.command("show")
+def segments_show_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    segment_id: SegmentArgument,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Everything known of one segment.
+
+    Example: `strandline segments show orders 0 Qv4tWmyKTtqkvgMfJ9dZ3Q`
+    """
+    path = f"{partition_path(topic, partition)}/segments/{path_part(segment_id)}"
+    show(NodeClient(url, token_file).get(path), as_json=json)
+    return ExitCode.OK
+
+
+@segments_app.command("history")
+def segments_history_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    segment_id: SegmentArgument,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """The metadata records about one segment, oldest first, as far as the log has them.
+
+    Example: `strandline segments history orders 0 Qv4tWmyKTtqkvgMfJ9dZ3Q`
+    """
+    path = f"{partition_path(topic, partition)}/segments/{path_part(segment_id)}/history"
+    history = NodeClient(url, token_file).get(path)
+    if json:
+        print_json(history)
+        return ExitCode.OK
+    print_table(
+        ["metadata offset", "time", "state", "broker", "token"],
+        [
+            (
+                change["metadata_offset"],
+                human_time(change["timestamp_ms"]),
+                change["state"],
+                change["broker_id"],
+                change["token"],
+            )
+            for change in history["changes"]
+        ],
+    )
+    return ExitCode.OK
