@@ -6,8 +6,9 @@ checkpoint. Damage below it is a broken disk and stops the node; nothing is repa
 nobody was told anything that rests on this disk alone, and unsynced writes reach a disk in any
 order: everything from the first damaged batch on is cut, intact batches behind it included.
 
-What survives the cut may sit in the page cache only (the process died, the machine did not), so it
-is synced before anybody may count it.
+What survives the cut may sit in the page cache only (the process died, the machine did not). It is
+written anew before anybody may count it: a sync would not do, because a sync that failed in the
+last life left its pages marked as clean, and the next one reports success without writing them.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def store_recovery_point(disk: Disk, metadata_directory: Path, offset: int) -> N
 
 
 def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> RecoveredLog:
-    """Check the whole retained log, cut a damaged tail, sync what is left. Blocks.
+    """Check the whole retained log, cut a damaged tail, make what is left durable. Blocks.
 
     `view_flushed_end` is the offset below which the view holds everything durably. CorruptData:
     damage below the durable end, or a log whose start no snapshot covers.
@@ -110,7 +111,7 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     _store_epochs(disk, directory, epochs)
     for scan in scans:
         if scan.segment.end_offset > durable_end:
-            _sync(disk, scan.segment.path)
+            _write_anew(disk, scan.segment)
     disk.sync_directory(directory)
     return RecoveredLog(tuple(scan.segment for scan in scans), epochs, snapshots, durable_end, cut)
 
@@ -129,7 +130,6 @@ def _start_empty(
         )
     segment = SegmentFile(start, directory / segment_file_name(start, LOG_SUFFIX))
     disk.open_append(segment.path).close()
-    _store_epochs(disk, directory, ())
     disk.sync_directory(directory)
     return RecoveredLog((segment,), (), snapshots, durable_end, None)
 
@@ -223,9 +223,6 @@ def _remove_temporaries(disk: Disk, directory: Path) -> None:
             disk.remove(directory / name)
 
 
-def _sync(disk: Disk, path: Path) -> None:
-    handle = disk.open_append(path)
-    try:
-        handle.sync()
-    finally:
-        handle.close()
+def _write_anew(disk: Disk, segment: SegmentFile) -> None:
+    """Put a segment's bytes, read from wherever they are, into a file of their own, durably."""
+    replace_file(disk, segment.path, disk.read(segment.path))

@@ -1,189 +1,192 @@
-"""A disk in memory that forgets what was not synced, and can die before any of its operations.
+"""A disk in memory that forgets what was not synced, dies before any operation, fills up, fails.
 
 SIGKILL keeps the page cache, so it proves nothing about fsync. `power_cut` is what the machine's
-death leaves: bytes and names that were synced, and of the rest what `Survivors` says. A process's
-death alone (`process_death`) leaves everything in place, still unsynced.
+death leaves: bytes and names that were synced, and of the rest what the given fate says (see
+`tests/durability/medium.py`). A process's death alone (`process_death`) leaves everything in place,
+still unsynced.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum
+import errno
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from rlmm.log.disk import AppendFile
+from tests.durability.medium import Directory, Fate, File, Medium, Survivors, Torn, Write
+
+SITE_DEPTH = 2
+
+__all__ = ["CrashDisk", "Fate", "PowerCut", "Survivors", "Torn"]
 
 
 class PowerCut(BaseException):
     """The machine is off: nobody may catch this and go on."""
 
 
-class Survivors(Enum):
-    """What of the unsynced writes to one file, or changes to one directory, reached the medium."""
-
-    NONE = "none"
-    ALL = "all"
-    FIRST_HALF = "first half"
-    LAST_ONLY = "last only"
-
-
-@dataclass
-class _Inode:
-    durable: bytearray = field(default_factory=bytearray)
-    unsynced: list[bytes] = field(default_factory=list)
-
-    def content(self) -> bytes:
-        return bytes(self.durable) + b"".join(self.unsynced)
-
-    def settle(self, survivors: Survivors) -> None:
-        lost = self.unsynced
-        self.unsynced = []
-        if survivors is Survivors.ALL:
-            self.durable += b"".join(lost)
-        elif survivors is Survivors.FIRST_HALF:
-            whole = b"".join(lost)
-            self.durable += whole[: len(whole) // 2]
-        elif survivors is Survivors.LAST_ONLY and len(lost) > 1:
-            # The length was written, earlier pages were not: they read as zeros.
-            self.durable += bytes(sum(map(len, lost[:-1]))) + lost[-1]
-
-
-@dataclass
-class _Change:
-    """One unsynced change of a directory: the names that it sets or removes."""
-
-    names: dict[str, _Inode | None]
-
-
 class CrashDisk:
-    """Implements `Disk`. `crash_at` counts operations that change something, from 0."""
+    """Implements `Disk`. Operations that change something are counted, from 0.
+
+    `crash_at`: the power goes before this operation. `full_at`: from this operation on the disk is
+    full, and an append that meets that leaves half of its bytes. `fail_sync_at`: this one sync
+    fails. `before_sync` is called before each sync (a slow disk waits there). `sync_sites` are the
+    places in the code that sync; the one in `ignored_site` syncs nothing: a planted bug.
+    """
 
     def __init__(self) -> None:
-        self._live: dict[Path, dict[str, _Inode]] = {}
-        self._durable: dict[Path, dict[str, _Inode]] = {}
-        self._unsynced: dict[Path, list[_Change]] = {}
+        self._medium = Medium()
         self.operations = 0
         self.crash_at: int | None = None
+        self.full_at: int | None = None
+        self.fail_sync_at: int | None = None
+        self.before_sync: Callable[[], None] = _at_once
+        self.ignored_site: str | None = None
+        self.sync_sites: set[str] = set()
+        self.read_only = False
+        self.failed_syncs = 0
 
-    def _operate(self) -> None:
+    def operate(self, *, grows: bool = False) -> None:
+        """Count one operation, which `grows` what is stored."""
         if self.crash_at is not None and self.operations >= self.crash_at:
             raise PowerCut
+        if self.read_only:
+            raise OSError(errno.EROFS, "Read-only file system")
         self.operations += 1
+        if grows and self.full_at is not None and self.operations > self.full_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def sync_fails(self) -> bool:
+        """Count one sync; whether it is the one that is to fail."""
+        self.operate()
+        self.before_sync()
+        failed = self.fail_sync_at is not None and self.operations > self.fail_sync_at
+        if failed:
+            self.fail_sync_at = None
+            self.failed_syncs += 1
+        return failed
 
     def process_death(self) -> None:
         """The page cache stays; the next life counts its operations anew."""
-        self.crash_at = None
+        self.crash_at = self.full_at = self.fail_sync_at = None
         self.operations = 0
 
-    def power_cut(self, content: Survivors, names: Survivors) -> None:
+    def power_cut(self, content: Fate, names: Fate) -> None:
         """Only what was synced, and the given part of the rest, is there afterwards."""
         self.process_death()
-        inodes = {
-            id(inode): inode
-            for directory in (*self._live.values(), *self._durable.values())
-            for inode in directory.values()
-        }
-        for inode in inodes.values():
-            inode.settle(content)
-        for path, changes in self._unsynced.items():
-            if names is Survivors.NONE:
-                kept = []
-            elif names is Survivors.ALL:
-                kept = changes
-            elif names is Survivors.FIRST_HALF:
-                kept = changes[: len(changes) // 2]
-            else:
-                kept = changes[-1:]
-            for change in kept:
-                _apply(self._durable[path], change)
-        self._unsynced = {path: [] for path in self._durable}
-        self._live = {path: dict(names) for path, names in self._durable.items()}
+        self.read_only = False
+        self._medium = self._medium.after_power_cut(content, names)
 
-    def _change(self, directory: Path, names: dict[str, _Inode | None]) -> None:
-        change = _Change(names)
-        _apply(self._live[directory], change)
-        self._unsynced[directory].append(change)
-
-    def _inode(self, path: Path) -> _Inode:
-        try:
-            return self._live[path.parent][path.name]
-        except KeyError:
-            raise FileNotFoundError(str(path)) from None
-
-    def damage(self, path: Path, position: int) -> None:
+    def damage(self, path: Path, position: int, *, bit: int = 4) -> None:
         """Turn one bit over, durably."""
-        inode = self._inode(path)
-        inode.durable[:] = inode.content()
-        inode.unsynced = []
-        inode.durable[position] ^= 0x10
+        file = self._medium.file(path)
+        file.sync()
+        file.live[position] ^= 1 << bit
+        file.durable[:] = file.live
 
     # ---- Disk
 
     def list_names(self, directory: Path) -> tuple[str, ...]:
-        return tuple(sorted(self._live.get(directory, {})))
+        try:
+            return tuple(sorted(self._medium.directory(directory).live))
+        except FileNotFoundError:
+            return ()
 
     def make_directory(self, path: Path) -> None:
-        for directory in (path, *path.parents):
-            self._live.setdefault(directory, {})
-            self._durable.setdefault(directory, {})
-            self._unsynced.setdefault(directory, [])
+        for directory in reversed((path, *path.parents[:-1])):
+            parent = self._medium.directory(directory.parent)
+            if directory.name not in parent.live:
+                self.operate(grows=True)
+                made = Directory()
+                parent.live[directory.name] = parent.durable[directory.name] = made
 
     def size(self, path: Path) -> int:
-        return len(self._inode(path).content())
+        return len(self._medium.file(path).live)
 
     def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
-        content = self._inode(path).content()
-        return content[position:] if length is None else content[position : position + length]
+        content = self._medium.file(path).live
+        end = None if length is None else position + length
+        return bytes(content[position:end])
 
     def open_append(self, path: Path) -> AppendFile:
-        if path.name not in self._live[path.parent]:
-            self._operate()
-            self._change(path.parent, {path.name: _Inode()})
-        return _CrashFile(self, self._inode(path))
+        if path.name not in self._medium.directory(path.parent).live:
+            self.operate(grows=True)
+            self._medium.name(path, File())
+        return _CrashFile(self, self._medium.file(path))
 
     def truncate(self, path: Path, size: int) -> None:
-        self._operate()
-        inode = self._inode(path)
-        inode.durable[:] = inode.content()[:size]
-        inode.unsynced = []
+        file = self._medium.file(path)
+        file.write(Write(size, None))
+        self._sync(file)
 
     def rename(self, old: Path, new: Path) -> None:
-        self._operate()
+        self.operate(grows=True)
         assert old.parent == new.parent
-        self._change(old.parent, {old.name: None, new.name: self._inode(old)})
+        self._medium.rename(old, new)
 
     def remove(self, path: Path) -> None:
-        if path.name in self._live[path.parent]:
-            self._operate()
-            self._change(path.parent, {path.name: None})
+        if path.name in self._medium.directory(path.parent).live:
+            self.operate()
+            self._medium.remove(path)
 
     def sync_directory(self, path: Path) -> None:
-        self._operate()
-        for change in self._unsynced[path]:
-            _apply(self._durable[path], change)
-        self._unsynced[path] = []
+        directory = self._medium.directory(path)
+        if self.sync_fails():
+            self.read_only = True
+            raise OSError(errno.EIO, "Input/output error")
+        if not self._ignored("names"):
+            directory.sync()
 
+    def _sync(self, file: File) -> None:
+        if self.sync_fails():
+            file.lose()
+            raise OSError(errno.EIO, "Input/output error")
+        if not self._ignored("bytes"):
+            file.sync()
 
-def _apply(directory: dict[str, _Inode], change: _Change) -> None:
-    for name, inode in change.names.items():
-        if inode is None:
-            directory.pop(name, None)
-        else:
-            directory[name] = inode
+    def _ignored(self, what: str) -> bool:
+        site = f"{sync_site()}: {what}"
+        self.sync_sites.add(site)
+        return site == self.ignored_site
 
 
 class _CrashFile:
-    def __init__(self, disk: CrashDisk, inode: _Inode) -> None:
+    def __init__(self, disk: CrashDisk, file: File) -> None:
         self._disk = disk
-        self._inode = inode
+        self._file = file
 
     def append(self, data: bytes) -> None:
-        self._disk._operate()
-        self._inode.unsynced.append(data)
+        try:
+            self._disk.operate(grows=True)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self._file.write(Write(len(self._file.live), data[: len(data) // 2]))
+            raise
+        self._file.write(Write(len(self._file.live), data))
 
     def sync(self) -> None:
-        self._disk._operate()
-        self._inode.settle(Survivors.ALL)
+        self._disk._sync(self._file)
 
     def close(self) -> None:
         pass
+
+
+def _at_once() -> None:
+    pass
+
+
+def sync_site(packages: tuple[str, ...] = ("rlmm", "rsm_backends")) -> str:
+    """Who syncs: the innermost functions of ours on the stack, callers first, without the shared
+    `replace_file`.
+    """
+    names: list[str] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(names) < SITE_DEPTH:
+        module = frame.f_globals.get("__name__", "")
+        name = frame.f_code.co_name
+        ours = module.split(".")[0] in packages and not name.startswith("<")
+        if ours and name != "replace_file":
+            names.append(f"{module.split('.')[-1]}.{name}")
+        frame = frame.f_back
+    return " > ".join(reversed(names))

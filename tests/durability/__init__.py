@@ -1,0 +1,1 @@
+"""Power cuts, damage and failing disks under everything that promises durability."""
