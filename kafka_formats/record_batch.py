@@ -28,6 +28,11 @@ LOG_OVERHEAD = 12  # base offset and length: what the length field does not coun
 HEADER_BYTES = 61
 MAGIC = 2
 DECOMPRESSED_BYTES_MAX = 64 << 20
+HEADERS_MAX = 65_536
+"""Of one record. Two bytes of a batch may stand for a header, which takes 40 times that as objects;
+Kafka itself knows no limit.
+"""
+
 NO_TIMESTAMP = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -189,8 +194,8 @@ def iter_records(
 ) -> Iterator[Record]:
     """The records of the whole batch at `data[at]`; its CRC is the caller's business (`check_crc`).
 
-    CorruptData for anything malformed, with the position of the batch. At most
-    `decompressed_bytes_max` bytes are held.
+    CorruptData for anything malformed, with the position of the batch, and for a record of more
+    than `HEADERS_MAX` headers. At most `decompressed_bytes_max` bytes are held, and one record.
     """
     header = parse_header(data, at, source=source, position=position)
     if len(data) - at < header.size_bytes:
@@ -256,6 +261,10 @@ def _decode_headers(
         return (), at
     if not 0 < count <= end - at:
         raise varints.MalformedError(f"{count} headers are announced in {end - at} bytes")
+    if count > HEADERS_MAX:
+        raise varints.MalformedError(
+            f"a record has {count} headers, over the limit of {HEADERS_MAX}; read it as a batch"
+        )
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         raw_key, at = varints.read_bytes(data, at, end)

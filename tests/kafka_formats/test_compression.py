@@ -171,3 +171,12 @@ def test_a_zstd_frame_that_announces_exabytes_is_refused() -> None:
     header = bytes.fromhex("28b52ffd") + b"\xe0" + (2**60).to_bytes(8, "little")
     with pytest.raises(CompressionError):
         unpacked(Codec.ZSTD, header + b"\x01\x00\x00")
+
+
+def test_a_gzip_member_that_ends_with_a_step_of_output_is_followed_by_the_next() -> None:
+    """What zlib still holds behind the end of a long member is not its own."""
+    packed = compress(Codec.GZIP, bytes(3 << 20))
+    both = packed + compress(Codec.GZIP, TEXT)
+    assert unpacked(Codec.GZIP, both, bytes_max=4 << 20) == bytes(3 << 20) + TEXT
+    with pytest.raises(CompressionError, match="damaged"):
+        unpacked(Codec.GZIP, packed + b"garbage", bytes_max=4 << 20)

@@ -11,6 +11,7 @@ from kafka_formats.control_record import end_transaction_value
 from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.record_batch import (
+    HEADERS_MAX,
     BatchHeader,
     ControlType,
     Record,
@@ -305,3 +306,16 @@ def test_what_cannot_be_a_batch_is_an_invalid_request() -> None:
         encode_batch([Record(5, 1, None, None, (("\ud800", b""),))], base_offset=5)
     with pytest.raises(InvalidRequest, match="too far"):
         encode_batch([Record(5, -1, None, None), Record(6, 2**63, None, None)], base_offset=5)
+
+
+def test_a_record_has_at_most_so_many_headers() -> None:
+    for count, fits in ((HEADERS_MAX, True), (HEADERS_MAX + 1, False)):
+        batch = encode_batch(
+            [Record(0, 0, None, None, (("", None),) * count)], base_offset=0, codec=Codec.GZIP
+        )
+        if fits:
+            (record,) = iter_records(batch, source=SOURCE, position=0)
+            assert len(record.headers) == count
+        else:
+            with pytest.raises(CorruptData, match="over the limit of 65536"):
+                list(iter_records(batch, source=SOURCE, position=0))
