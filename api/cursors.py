@@ -49,7 +49,7 @@ def decode_cursor(
         raise wrong
     try:
         key = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise wrong from None
     if not isinstance(key, list) or tuple(type(part) for part in key) != shape:
         raise wrong

@@ -17,6 +17,7 @@ from rlm.tier_store import TierStore
 
 VERSION = 1
 MARKER_BYTES_MAX = 64 * 1024
+ID_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ClusterMarker:
         """CorruptData for anything that `encode` does not write."""
         try:
             fields = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise CorruptData("not JSON", source=source, position=0) from None
         if not isinstance(fields, dict) or fields.get("version") != VERSION:
             raise CorruptData(
@@ -49,7 +50,14 @@ class ClusterMarker:
         cluster_id, kafka_id = fields.get("clusterId"), fields.get("kafkaClusterId")
         if not isinstance(cluster_id, str) or not isinstance(kafka_id, str | None):
             raise CorruptData("clusterId or kafkaClusterId is no text", source=source, position=0)
+        if not all(_is_id(each) for each in (cluster_id, kafka_id) if each is not None):
+            raise CorruptData("clusterId or kafkaClusterId is no id", source=source, position=0)
         return cls(cluster_id, kafka_id)
+
+
+def _is_id(text: str) -> bool:
+    """Whether it can be shown: ids stand in messages and logs."""
+    return len(text) <= ID_CHARACTERS_MAX and text.isprintable()
 
 
 async def claim_prefix(tier: TierStore, identity: Identity) -> None:

@@ -81,6 +81,8 @@ class CustomMetadata:
             store = data[_HEAD.size : _HEAD.size + name_bytes].decode()
         except UnicodeDecodeError:
             raise _corrupt("the store name is not UTF-8", _HEAD.size) from None
+        if not store.isprintable():
+            raise _corrupt("the store name is not printable", _HEAD.size)
         return cls(store, *sizes)
 
 

@@ -8,6 +8,7 @@ from typing import TypeGuard
 from kafka_formats.errors import CorruptData
 
 _INT64_MAX = 2**63 - 1
+_SHOWN_CHARACTERS_MAX = 200
 
 
 class Fields:
@@ -62,6 +63,8 @@ class Fields:
     def wrong(self, name: str, why: str) -> CorruptData:
         """The error for a field."""
         field = f"{self._path}{name}".rstrip(".") or "the document"
+        if len(field) > _SHOWN_CHARACTERS_MAX or not field.isprintable():
+            field = repr(field[:_SHOWN_CHARACTERS_MAX])
         return CorruptData(f"{field} {why}", source=self._source, position=0)
 
 

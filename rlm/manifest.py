@@ -239,7 +239,7 @@ def _parse_epochs(fields: Fields) -> Epochs:
     entries = []
     for name in fields.names():
         if not (name.isascii() and name.isdigit() and len(name) <= 10):
-            raise fields.wrong(name, "is no leader epoch")
+            raise fields.wrong("", f"has {name[:20]!r}, which is no leader epoch")
         entries.append(EpochEntry(int(name), fields.integer(name)))
     return tuple(sorted(entries))
 

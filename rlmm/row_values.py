@@ -1,11 +1,15 @@
-"""Values of the rows, both ways. A segment row's value is its encoded record (`records.py`)."""
+"""Values of the rows, both ways. A segment row's value is its encoded record (`records.py`).
+
+What no encoder here wrote is CorruptData: rows come from a disk, and from other nodes' snapshots.
+"""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.primitives import Reader, Writer
@@ -27,6 +31,17 @@ _POLICY = struct.Struct(">qq??q")
 _FEATURE_LEVEL = struct.Struct(">hq")
 
 NO_DELETE_STATE = -1
+
+
+def _unpacked(layout: struct.Struct, value: bytes, what: str) -> tuple[Any, ...]:
+    try:
+        return layout.unpack(value)
+    except struct.error:
+        raise _corrupt(f"{len(value)} bytes, where such a row has {layout.size}", what) from None
+
+
+def _corrupt(message: str, what: str, position: int = 0) -> CorruptData:
+    return CorruptData(message, source=f"{what} row", position=position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +103,7 @@ def encode_partition(row: PartitionRow) -> bytes:
 
 def decode_partition(value: bytes) -> PartitionRow:
     reader = Reader(value, "partition row")
-    return PartitionRow(
+    row = PartitionRow(
         topic=reader.string(),
         mode=read_mode(reader),
         mode_offset=reader.int64(),
@@ -106,6 +121,8 @@ def decode_partition(value: bytes) -> PartitionRow:
         size_bytes=reader.int64(),
         unknown_tags=reader.tagged_fields(),
     )
+    reader.expect_end()
+    return row
 
 
 def _read_claim(reader: Reader) -> Claim:
@@ -144,7 +161,7 @@ def encode_covered(covered: Covered) -> bytes:
 
 
 def decode_covered(start: int, value: bytes) -> Covered:
-    end, reach, finished_at, segment = _COVERAGE.unpack(value)
+    end, reach, finished_at, segment = _unpacked(_COVERAGE, value, "coverage")
     return Covered(start, end, reach, finished_at, Uuid(segment))
 
 
@@ -167,7 +184,7 @@ def encode_interval(interval: Interval) -> bytes:
 
 
 def decode_interval(start: int, segment: Uuid, value: bytes) -> Interval:
-    end, finished_at, lowest_epoch = _INTERVAL.unpack(value)
+    end, finished_at, lowest_epoch = _unpacked(_INTERVAL, value, "interval")
     return Interval(start, end, finished_at, segment, lowest_epoch)
 
 
@@ -176,7 +193,7 @@ def encode_offset(offset: int) -> bytes:
 
 
 def decode_offset(value: bytes) -> int:
-    offset: int = _INT64.unpack(value)[0]
+    offset: int = _unpacked(_INT64, value, "offset")[0]
     return offset
 
 
@@ -185,6 +202,8 @@ def encode_lineage(lineage: Epochs) -> bytes:
 
 
 def decode_lineage(value: bytes) -> Epochs:
+    if len(value) % _EPOCH.size:
+        raise _corrupt(f"{len(value)} bytes, where an entry has {_EPOCH.size}", "lineage")
     return tuple(EpochEntry(*fields) for fields in _EPOCH.iter_unpack(value))
 
 
@@ -194,7 +213,11 @@ def encode_lost_range(end: int, why: str) -> bytes:
 
 def decode_lost_range(value: bytes) -> tuple[int, str]:
     """(end, why)."""
-    return decode_offset(value[:8]), value[8:].decode()
+    end = decode_offset(value[: _INT64.size])
+    try:
+        return end, value[_INT64.size :].decode()
+    except UnicodeDecodeError as error:
+        raise _corrupt(f"not UTF-8 ({error.reason})", "lost range", _INT64.size) from None
 
 
 def encode_totals(totals: Totals) -> bytes:
@@ -208,7 +231,7 @@ def encode_totals(totals: Totals) -> bytes:
 
 
 def decode_totals(value: bytes) -> Totals:
-    return Totals(*_TOTALS.unpack(value))
+    return Totals(*_unpacked(_TOTALS, value, "totals"))
 
 
 def encode_policy(policy: TopicPolicy) -> bytes:
@@ -222,7 +245,7 @@ def encode_policy(policy: TopicPolicy) -> bytes:
 
 
 def decode_policy(value: bytes) -> TopicPolicy:
-    return TopicPolicy(*_POLICY.unpack(value))
+    return TopicPolicy(*_unpacked(_POLICY, value, "topic policy"))
 
 
 def encode_feature_level(level: int, offset: int) -> bytes:
@@ -231,5 +254,5 @@ def encode_feature_level(level: int, offset: int) -> bytes:
 
 def decode_feature_level(value: bytes) -> tuple[int, int]:
     """(level, metadata offset of the record that set it)."""
-    level, offset = _FEATURE_LEVEL.unpack(value)
+    level, offset = _unpacked(_FEATURE_LEVEL, value, "feature level")
     return level, offset

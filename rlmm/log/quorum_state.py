@@ -18,6 +18,7 @@ from rlmm.log.disk import Disk, replace_file
 QUORUM_STATE = "quorum-state"
 DATA_VERSION = 1
 NOBODY = -1
+_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,10 @@ def parse(data: bytes, *, source: str) -> QuorumState:
         )
         if state.leader_epoch < 0:
             raise ValueError(f"leaderEpoch {state.leader_epoch} is negative")
-    except (ValueError, TypeError, KeyError, StrandlineError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, StrandlineError) as error:
         raise CorruptData(
-            f"unreadable quorum state ({error}). This node will not guess its epoch and vote: "
-            "restore the file from a backup, or format the node anew as a new replica",
+            f"unreadable quorum state ({str(error)[:200]!r}). This node will not guess its epoch "
+            "and vote: restore the file from a backup, or format the node anew as a new replica",
             source=source,
             position=0,
         ) from error
@@ -72,6 +73,8 @@ def _integer(fields: dict[str, object], name: str) -> int:
     value = fields[name]
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is no integer")
+    if not NOBODY <= value <= _INT32_MAX:
+        raise ValueError(f"{name} is not between {NOBODY} and {_INT32_MAX}")
     return value
 
 

@@ -38,6 +38,7 @@ CLOSE_DEADLINE_S = 1.0
 _SIZE = struct.Struct(">i")
 _CORRELATION_BYTES = 4
 _SASL_ROUNDS_MAX = 4
+_SHOWN_CHARACTERS_MAX = 200
 _CORRELATION_MAX = 2**31
 
 Response = TypeVar("Response", bound=ResponsePayload)
@@ -210,7 +211,7 @@ class Connection:
             SaslHandshakeRequest(mechanism=credentials.mechanism), SaslHandshakeResponse
         )
         if handshake.error_code is not ErrorCode.none:
-            offered = ", ".join(handshake.mechanisms) or "none"
+            offered = repr(", ".join(handshake.mechanisms)[:_SHOWN_CHARACTERS_MAX] or "none")
             raise Refused(
                 f"{self.name} does not take SASL mechanism {credentials.mechanism}; "
                 f"it offers: {offered}"
@@ -226,7 +227,8 @@ class Connection:
             if answer.error_code is not ErrorCode.none:
                 raise Refused(
                     f"{self.name} refuses {credentials.mechanism} as {credentials.username!r}: "
-                    f"{answer.error_message or answer.error_code.name}"
+                    f"{(answer.error_message or '')[:_SHOWN_CHARACTERS_MAX]!r} "
+                    f"({answer.error_code.name})"
                 )
             message = await asyncio.to_thread(client.answer, answer.auth_bytes)
         raise Refused(f"{self.name} did not end the {credentials.mechanism} exchange")

@@ -64,7 +64,18 @@ async def test_a_race_for_the_first_write_is_settled_by_what_was_written() -> No
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\xff", b"[]", b"{}", b'{"version": 2}', b'{"version": 1, "clusterId": 5}']
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b"[" * 5_000,
+        b'{"version": 2}',
+        b'{"version": 1, "clusterId": 5}',
+        b'{"version": 1, "clusterId": "two\\nlines"}',
+        b'{"version": 1, "clusterId": "' + b"x" * 201 + b'"}',
+    ],
 )
 async def test_damage_is_never_taken_for_an_empty_prefix(data: bytes) -> None:
     here = tier()

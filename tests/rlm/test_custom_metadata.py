@@ -79,3 +79,9 @@ def test_a_later_version_says_that_this_node_is_too_old() -> None:
 def test_a_store_name_must_fit(name: str) -> None:
     with pytest.raises(InvalidRequest, match="store"):
         check_store_name(name)
+
+
+def test_a_name_that_cannot_be_shown_is_refused_even_with_a_right_checksum() -> None:
+    body = SAMPLE.encode()[:-4].replace(b"main", b"ma\nn")
+    with pytest.raises(CorruptData, match="not printable"):
+        CustomMetadata.decode(resealed(body))

@@ -165,6 +165,14 @@ def test_a_wrong_field_is_corrupt_data(path: str, value: object) -> None:
         parse(changed(path, value))
 
 
+def test_a_wrong_field_of_any_length_is_shown_in_one_short_line() -> None:
+    for name in ("9" * 5_000, "\n" * 50, "\ud800"):
+        with pytest.raises(CorruptData) as caught:
+            parse(changed(f"{SEGMENT}.segmentLeaderEpochs", {name: 5}))
+        assert len(str(caught.value)) < 500
+        assert str(caught.value).isprintable()
+
+
 def test_a_variable_number_of_damaged_bytes_is_never_another_error() -> None:
     data = OURS.encode()
     for position in range(0, len(data), 3):

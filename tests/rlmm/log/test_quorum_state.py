@@ -48,6 +48,8 @@ def test_version_0_has_no_directory_id() -> None:
         encode(VOTED).replace(b'"leaderEpoch":7', b'"leaderEpoch":"7"'),
         encode(VOTED).replace(b'"leaderEpoch":7', b'"leaderEpoch":true'),
         encode(VOTED).replace(b'"leaderEpoch":7', b'"leaderEpoch":-1'),
+        encode(VOTED).replace(b'"leaderEpoch":7', b'"leaderEpoch":2147483648'),
+        encode(VOTED).replace(b'"votedId":3', b'"votedId":' + b"[" * 5_000),
         encode(VOTED).replace(b'"votedDirectoryId":"', b'"votedDirectoryId":"?'),
         encode(VOTED).replace(b'"votedId":3,', b""),
     ],

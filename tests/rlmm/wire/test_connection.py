@@ -166,14 +166,14 @@ async def test_plain_credentials_are_sent_after_the_handshake() -> None:
 async def test_credentials_that_are_not_taken_are_refused_with_the_brokers_words() -> None:
     script = sasl_script(ErrorCode.sasl_authentication_failed, "who is alice?")
     async with fake_broker(script) as broker:
-        with pytest.raises(Refused, match=r"refuses PLAIN as 'alice': who is alice\?"):
+        with pytest.raises(Refused, match=r"refuses PLAIN as 'alice': 'who is alice\?"):
             await connect(broker.endpoint(sasl=PLAIN))
 
 
 async def test_a_mechanism_the_broker_lacks_is_refused_with_those_it_has() -> None:
     async with fake_broker(sasl_script(ErrorCode.none)) as broker:
         scram = SaslCredentials("SCRAM-SHA-512", "alice", "secret")
-        with pytest.raises(Refused, match="it offers: PLAIN, GSSAPI"):
+        with pytest.raises(Refused, match="it offers: 'PLAIN, GSSAPI'"):
             await connect(broker.endpoint(sasl=scram))
 
 
