@@ -1,0 +1,316 @@
+"""The metadata log: records, rows, snapshots, the files beside it. Seeds are golden records, the
+rows of a small world, and files written by the log's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.primitives import Reader, Writer
+from rlmm import control_records, row_reads, row_values, snapshot_rows
+from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snapshot_files
+from rlmm.log.committed import encode_proposals
+from rlmm.log.quorum_records import Endpoint, Voter
+from rlmm.metadata_log import Proposal, SnapshotId
+from rlmm.partition_state import Mode, TopicPolicy
+from rlmm.records import (
+    ClaimReset,
+    FeatureLevel,
+    LogStart,
+    LostRange,
+    MetadataRecord,
+    PartitionClaim,
+    PartitionDeleteUndo,
+    PartitionModeChange,
+    TopicPolicyChange,
+    decode,
+    encode,
+)
+from rlmm.row_keys import RowKind
+from rlmm.segment import SegmentState
+from tests.fuzz import repairs
+from tests.fuzz.engine import KIB, Target
+from tests.rlmm.log.crash_disk import CrashDisk
+from tests.rlmm.state_world import NODE_1, ORDERS, World, epochs
+from tests.rlmm.test_records import GOLDEN
+
+_SOURCE = "the fuzzed bytes"
+_SEGMENT = Uuid(b"segment-id-16-by")
+_DIRECTORY = Path("metadata")
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_010), 1_100)
+_OURS: tuple[MetadataRecord, ...] = (
+    PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, ((7, b"x"),)),
+    LogStart(ORDERS, 9, 4, 1_000),
+    LostRange(ORDERS, 9, 10, 12, "retention"),
+    PartitionModeChange(ORDERS, Mode.PAUSED, -1),
+    TopicPolicyChange("orders", TopicPolicy(retention_ms=5, copy_paused=True), -1),
+    ClaimReset(ORDERS, 7),
+    PartitionDeleteUndo(ORDERS, 8),
+    FeatureLevel(2, -1, ((9, b"yy"),)),
+)
+
+
+def _decode(data: bytes) -> object:
+    """The first byte says which kind of record the rest is taken for."""
+    kind = _KINDS[data[0] % len(_KINDS)] if data else None
+    record = decode(kind, data[1:], source=_SOURCE)
+    again = encode(record)
+    assert decode(again.control_type, again.value) == record
+    return record
+
+
+@cache
+def _record_seeds() -> list[bytes]:
+    proposals = [encode(record) for record in (*_OURS, *(record for record, _ in GOLDEN))]
+    seeds = [bytes((_KINDS.index(each.control_type),)) + each.value for each in proposals]
+    return seeds + [b"\x00" + bytes.fromhex(golden) for _, golden in GOLDEN]
+
+
+@cache
+def _rows() -> list[tuple[bytes, bytes]]:
+    """Rows of most kinds."""
+    world = World()
+    world.leads((4, 100), (6, 150))
+    world.copy(1, 100, 199, [(4, 100), (6, 150)])
+    world.copy(2, 150, 260, [(6, 150)])
+    world.accept(world.a_lost_range(261, 299), world.an_add(3, 300, 399, [(6, 300)]))
+    world.accept(world.an_add(4, 300, 399, [(6, 300)]))
+    world.accept(world.a_delete(4, SegmentState.COPY_SEGMENT_STARTED), world.a_delete_finish(4))
+    world.accept(TopicPolicyChange("orders", TopicPolicy(retention_ms=5), -1), FeatureLevel(1, -1))
+    return list(world.rows.items())
+
+
+def _values(kind: RowKind) -> Callable[[], list[bytes]]:
+    return lambda: [value for key, value in _rows() if key[0] == kind] or [bytes(10), bytes(16)]
+
+
+def _row_target(
+    name: str, kind: RowKind, run: Callable[[bytes], object], *, covers: str = ""
+) -> Target:
+    return Target(
+        f"row_values.{name}", (covers or f"rlmm.row_values.{name}",), run, _values(kind), factor=60
+    )
+
+
+def _rows_targets() -> list[Target]:
+    return [
+        _row_target("decode_partition", RowKind.PARTITION, row_values.decode_partition),
+        _row_target("decode_covered", RowKind.COVERAGE, lambda d: row_values.decode_covered(1, d)),
+        _row_target(
+            "decode_interval",
+            RowKind.INTERVAL,
+            lambda data: row_values.decode_interval(1, _SEGMENT, data),
+        ),
+        _row_target("decode_offset", RowKind.HIGHEST_COPIED, row_values.decode_offset),
+        _row_target("decode_lineage", RowKind.LINEAGE, row_values.decode_lineage),
+        _row_target("decode_lost_range", RowKind.LOST_RANGE, row_values.decode_lost_range),
+        _row_target("decode_totals", RowKind.TOTALS, row_values.decode_totals),
+        _row_target("decode_policy", RowKind.TOPIC_POLICY, row_values.decode_policy),
+        _row_target("decode_feature_level", RowKind.FEATURE_LEVEL, row_values.decode_feature_level),
+        _row_target(
+            "decode_segment_row",
+            RowKind.SEGMENT,
+            row_reads.decode_segment_row,
+            covers="rlmm.row_reads.decode_segment_row",
+        ),
+        Target(
+            "snapshot_rows.from_proposals",
+            ("rlmm.snapshot_rows.from_proposals",),
+            lambda data: list(snapshot_rows.from_proposals(_proposals(data))),
+            _proposal_seeds,
+            factor=60,
+        ),
+    ]
+
+
+def _proposals(data: bytes) -> list[Proposal]:
+    """Records of a snapshot: kind, length, value, and so on."""
+    found = []
+    at = 0
+    while at + 3 <= len(data):
+        size = int.from_bytes(data[at + 1 : at + 3], "big")
+        kind = (None, 1_100, 1_000)[data[at] % 3]
+        found.append(Proposal(kind, data[at + 3 : at + 3 + size]))
+        at += 3 + size
+    return found
+
+
+@cache
+def _proposal_seeds() -> list[bytes]:
+    packed = [
+        bytes((0 if each.control_type is None else 1,))
+        + len(each.value).to_bytes(2, "big")
+        + each.value
+        for each in snapshot_rows.to_proposals(_rows())
+    ]
+    return [b"".join(packed), *packed]
+
+
+def _records_targets() -> list[Target]:
+    readers = (
+        "read_partition", "read_incarnation", "read_epochs", "read_mode", "decode_control",
+    )  # fmt: skip
+    return [
+        Target(
+            "records.decode",
+            (
+                "rlmm.records.decode",
+                "rlmm.segment_records.decode_segment_record",
+                *(f"rlmm.control_records.{name}" for name in readers),
+            ),
+            _decode,
+            _record_seeds,
+            factor=120,
+        ),
+        Target(
+            "control_records.read_epochs",
+            ("rlmm.control_records.read_epochs",),
+            lambda data: control_records.read_epochs(Reader(data, _SOURCE)),
+            _epochs_seeds,
+            factor=60,
+        ),
+        Target(
+            "quorum_records.decode_voters",
+            ("rlmm.log.quorum_records.decode_voters",),
+            lambda data: quorum_records.decode_voters(data, source=_SOURCE),
+            lambda: [
+                quorum_records.encode_voters(
+                    (Voter(1, NODE_1.directory_id, (Endpoint("Q", "host", 65_535),)),) * 3
+                )
+            ],
+            factor=100,
+        ),
+        Target(
+            "quorum_records.decode_snapshot_header",
+            ("rlmm.log.quorum_records.decode_snapshot_header",),
+            lambda data: quorum_records.decode_snapshot_header(data, source=_SOURCE),
+            lambda: [quorum_records.encode_snapshot_header(1_700_000_000_000)],
+            factor=100,
+        ),
+    ]
+
+
+def _epochs_seeds() -> list[bytes]:
+    writer = Writer()
+    control_records.write_epochs(writer, epochs((0, 0), (3, 9), (2**31 - 1, 2**63 - 1)))
+    return [writer.done()]
+
+
+def _on_disk(data: bytes, name: str) -> CrashDisk:
+    disk = CrashDisk()
+    disk.make_directory(_DIRECTORY)
+    handle = disk.open_append(_DIRECTORY / name)
+    handle.append(data)
+    return disk
+
+
+def _snapshot(data: bytes) -> None:
+    path = _DIRECTORY / "a.checkpoint"
+    disk = _on_disk(data, path.name)
+    list(snapshot_files.read_snapshot(disk, path))
+
+
+def _snapshot_voters(data: bytes) -> None:
+    path = _DIRECTORY / "a.checkpoint"
+    snapshot_files.snapshot_voters(_on_disk(data, path.name), path)
+
+
+@cache
+def _snapshot_seeds() -> list[bytes]:
+    disk = CrashDisk()
+    disk.make_directory(_DIRECTORY)
+    writer = snapshot_files.SnapshotWriter(
+        disk,
+        _DIRECTORY,
+        SnapshotId(7, 1),
+        last_contained_timestamp_ms=1,
+        voters=(Voter(1, NODE_1.directory_id),),
+    )
+    writer.add(snapshot_rows.to_proposals(_rows()))
+    return [disk.read(writer.finish())]
+
+
+@cache
+def _log_seeds() -> list[bytes]:
+    batches = encode_proposals(
+        [encode(record) for record, _ in GOLDEN] + [encode(record) for record in _OURS],
+        base_offset=0,
+        epoch=3,
+        timestamp_ms=1,
+    )
+    return [b"".join(batch.data for batch in batches)]
+
+
+def _scan_segment(data: bytes) -> None:
+    for expected in (None, (EpochEntry(3, 0),)):
+        scan = segment_file.scan_segment(Path("0.log"), 0, data, (), expected)
+        assert (scan.damage is None) == (scan.segment.size_bytes == len(data))
+
+
+def _file_targets() -> list[Target]:
+    snapshot_bytes = (18 << 20) + 64 * KIB
+    return [
+        Target(
+            "snapshot_files.read_snapshot",
+            ("rlmm.log.snapshot_files.read_snapshot",),
+            _snapshot,
+            _snapshot_seeds,
+            constant_bytes=snapshot_bytes,
+            repair=repairs.batches,
+            share=0.5,
+        ),
+        Target(
+            "snapshot_files.snapshot_voters",
+            (),
+            _snapshot_voters,
+            _snapshot_seeds,
+            constant_bytes=snapshot_bytes,
+            repair=repairs.batches,
+            share=0.5,
+        ),
+        Target(
+            "segment_file.scan_segment",
+            ("rlmm.log.segment_file.scan_segment",),
+            _scan_segment,
+            _log_seeds,
+            errors=(),
+            repair=repairs.batches,
+        ),
+        Target(
+            "recovery.load_recovery_point",
+            ("rlmm.log.recovery.load_recovery_point",),
+            lambda data: recovery.load_recovery_point(
+                _on_disk(data, recovery.RECOVERY_POINT_CHECKPOINT), _DIRECTORY
+            ),
+            lambda: [b"0\n1\n__remote_log_metadata 0 12345\n"],
+            factor=150,
+        ),
+        Target(
+            "quorum_state",
+            ("rlmm.log.quorum_state.parse",),
+            lambda data: quorum_state.parse(data, source=_SOURCE),
+            lambda: [
+                quorum_state.encode(quorum_state.QuorumState(7, 1, 2, NODE_1.directory_id)),
+                b'{"leaderId":1,"leaderEpoch":2,"votedId":-1,"data_version":0}',
+            ],
+            factor=150,
+        ),
+        Target(
+            "snapshot_files.parse_snapshot_file_name",
+            ("rlmm.log.snapshot_files.parse_snapshot_file_name",),
+            lambda data: snapshot_files.parse_snapshot_file_name(
+                data.decode("utf-8", "surrogateescape")
+            ),
+            lambda: [snapshot_files.snapshot_file_name(SnapshotId(7, 1)).encode()],
+            errors=(),
+        ),
+    ]
+
+
+def metadata_targets() -> list[Target]:
+    """All rows of this module."""
+    return [*_records_targets(), *_rows_targets(), *_file_targets()]

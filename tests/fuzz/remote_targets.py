@@ -1,0 +1,301 @@
+"""What stores, brokers and HTTP clients send: manifests, custom metadata, keys, answers of the
+Kafka protocol, SASL messages, ranges, cursors, tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from kio.schema.api_versions.v2 import ApiVersionsResponse
+from kio.schema.api_versions.v2.response import ApiVersion
+from kio.schema.describe_configs.v3 import DescribeConfigsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets import v5
+from kio.schema.sasl_authenticate.v1 import SaslAuthenticateResponse
+from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
+from kio.serial import entity_writer
+from kio.serial.errors import SerialError
+from kio.static.primitive import i16, i64Timedelta
+from starlette.exceptions import HTTPException
+
+from api.byte_range import parse_range
+from api.cursors import decode_cursor, encode_cursor
+from api.routes.contents import negotiated
+from api.routes.partitions import parse_timestamp
+from api.tokens import TokenBook
+from api.validation import parse_uuid
+from kafka_formats.batch_scan import scan
+from kafka_formats.errors import CorruptData, InvalidRequest, Refused
+from rlm.cluster_marker import ClusterMarker
+from rlm.custom_metadata import CustomMetadata
+from rlm.index_check import IndexCheck
+from rlm.json_fields import Fields
+from rlm.json_lines import json_lines
+from rlm.list_offsets import parse_spec
+from rlm.manifest import parse_manifest
+from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_keys
+from rlmm.wire import connection, frame_check
+from rlmm.wire.sasl import SaslCredentials, sasl_client
+from tests.capture.captured import LOG_DIR
+from tests.fuzz import repairs
+from tests.fuzz.engine import Target
+from tests.fuzz.format_targets import captured_batches, text_of, words
+from tests.rlm.test_manifest import AIVEN, OURS
+from tests.rlmm.test_records import SEGMENT_ID
+from tests.rlmm.wire.fake_broker import NO_THROTTLE
+from tests.rlmm.wire.test_frame_check import METADATA, OFFSETS
+from tests.rlmm.wire.test_sasl import NONCE, SERVER_FINAL, SERVER_FIRST
+
+_SOURCE = "the fuzzed bytes"
+_KIO_ERRORS = (SerialError, ValueError, LookupError, OverflowError)
+_LISTING = "segments of orders"
+_SHAPE = (int, int, str)
+
+
+def _manifest_seeds() -> list[bytes]:
+    return [OURS.encode(), *(path.read_bytes() for path in sorted(AIVEN.glob("*.json")))]
+
+
+def _manifest(data: bytes) -> None:
+    manifest = parse_manifest(data, source=_SOURCE)
+    if manifest.checksums is not None:
+        assert parse_manifest(manifest.encode(), source=_SOURCE) == manifest
+
+
+def _custom_metadata(data: bytes) -> None:
+    assert CustomMetadata.decode(data).encode() == data
+
+
+def _fields(data: bytes) -> None:
+    """Every way of asking for a field, of any JSON value."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    fields = Fields(value, _SOURCE, "top.")
+    for name in list(fields.names())[:5]:
+        for ask in (fields.text, fields.integer, fields.boolean, fields.optional_object):
+            with suppress(CorruptData):
+                ask(name)
+
+
+def _json_lines(data: bytes) -> None:
+    for batch in scan(data, source=_SOURCE):
+        for line in b"".join(json_lines(batch, from_offset=0, source=_SOURCE)).splitlines():
+            json.loads(line)
+
+
+def _index_check(data: bytes) -> None:
+    """A broker's index is only ever a hint: damage means that one is made anew."""
+    check = IndexCheck(0, lambda: data, lambda: data)
+    check.offset_index()
+    check.time_index()
+
+
+def _store_targets() -> list[Target]:
+    return [
+        Target(
+            "manifest",
+            ("rlm.manifest.parse_manifest",),
+            _manifest,
+            _manifest_seeds,
+            factor=250,  # `{}` is a dict
+        ),
+        Target(
+            "custom_metadata",
+            ("rlm.custom_metadata.CustomMetadata.decode",),
+            _custom_metadata,
+            lambda: [
+                CustomMetadata(name, 1, 2, 3, 4, 5, 2**32 - 1).encode() for name in ("m", "m" * 40)
+            ],
+            repair=repairs.trailing_crc,
+        ),
+        Target(
+            "object_keys",
+            ("rlm.object_keys.parse_segment_key",),
+            lambda data: parse_segment_key("tier/", text_of(data)),
+            words(*segment_keys("tier/", SEGMENT_ID, 183).all(), f"tier/{ObjectSuffix.LOG}"),
+            errors=(),
+        ),
+        Target(
+            "cluster_marker",
+            ("rlm.cluster_marker.ClusterMarker.decode",),
+            lambda data: ClusterMarker.decode(data, source=_SOURCE),
+            lambda: [ClusterMarker("cluster", "kafka").encode(), ClusterMarker("c", None).encode()],
+            factor=250,
+        ),
+        Target("json_fields", (), _fields, _manifest_seeds, factor=250),
+        Target(
+            "json_lines",
+            (),
+            _json_lines,
+            lambda: [batch for batch in captured_batches() if len(batch) < 2_000],
+            constant_bytes=100 << 20,
+            repair=repairs.whole_batch,
+            share=0.3,
+        ),
+        Target(
+            "index_check",
+            (),
+            _index_check,
+            lambda: [path.read_bytes() for path in sorted(LOG_DIR.glob("*/*index"))[:10]],
+            errors=(),
+            factor=100,
+        ),
+    ]
+
+
+def _frame(entity: Any) -> bytes:
+    """With its header: the correlation id and, where the version is flexible, no tagged field."""
+    buffer = io.BytesIO()
+    buffer.write(b"\0\0\0\x07" + (b"\0" if entity.__flexible__ else b""))
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+@cache
+def _answers() -> dict[type[Any], list[bytes]]:
+    """Answers of a broker by what they are; the types whose answers we read."""
+    versions = ApiVersionsResponse(
+        error_code=ErrorCode.none,
+        api_keys=(ApiVersion(api_key=i16(3), min_version=i16(0), max_version=i16(12)),),
+        throttle_time=NO_THROTTLE,
+    )
+    shake = SaslHandshakeResponse(error_code=ErrorCode.none, mechanisms=("PLAIN", "X"))
+    said = SaslAuthenticateResponse(
+        error_code=ErrorCode.none,
+        error_message=None,
+        auth_bytes=b"v=x",
+        session_lifetime=i64Timedelta.parse(timedelta(0)),
+    )
+    entities = (versions, METADATA, OFFSETS, shake, said)
+    found: dict[type[Any], list[bytes]] = {type(entity): [_frame(entity)] for entity in entities}
+    found[DescribeConfigsResponse] = [bytes(8) + b"\0\0\0\0", bytes(8) + b"\0\0\0\x01" + bytes(60)]
+    found[v5.ListOffsetsResponse] = [bytes(8) + b"\0\0\0\x01\0\x01o\0\0\0\x01" + bytes(26)]
+    return found
+
+
+def _wire_target(kind: type[Any]) -> Target:
+    return Target(
+        f"wire {kind.__module__.removeprefix('kio.schema.')}",
+        ("rlmm.wire.frame_check.frame_end",),
+        lambda data: connection._decoded(data, kind),
+        lambda: _answers()[kind],
+        (*_KIO_ERRORS, frame_check.FrameError),
+        factor=400,  # an element of a few bytes becomes an entity
+    )
+
+
+def _sasl(data: bytes) -> None:
+    """The server's two messages, one behind the other."""
+    client = sasl_client(SaslCredentials("SCRAM-SHA-256", "user", "pencil"), lambda: NONCE)
+    client.first_message()
+    for message in data.split(b"|", 1):
+        client.answer(message)
+
+
+def _wire_targets() -> list[Target]:
+    return [
+        *(_wire_target(kind) for kind in _answers()),
+        Target(
+            "wire sasl",
+            (),
+            _sasl,
+            lambda: [SERVER_FIRST + b"|" + SERVER_FINAL, SERVER_FIRST + b"|e=other-error"],
+            (Refused,),
+            factor=100,
+            share=0.1,  # each good first message costs 4,096 rounds of a hash
+        ),
+    ]
+
+
+def _cursor_with_check(data: bytes) -> bytes:
+    """A payload behind the right check value: the check is no secret."""
+    try:
+        raw = base64.urlsafe_b64decode(data + b"=" * (-len(data) % 4))
+    except ValueError:
+        return data
+    return repairs.cursor(_LISTING, raw[9:])
+
+
+def _cursor(data: bytes) -> None:
+    key = decode_cursor(_LISTING, {}, text_of(data), _SHAPE)
+    assert [type(part) for part in key] == list(_SHAPE)
+    sorted((key, (1, 2, "")))  # what a list does with it
+
+
+def _tokens(data: bytes) -> None:
+    path = _token_file()
+    path.write_bytes(data)
+    book = TokenBook(path)
+    assert book.principal("no such token") is None
+
+
+@cache
+def _token_file() -> Path:
+    return Path(mkdtemp(prefix="fuzz-")) / "tokens"
+
+
+def _http_targets() -> list[Target]:
+    return [
+        Target(
+            "byte_range",
+            ("api.byte_range.parse_range",),
+            lambda data: parse_range(data.decode("latin-1"), 1_000),
+            words("bytes=0-9", "bytes=5-", "bytes=-7", "bytes = 1-2", "items=0-1", "bytes=0-1,3-4"),
+            (InvalidRequest, HTTPException),
+        ),
+        Target(
+            "accept header",
+            ("api.routes.contents.negotiated",),
+            lambda data: negotiated(data.decode("latin-1")),
+            words("*/*", "application/x-ndjson;q=0.5, application/octet-stream; q=0.1", "text/*"),
+            (HTTPException,),
+            factor=150,
+        ),
+        Target(
+            "cursor",
+            ("api.cursors.decode_cursor",),
+            _cursor,
+            lambda: [encode_cursor(_LISTING, {}, (1, 2, "ab" * 16)).encode()],
+            (InvalidRequest,),
+            repair=_cursor_with_check,
+        ),
+        Target(
+            "timestamp",
+            ("api.routes.partitions.parse_timestamp", "rlm.list_offsets.parse_spec"),
+            lambda data: parse_spec(parse_timestamp(text_of(data))),
+            words("earliest", "latest-tiered", "0", str(2**63 - 1)),
+            (InvalidRequest,),
+        ),
+        Target(
+            "uuid parameter",
+            ("api.validation.parse_uuid",),
+            lambda data: parse_uuid(text_of(data), "topic_id"),
+            words("b-Jc1l2sQ1ySHBQ2a4nIlw"),
+            (InvalidRequest,),
+        ),
+        Target(
+            "token file",
+            (),
+            _tokens,
+            words(f"ci read {'a1' * 32}\n# c\nboss admin {'0' * 64} # x\n"),
+            (InvalidRequest,),
+            factor=150,
+            constant_bytes=2 << 20,  # room to read the largest file that is taken
+            share=0.3,  # a file is written each time
+        ),
+    ]
+
+
+def remote_targets() -> list[Target]:
+    """All rows of this module."""
+    return [*_store_targets(), *_wire_targets(), *_http_targets()]

@@ -1,0 +1,80 @@
+"""The table of every parser of disk, wire and HTTP input, and what it leaves out and why."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from types import ModuleType
+
+from tests.fuzz.engine import Target
+from tests.fuzz.format_targets import format_targets
+from tests.fuzz.metadata_targets import metadata_targets
+from tests.fuzz.remote_targets import remote_targets
+
+PACKAGES = ("kafka_formats", "rlmm", "rlm", "api")
+
+_PARSER = re.compile(
+    r"(parse|decode|decompress|read|scan|load|unpack|from)(_.*)?|iter_records|negotiated|frame_end"
+)
+_PARSER_CLASS = re.compile(r".*(Reader|BatchScanner|Decoder|Parser)")
+
+_ROWS = "reads rows and hands their values to row_values"
+_FILES = "opens files and hands their bytes to parsers of this table"
+_BYTES = "hands on bytes whose checksum was right, and parses none itself"
+LEFT_OUT: dict[str, str] = {
+    **{
+        f"rlmm.row_reads.{name}": _ROWS
+        for name in (
+            "read_partition_row",
+            "read_lineage",
+            "read_segment",
+            "read_totals",
+            "read_policy",
+            "read_feature_level",
+            "read_record_time",
+            "read_lost_ranges",
+        )
+    },
+    "rlmm.rows.RowReader": _ROWS,
+    "rlmm.history.read_history": "decodes through rlmm.records.decode",
+    "rlmm.log.quorum_state.load": _FILES,
+    "rlm.replica_directory.read_replica": _FILES,
+    "rlm.replica_directory.read_small": _FILES,
+    "rlm.segment_reader.SegmentReader": _BYTES,
+    "rlm.tiered_read.read_log": _BYTES,
+    "rlm.tiered_read.read_index": _BYTES,
+}
+"""By name: what looks like a parser and is none."""
+
+
+def targets() -> list[Target]:
+    """Every row, each under a name of its own."""
+    rows = [*format_targets(), *metadata_targets(), *remote_targets()]
+    assert len({row.name for row in rows}) == len(rows)
+    return rows
+
+
+def modules() -> Iterator[ModuleType]:
+    """Every module of the packages."""
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
+            yield importlib.import_module(found.name)
+
+
+def parsers_of(module: ModuleType) -> Iterator[str]:
+    """Public functions and class methods of `module` that look like parsers, by full name."""
+    for name, member in vars(module).items():
+        if name.startswith("_") or getattr(member, "__module__", "") != module.__name__:
+            continue
+        if inspect.isfunction(member) and _PARSER.fullmatch(name):
+            yield f"{module.__name__}.{name}"
+        elif inspect.isclass(member):
+            if _PARSER_CLASS.fullmatch(name):
+                yield f"{module.__name__}.{name}"
+            for inner, method in vars(member).items():
+                if isinstance(method, classmethod | staticmethod) and _PARSER.fullmatch(inner):
+                    yield f"{module.__name__}.{name}.{inner}"

@@ -1,0 +1,154 @@
+"""The engine finds bugs: planted ones, each within a few thousand inputs."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from kafka_formats.compression import Codec, compress
+from kafka_formats.errors import CorruptData
+from kafka_formats.kafka_uuid import Uuid
+from tests.fuzz import engine, repairs
+from tests.fuzz.engine import BrokenPromiseError, Target, fuzz
+from tests.fuzz.format_targets import captured
+
+COUNT = 4_000
+
+
+def _unchecked_length(data: bytes) -> bytes:
+    """Takes room for what a length says before it looks whether it is there."""
+    if len(data) < 4:
+        raise _corrupt("too short")
+    size = int.from_bytes(data[:4], "big", signed=True)
+    if not 0 <= size < 1 << 26:
+        raise _corrupt("impossible length")
+    room = bytearray(size)
+    room[: len(data) - 4] = data[4:]
+    return bytes(room)
+
+
+def _escaping_struct_error(data: bytes) -> object:
+    try:
+        return json.loads(data)["count"]
+    except (ValueError, TypeError):
+        raise _corrupt("no JSON") from None
+
+
+def _behind_a_checksum(data: bytes) -> object:
+    """Only an input with the right CRC gets to the unchecked count."""
+    if len(data) < 10 or zlib.crc32(data[4:]) != int.from_bytes(data[:4], "big"):
+        raise _corrupt("fails its CRC")
+    count = struct.unpack_from(">h", data, 4)[0]
+    return [data[6 + number] for number in range(count)]
+
+
+def _repair_crc32(data: bytes) -> bytes:
+    return zlib.crc32(data[4:]).to_bytes(4, "big") + data[4:]
+
+
+def _unbounded_decompress(data: bytes) -> bytes:
+    try:
+        return zlib.decompress(data, wbits=31)
+    except zlib.error as error:
+        raise _corrupt(str(error)) from None
+
+
+def _endless(data: bytes) -> None:
+    """A step of zero never gets to the end."""
+    at = 0
+    while at < len(data):
+        at += data[at]
+
+
+def _endless_message(data: bytes) -> None:
+    raise _corrupt(f"{data!r} is wrong") if len(data) > 2_000 else _corrupt("short")
+
+
+def _line_break_in_message(data: bytes) -> None:
+    if b"\n" in data:
+        raise _corrupt(f"{data.decode('latin-1')[:40]} is wrong")
+
+
+def _wrong_kind_of_ours(data: bytes) -> Uuid:
+    return Uuid(data)
+
+
+def _corrupt(message: str) -> CorruptData:
+    return CorruptData(message, source="planted", position=0)
+
+
+GOOD_TEXT = [b"a line\nanother", b"x" * 1_990]
+PLANTED: dict[str, tuple[Callable[[bytes], object], list[bytes], str]] = {
+    "an unchecked length": (_unchecked_length, [b"\0\0\0\x05hello"], "bytes allocated"),
+    "an error that is not caught": (_escaping_struct_error, [b'{"count": 1}'], "KeyError"),
+    "an unbounded decompress": (
+        _unbounded_decompress,
+        [compress(Codec.GZIP, b"abc" * 20_000)],
+        "bytes allocated",
+    ),
+    "a loop without an end": (_endless, [b"\x01\x02\x03\x01"], "no end within"),
+    "a message without an end": (_endless_message, GOOD_TEXT, "a message of"),
+    "a line break in a message": (_line_break_in_message, [b"one line"], "a message of"),
+    "another kind of error": (_wrong_kind_of_ours, [bytes(16)], "InvalidRequest"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "CPU_DEADLINE_S", 0.2)
+    run, seeds, expected = PLANTED[name]
+    target = Target(name, (), _unless_seed(run, seeds), lambda: seeds)
+    with pytest.raises(BrokenPromiseError, match=expected) as caught:
+        fuzz(target, seed=1, count=COUNT)
+    data = bytes.fromhex(str(caught.value).rsplit(" ", 1)[1])
+    assert f"{len(data)} bytes:" in str(caught.value)
+
+
+def _unless_seed(run: Callable[[bytes], object], seeds: list[bytes]) -> Callable[[bytes], object]:
+    """Seeds pass in any case: a bug that shows at the first good input is none to search for."""
+    return lambda data: None if data in seeds else run(data)
+
+
+def test_a_bug_behind_a_checksum_is_found_only_with_its_repair() -> None:
+    good = _repair_crc32(b"\0\0\0\0\x00\x03abcdef")
+    target = partial(Target, "behind", (), _behind_a_checksum, lambda: [good])
+    fuzz(target(), seed=1, count=COUNT)
+    with pytest.raises(BrokenPromiseError, match="IndexError"):
+        fuzz(target(repair=_repair_crc32), seed=1, count=COUNT)
+
+
+def test_a_repaired_batch_reaches_the_records() -> None:
+    """Of mutated and repaired logs, many pass their CRC and are changed all the same."""
+    seeds = captured("*/*.log")
+    passed = 0
+    for seed in seeds:
+        changed = bytearray(seed)
+        changed[70] ^= 0xFF
+        repaired = repairs.batches(bytes(changed))
+        passed += repaired != bytes(changed) and len(repaired) == len(changed)
+    assert passed
+
+
+def test_an_input_is_named_by_seed_and_number() -> None:
+    def refuse_number_three(data: bytes) -> None:
+        seen.append(data)
+
+    seen: list[bytes] = []
+    target = Target("named", (), refuse_number_three, lambda: [b"seed"], errors=())
+    fuzz(target, seed=9, count=10)
+    whole, seen[:] = seen[1:], []
+    fuzz(target, seed=9, count=1, first=7)
+    assert seen[1:] == whole[7:8]
+
+
+def test_a_target_that_takes_no_seed_is_an_error() -> None:
+    def refuse(_data: bytes) -> None:
+        raise _corrupt("always")
+
+    with pytest.raises(AssertionError, match="takes none of its seeds"):
+        fuzz(Target("refuses", (), refuse, lambda: [b"x"]), seed=1, count=1)
