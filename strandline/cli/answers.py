@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from kafka_formats.errors import InvalidRequest
 from strandline.cli.output import print_fields, print_json
 
 PARTITION_MAX = 2**31 - 1
@@ -21,13 +22,22 @@ def partition_path(topic: str, partition: int) -> str:
 
 
 def path_part(text: str) -> str:
-    """One path segment: a hostile name must not become another route."""
+    """One path segment: a hostile name must not become another route. InvalidRequest: it would."""
+    if text in ("", ".", ".."):
+        raise InvalidRequest(f"{text!r} is no name of anything")
     return quote(text, safe="")
 
 
 def state_name(name: str) -> str:
     """COPY_SEGMENT_FINISHED -> `copy finished`: a table has little room."""
     return name.lower().replace("_segment_", " ")
+
+
+def why_not_text(why: str | None) -> str | None:
+    """Why a partition is not copied now, in the words of docs/OPERATIONS.md."""
+    if why == "waiting_for_lso":
+        return "waiting for the last stable offset"
+    return why.replace("_", " ") if why else None
 
 
 def epochs_text(entries: list[dict[str, int]]) -> str:
@@ -42,6 +52,10 @@ def show(answer: dict[str, Any], *, as_json: bool) -> None:
     for name in ("leader_epochs", "lineage"):
         if name in fields:
             fields[name] = epochs_text(fields[name])
+    segment = fields.get("segment")
+    if isinstance(segment, dict):
+        offsets = f"offsets {segment['start_offset']} to {segment['end_offset']}"
+        fields["segment"] = f"{segment['segment_id']}, {offsets}"
     for name in ("left_overs", "lost_ranges"):
         if name in fields:
             fields[name] = len(fields[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 import httpx
@@ -49,7 +49,7 @@ _KINDS: Mapping[str, type[StrandlineError]] = {
 
 
 class NodeClient:
-    """Asks one node. Every method raises the error kind that the node answered with."""
+    """Asks one node, as a context manager. Methods raise the error kind that the node answered."""
 
     def __init__(self, url: str, token_file: Path | None) -> None:
         headers = {}
@@ -65,6 +65,12 @@ class NodeClient:
             raise InvalidRequest(
                 f"{url!r} is not an address ({error}); write it like {DEFAULT_URL}", field="--url"
             ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
 
     def get(self, path: str, **params: object) -> Any:
         """The JSON of one answer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 from typing import Annotated
 
 import typer
@@ -57,8 +58,18 @@ def config_command(
     if json:
         print_json({key: {"value": _plain(value), "origin": where} for key, value, where in rows})
     else:
-        print_table(["setting", "value", "from"], rows)
+        print_table(
+            ["setting", "value", "from"],
+            [(key, _shown(value), where) for key, value, where in rows],
+        )
     return ExitCode.OK
+
+
+def _shown(value: object) -> object:
+    """As a table shows it: lists as in the file, nothing as `-`."""
+    if isinstance(value, list):
+        return json_module.dumps(_plain(value))
+    return None if value == "" else value
 
 
 def _plain(value: object) -> object:

@@ -15,6 +15,7 @@ from strandline.cli.answers import (
     path_part,
     show,
     state_name,
+    why_not_text,
 )
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
@@ -34,8 +35,8 @@ def status_command(
 
     Example: `strandline status`
     """
-    client = NodeClient(url, token_file)
-    cluster, quorum = client.get("/v1/cluster"), client.get("/v1/quorum")
+    with NodeClient(url, token_file) as client:
+        cluster, quorum = client.get("/v1/cluster"), client.get("/v1/quorum")
     if json:
         print_json({"cluster": cluster, "quorum": quorum})
         return ExitCode.OK
@@ -69,7 +70,8 @@ def topics_command(
 
     Example: `strandline topics --json`
     """
-    topics = list(NodeClient(url, token_file).pages("/v1/topics", "topics"))
+    with NodeClient(url, token_file) as client:
+        topics = list(client.pages("/v1/topics", "topics"))
     if json:
         print_json(topics)
         return ExitCode.OK
@@ -93,18 +95,18 @@ def partitions_command(
 
     Example: `strandline partitions orders`
     """
-    client = NodeClient(url, token_file)
-    topics = [topic] if topic else [t["topic"] for t in client.pages("/v1/topics", "topics")]
-    found: list[dict[str, Any]] = [
-        {"topic": name} | each
-        for name in topics
-        for each in client.pages(f"/v1/topics/{path_part(name)}", "partition_list")
-    ]
+    with NodeClient(url, token_file) as client:
+        topics = [topic] if topic else [t["topic"] for t in client.pages("/v1/topics", "topics")]
+        found: list[dict[str, Any]] = [
+            {"topic": name} | each
+            for name in topics
+            for each in client.pages(f"/v1/topics/{path_part(name)}", "partition_list")
+        ]
     if json:
         print_json(found)
         return ExitCode.OK
     print_table(
-        ["topic", "p", "role", "log start", "copied to", "segments", "size", "lag", "waits for"],
+        ["topic", "p", "role", "log start", "copied to", "segments", "size", "lag", "not copying"],
         [
             (
                 p["topic"],
@@ -115,7 +117,7 @@ def partitions_command(
                 p["remote_segments"],
                 human_bytes(p["remote_bytes"]),
                 human_bytes(p["lag_bytes"]),
-                p["blocked"] or (p["why_not_copying"] or "copying").replace("_", " "),
+                p["blocked"] or why_not_text(p["why_not_copying"]),
             )
             for p in found
         ],
@@ -138,11 +140,11 @@ def offsets_command(
 
     Example: `strandline offsets orders 0 --timestamp 1767225600000`
     """
-    client = NodeClient(url, token_file)
     specials = ("earliest", "earliest-local", "latest-tiered", "earliest-pending-upload", "latest")
     path = f"{partition_path(topic, partition)}/offsets"
     asked: Sequence[str] = specials if timestamp is None else (timestamp,)
-    answers = [client.get(path, timestamp=each) for each in asked]
+    with NodeClient(url, token_file) as client:
+        answers = [client.get(path, timestamp=each) for each in asked]
     if json:
         print_json(answers)
         return ExitCode.OK
@@ -170,11 +172,12 @@ def leader_transition_command(
 
     Example: `strandline leader-transition orders 0`
     """
-    answer = NodeClient(url, token_file).get(
-        f"{partition_path(topic, partition)}/leader-transition",
-        leader_epoch=leader_epoch,
-        log_end_offset=log_end_offset,
-    )
+    with NodeClient(url, token_file) as client:
+        answer = client.get(
+            f"{partition_path(topic, partition)}/leader-transition",
+            leader_epoch=leader_epoch,
+            log_end_offset=log_end_offset,
+        )
     show(answer, as_json=json)
     return ExitCode.OK
 
@@ -195,12 +198,13 @@ def follower_fetch_command(
 
     Example: `strandline follower-fetch orders 0 --fetch-offset 0 --leader-epoch 7`
     """
-    answer = NodeClient(url, token_file).get(
-        f"{partition_path(topic, partition)}/follower-fetch",
-        fetch_offset=fetch_offset,
-        leader_epoch=leader_epoch,
-        leader_local_log_start_offset=leader_local_log_start,
-    )
+    with NodeClient(url, token_file) as client:
+        answer = client.get(
+            f"{partition_path(topic, partition)}/follower-fetch",
+            fetch_offset=fetch_offset,
+            leader_epoch=leader_epoch,
+            leader_local_log_start_offset=leader_local_log_start,
+        )
     show(answer, as_json=json)
     return ExitCode.OK
 
@@ -225,14 +229,14 @@ def records_command(
 
     Example: `strandline records orders 0 --offset 1200 --committed | head`
     """
-    pieces = NodeClient(url, token_file).stream(
-        f"{partition_path(topic, partition)}/records",
-        accept="application/octet-stream" if raw else "application/x-ndjson",
-        offset=offset,
-        max_bytes=max_bytes,
-        isolation="read_committed" if committed else "read_uncommitted",
-    )
-    for piece in pieces:
-        sys.stdout.buffer.write(piece)
+    with NodeClient(url, token_file) as client:
+        for piece in client.stream(
+            f"{partition_path(topic, partition)}/records",
+            accept="application/octet-stream" if raw else "application/x-ndjson",
+            offset=offset,
+            max_bytes=max_bytes,
+            isolation="read_committed" if committed else "read_uncommitted",
+        ):
+            sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     return ExitCode.OK

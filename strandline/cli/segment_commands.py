@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -21,6 +22,16 @@ from strandline.cli.output import human_bytes, human_time, print_json, print_tab
 
 SegmentArgument = Annotated[str, typer.Argument(help="Segment id, as `segments list` shows it.")]
 
+
+class StateChoice(StrEnum):
+    """The states as the table shows them; the interface has Kafka's long names."""
+
+    COPY_STARTED = "copy-started"
+    COPY_FINISHED = "copy-finished"
+    DELETE_STARTED = "delete-started"
+    DELETE_FINISHED = "delete-finished"
+
+
 segments_app = typer.Typer(
     help="Segments of a partition: list, show, history.",
     no_args_is_help=True,
@@ -32,7 +43,7 @@ segments_app = typer.Typer(
 def segments_list_command(
     topic: TopicArgument,
     partition: PartitionArgument,
-    state: Annotated[str | None, typer.Option(help="Only in this state.")] = None,
+    state: Annotated[StateChoice | None, typer.Option(help="Only in this state.")] = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
@@ -41,9 +52,9 @@ def segments_list_command(
 
     Example: `strandline segments list orders 0`
     """
-    client = NodeClient(url, token_file)
     path = f"{partition_path(topic, partition)}/segments"
-    found = list(client.pages(path, "segments", state=state))
+    with NodeClient(url, token_file) as client:
+        found = list(client.pages(path, "segments", state=_wire_state(state)))
     if json:
         print_json(found)
         return ExitCode.OK
@@ -79,7 +90,8 @@ def segments_show_command(
     Example: `strandline segments show orders 0 Qv4tWmyKTtqkvgMfJ9dZ3Q`
     """
     path = f"{partition_path(topic, partition)}/segments/{path_part(segment_id)}"
-    show(NodeClient(url, token_file).get(path), as_json=json)
+    with NodeClient(url, token_file) as client:
+        show(client.get(path), as_json=json)
     return ExitCode.OK
 
 
@@ -97,7 +109,8 @@ def segments_history_command(
     Example: `strandline segments history orders 0 Qv4tWmyKTtqkvgMfJ9dZ3Q`
     """
     path = f"{partition_path(topic, partition)}/segments/{path_part(segment_id)}/history"
-    history = NodeClient(url, token_file).get(path)
+    with NodeClient(url, token_file) as client:
+        history = client.get(path)
     if json:
         print_json(history)
         return ExitCode.OK
@@ -115,3 +128,8 @@ def segments_history_command(
         ],
     )
     return ExitCode.OK
+
+
+def _wire_state(state: StateChoice | None) -> str | None:
+    """copy-finished -> COPY_SEGMENT_FINISHED."""
+    return None if state is None else state.name.replace("_", "_SEGMENT_")

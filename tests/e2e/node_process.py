@@ -25,7 +25,7 @@ Sections = Mapping[str, Mapping[str, object]]
 
 
 class NodeProcess:
-    """One node under `home`; `sections` are its settings but for data_dir and http."""
+    """One node under `home`; `sections` are its settings but for data_dir and the port."""
 
     def __init__(self, home: Path, sections: Sections) -> None:
         self._home = home
@@ -33,7 +33,7 @@ class NodeProcess:
         self._sections = {
             **sections,
             "node": {"data_dir": str(home / "data")},
-            "http": {"port": self._port, "anonymous_role": "read"},
+            "http": {"port": self._port, "anonymous_role": "read"} | {**sections.get("http", {})},
         }
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -16,7 +16,10 @@ from typer.testing import CliRunner, Result
 from strandline.cli.main import app
 
 CAPTURED = Path(__file__).resolve().parents[1] / "data" / "kafka-4.3.0" / "log-dir"
-COMMAND = (sys.executable, "-c", "from strandline.cli.main import main; main()")
+CAPTURED_SEGMENTS = 57
+"""Those of its segments that are sealed and stable."""
+
+COMMAND = (sys.executable, "-m", "strandline")
 RUN_TIMEOUT_S = 180
 
 

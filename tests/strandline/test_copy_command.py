@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlmm.data_directory import open_data_directory
-from tests.strandline.command import CAPTURED, started, strandline
-
-EXPECTED_SEGMENTS = 57
+from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS, started, strandline
 
 
 def copy(home: Path, *more: object, log_dir: Path = CAPTURED) -> tuple[object, ...]:
@@ -36,7 +34,7 @@ def stored_logs(home: Path) -> dict[tuple[str, str, str], bytes]:
 
 def assert_tier_equals_disk(home: Path) -> None:
     stored = stored_logs(home)
-    assert len(stored) == EXPECTED_SEGMENTS
+    assert len(stored) == CAPTURED_SEGMENTS
     for (topic, partition, base), data in stored.items():
         assert data == (CAPTURED / f"{topic}-{partition}" / f"{base}.log").read_bytes()
 
@@ -46,7 +44,7 @@ def test_one_pass_copies_every_sealed_stable_segment_and_a_second_has_nothing_le
 ) -> None:
     first = strandline(*copy(tmp_path, "--json"))
     report = json.loads(first.stdout)
-    assert len(report["copied"]) == EXPECTED_SEGMENTS, first.stderr
+    assert len(report["copied"]) == CAPTURED_SEGMENTS, first.stderr
     assert report["failed"] == []
     # One captured partition ends in an open transaction: that segment may not be copied.
     assert [p["why_not"] for p in report["partitions"] if not p["complete"]] == ["waiting_for_lso"]

@@ -1,0 +1,47 @@
+"""One real node, fed with a captured log directory, for all tests that only ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.node_process import NodeProcess
+from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS
+
+COPY_DEADLINE_S = 60
+
+
+def sections(tier: Path) -> dict[str, dict[str, object]]:
+    """Settings of a node that copies everything captured into the folder `tier`."""
+    tier.mkdir(parents=True)
+    return {
+        "kafka": {"log_dirs": [str(CAPTURED)]},
+        "topics": {"include": ["*"]},
+        "stores.main": {"kind": "filesystem", "path": str(tier)},
+        "copier": {"interval_s": 0.5},
+    }
+
+
+def copied_segments(url: str) -> int:
+    """What the node's counter says."""
+    for line in httpx.get(f"{url}/metrics").text.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "strandline_copied_segments_total":
+            return int(float(value))
+    return 0
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node that has copied all there is to copy. Ask only; what changes it starts its own."""
+    home = tmp_path_factory.mktemp("node")
+    with NodeProcess(home, sections(home / "tier")) as process:
+        process.wait_until(
+            lambda: copied_segments(process.url) == CAPTURED_SEGMENTS,
+            "everything to be copied",
+            deadline_s=COPY_DEADLINE_S,
+        )
+        yield process
