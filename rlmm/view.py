@@ -328,7 +328,9 @@ def _open_database(path: Path) -> Rdict:
     table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
     options.set_block_based_table_factory(table)
     try:
-        database = Rdict(str(path), options)
+        # Named, or an existing database is opened with the options file it finds, which holds
+        # neither the cache nor the filters.
+        database = Rdict(str(path), options, column_families={"default": options})
     except Exception as error:
         raise _ours(error, path) from error
     write_options = WriteOptions()
