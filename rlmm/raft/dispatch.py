@@ -1,0 +1,182 @@
+"""Which rule an event goes to: the only thing here is the order of things."""
+
+from __future__ import annotations
+
+from rlmm.raft import (
+    barriers,
+    damaged_tail,
+    election,
+    epoch_requests,
+    follower_fetch,
+    high_watermark,
+    leader,
+    leader_fetch,
+    progress,
+    proposals,
+    quorum_state,
+    replica_log,
+    requests,
+    snapshot_download,
+    snapshots,
+    voter_changes,
+    votes,
+)
+from rlmm.raft.actions import SendResponse
+from rlmm.raft.events import (
+    AcceptCut,
+    AtLeastRequested,
+    BarrierRequested,
+    Event,
+    FlushCompleted,
+    LogStartAdvanced,
+    Propose,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+    Shutdown,
+    SnapshotChunkWritten,
+    SnapshotDamaged,
+    SnapshotInstalled,
+    SnapshotsDeleted,
+    SnapshotTaken,
+    Tick,
+    TransferLeadership,
+    WaiterCancelled,
+)
+from rlmm.raft.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    DescribeQuorumRequest,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from rlmm.raft.replica import Replica
+from rlmm.raft.states import Follower, Leader
+
+
+def handle(r: Replica, event: Event) -> None:
+    """The frequent ones first."""
+    match event:
+        case Propose():
+            proposals.propose(r, event)
+        case RequestReceived():
+            _request_received(r, event)
+        case FlushCompleted():
+            _flush_completed(r, event)
+        case ResponseReceived():
+            _response_received(r, event)
+        case Tick():
+            timers(r)
+        case RequestFailed():
+            _request_failed(r, event)
+        case BarrierRequested():
+            barriers.barrier_requested(r, event)
+        case AtLeastRequested():
+            barriers.at_least_requested(r, event)
+        case WaiterCancelled():
+            barriers.cancel(r, event.handle)
+        case SnapshotTaken():
+            snapshots.taken(r, event)
+        case SnapshotsDeleted():
+            snapshots.deleted(r, event)
+        case LogStartAdvanced():
+            snapshots.log_start_advanced(r, event)
+        case SnapshotChunkWritten():
+            snapshot_download.written(r, event)
+        case SnapshotInstalled():
+            snapshot_download.installed(r, event)
+        case SnapshotDamaged():
+            snapshot_download.damaged(r, event)
+        case TransferLeadership():
+            leader.transfer_requested(r, event)
+        case AcceptCut():
+            damaged_tail.accept(r, event)
+        case Shutdown():
+            leader.shut_down(r)
+
+
+def timers(r: Replica) -> None:
+    """Everything that is due by the clock; a sole voter runs through all states at once."""
+    for request_id in requests.expired(r):
+        _request_failed(r, RequestFailed(request_id))
+    while True:
+        state = r.state
+        if isinstance(state, Leader):
+            leader.tick(r, state)
+            return
+        installing = r.download is not None and r.download.installing
+        if state.deadline_ms > r.now or (installing and isinstance(state, Follower)):
+            break
+        election.election_time(r)
+        if r.state is state or r.failed:
+            break
+    election.ask(r)
+    leader.tell_of_resignation(r)
+
+
+def _request_received(r: Replica, event: RequestReceived) -> None:
+    request, correlation = event.request, event.correlation
+    if isinstance(request, FetchRequest):
+        leader_fetch.handle(r, correlation, request)
+    elif isinstance(request, VoteRequest):
+        votes.handle(r, correlation, request)
+    elif isinstance(request, BeginQuorumEpochRequest):
+        epoch_requests.begin(r, correlation, request)
+    elif isinstance(request, EndQuorumEpochRequest):
+        epoch_requests.end(r, correlation, request)
+    elif isinstance(request, FetchSnapshotRequest):
+        snapshots.serve(r, correlation, request)
+    elif isinstance(request, DescribeQuorumRequest):
+        r.emit(SendResponse(correlation, progress.describe(r)))
+    else:
+        voter_changes.requested(r, correlation, request)
+
+
+def _response_received(r: Replica, event: ResponseReceived) -> None:
+    """First what it says about epoch and leader; the answer itself only if nothing changed."""
+    pending = r.requests.pop(event.request_id, None)
+    if pending is None:
+        return
+    response = event.response
+    if quorum_state.observe(r, response.leader_epoch, response.leader_id):
+        return
+    request_id = event.request_id
+    if isinstance(response, FetchResponse | FetchSnapshotResponse):
+        follower_fetch.answered(r, request_id, pending, response)
+    elif isinstance(response, VoteResponse):
+        election.answered(r, request_id, pending, response)
+    elif isinstance(response, BeginQuorumEpochResponse):
+        leader.begin_answered(r, request_id, pending, ok=response.error is Error.NONE)
+    else:
+        assert isinstance(response, EndQuorumEpochResponse)
+        leader.end_answered(r, request_id, pending, ok=response.error is Error.NONE)
+
+
+def _request_failed(r: Replica, event: RequestFailed) -> None:
+    pending = r.requests.pop(event.request_id, None)
+    if pending is None:
+        return
+    request_id = event.request_id
+    follower_fetch.failed(r, request_id)
+    leader.begin_answered(r, request_id, pending, ok=False)
+    leader.end_answered(r, request_id, pending, ok=False)
+    unsupported = event.unsupported_version
+    election.failed(r, request_id, pending, unsupported_version=unsupported)
+
+
+def _flush_completed(r: Replica, event: FlushCompleted) -> None:
+    if not replica_log.flushed(r, event):
+        return
+    damaged_tail.forget_if_healed(r)
+    if isinstance(r.state, Leader):
+        high_watermark.update_as_leader(r)
+        leader.continue_transfer(r)
+    else:
+        high_watermark.advance(r, r.high_watermark)

@@ -1,0 +1,72 @@
+"""BeginQuorumEpoch and EndQuorumEpoch, on the side of the voters that are told (KIP-595)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from rlmm.raft import quorum_state
+from rlmm.raft.actions import SendResponse
+from rlmm.raft.leaving import public_leader_id
+from rlmm.raft.messages import (
+    NONE_ID,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    Error,
+)
+from rlmm.raft.replica import Replica
+from rlmm.raft.states import Follower, Prospective
+
+
+def begin(r: Replica, correlation: Hashable, request: BeginQuorumEpochRequest) -> None:
+    """Follow the new leader. A Prospective that hears from its old leader itself returns to it."""
+    error = _check(r, request.leader_epoch, request.leader_id)
+    if error is Error.NONE:
+        if request.voter.node_id != r.key.node_id or request.voter.directory_id not in (
+            "",
+            r.key.directory_id,
+        ):
+            error = Error.INVALID_VOTER_KEY
+        elif not quorum_state.observe(r, request.leader_epoch, request.leader_id):
+            state = r.state
+            if isinstance(state, Prospective) and state.leader_id == request.leader_id:
+                quorum_state.to_follower(r, state.epoch, state.leader_id)
+    response = BeginQuorumEpochResponse(error, public_leader_id(r), r.epoch)
+    r.emit(SendResponse(correlation, response))
+
+
+def end(r: Replica, correlation: Hashable, request: EndQuorumEpochRequest) -> None:
+    """The leader resigned: the first successor stands at once, the others wait their turn.
+
+    Followers also stop holding pre-votes back for this leader: it said itself that it is gone.
+    """
+    error = _check(r, request.leader_epoch, request.leader_id)
+    if error is Error.NONE:
+        quorum_state.observe(r, request.leader_epoch, request.leader_id)
+        state = r.state
+        if isinstance(state, Follower) and state.leader_id == request.leader_id:
+            state.leader_resigned = True
+            state.deadline_ms = min(state.deadline_ms, r.now + _backoff(r, request))
+    response = EndQuorumEpochResponse(error, public_leader_id(r), r.epoch)
+    r.emit(SendResponse(correlation, response))
+
+
+def _backoff(r: Replica, request: EndQuorumEpochRequest) -> int:
+    if r.key in request.preferred:
+        return r.settings.successor_backoff(request.preferred.index(r.key))
+    return r.settings.election_backoff_max_ms
+
+
+def _check(r: Replica, epoch: int, leader_id: int) -> Error:
+    if epoch < 0 or leader_id <= NONE_ID or epoch > quorum_state.EPOCH_MAX:
+        return Error.INVALID_REQUEST
+    if epoch < r.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if leader_id == r.key.node_id:
+        r.warn(
+            f"another node says it leads epoch {epoch} as node {leader_id}, which is this node: "
+            "two nodes have one identity; stop the one whose data directory is the copy"
+        )
+        return Error.INVALID_REQUEST
+    return Error.NONE

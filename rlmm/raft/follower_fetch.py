@@ -1,0 +1,186 @@
+"""Fetch, on the follower's side: one request at a time, the next only when all is durable.
+
+So a fetch offset acknowledges what a crash cannot take back, for observers too: they may become
+voters (KAFKA-17332). An Unattached replica uses the same request to find the leader.
+"""
+
+from __future__ import annotations
+
+from rlmm.raft import (
+    damaged_tail,
+    high_watermark,
+    replica_log,
+    requests,
+    snapshot_download,
+)
+from rlmm.raft.messages import (
+    NO_OFFSET,
+    Batch,
+    EpochEnd,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotResponse,
+    ReplicaKey,
+)
+from rlmm.raft.replica import PendingRequest, Replica
+from rlmm.raft.states import Follower, Unattached
+
+
+def poll(r: Replica) -> None:
+    """Send the next fetch if one is due."""
+    state, fetch = r.state, r.fetch
+    if fetch.in_flight is not None or fetch.due_ms > r.now:
+        return
+    if not isinstance(state, Follower | Unattached) or r.shutting_down:
+        return
+    download = r.download
+    if download is not None and (download.writing or download.installing):
+        return
+    if r.log.flushed_offset < r.log.end_offset:
+        replica_log.request_flush(r)
+        return
+    if isinstance(state, Follower):
+        peer = _key_of(r, state.leader_id)
+        if download is not None:
+            fetch.in_flight = snapshot_download.request_piece(r, peer, download)
+        else:
+            fetch.in_flight = _send(r, peer, wait_ms=r.settings.fetch_wait_max_ms)
+        return
+    probe = _next_probe(r)
+    if probe is not None:
+        fetch.in_flight = _send(r, probe, wait_ms=0)
+
+
+def _send(r: Replica, peer: ReplicaKey, *, wait_ms: int) -> int:
+    request = FetchRequest(
+        r.key,
+        r.epoch,
+        r.log.end_offset,
+        r.log.last_epoch,
+        wait_ms,
+        r.settings.fetch_bytes_max,
+        r.high_watermark,
+    )
+    return requests.send(r, peer, request, r.settings.fetch_request_timeout_ms)
+
+
+def _key_of(r: Replica, node_id: int) -> ReplicaKey:
+    return next((key for key in r.voters.keys if key.node_id == node_id), ReplicaKey(node_id))
+
+
+def _next_probe(r: Replica) -> ReplicaKey | None:
+    """Voters and configured peers in turn: one of them knows the leader."""
+    ids = sorted({key.node_id for key in r.voters.keys} | set(r.peers))
+    others = [node_id for node_id in ids if node_id != r.key.node_id]
+    if not others:
+        r.fetch.due_ms = r.now + r.settings.election_timeout_ms
+        return None
+    r.fetch.probe += 1
+    return _key_of(r, others[r.fetch.probe % len(others)])
+
+
+def failed(r: Replica, request_id: int) -> None:
+    if r.fetch.in_flight == request_id:
+        r.fetch.in_flight = None
+        r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
+
+
+def answered(
+    r: Replica,
+    request_id: int,
+    pending: PendingRequest,
+    response: FetchResponse | FetchSnapshotResponse,
+) -> None:
+    """Only from the leader followed now, in the epoch of the request (KAFKA-18723)."""
+    if r.fetch.in_flight != request_id:
+        return
+    r.fetch.in_flight = None
+    state = r.state
+    if not isinstance(state, Follower):
+        r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
+        return
+    same = response.leader_epoch == state.epoch == pending.epoch
+    ours = same and response.leader_id == state.leader_id
+    if isinstance(response, FetchSnapshotResponse):
+        if ours and response.error is Error.NONE:
+            _leader_lives(r, state)
+        snapshot_download.answered(r, state, response)
+    elif not ours or response.error is not Error.NONE:
+        r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
+    else:
+        _leader_lives(r, state)
+        _take(r, state, pending, response)
+
+
+def _leader_lives(r: Replica, state: Follower) -> None:
+    state.has_fetched = True
+    if not state.leader_resigned:
+        state.deadline_ms = r.now + r.settings.fetch_timeout_ms
+
+
+def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchResponse) -> None:
+    if response.diverging is not None:
+        diverged(r, state, response.diverging)
+    elif response.snapshot is not None:
+        snapshot_download.begin(r, response.snapshot)
+    elif pending.fetch_offset == r.log.end_offset:
+        _append(r, state, response.batches)
+        if response.high_watermark != NO_OFFSET:
+            high_watermark.advance(r, min(response.high_watermark, r.log.end_offset))
+        damaged_tail.forget_if_healed(r, response.high_watermark)
+
+
+def acceptable(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
+    """The leading batches that continue this log, in epochs that do not fall nor pass the leader's
+    own. A leader that reads while its log is truncated could send others (KAFKA-18723).
+    """
+    end, epoch = r.log.end_offset, r.log.last_epoch
+    for count, batch in enumerate(batches):
+        if (
+            batch.base_offset != end
+            or batch.record_count <= 0
+            or not epoch <= batch.epoch <= state.epoch
+        ):
+            return batches[:count]
+        end, epoch = batch.end_offset, batch.epoch
+    return batches
+
+
+def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> None:
+    good = acceptable(r, state, batches)
+    if len(good) < len(batches):
+        bad = batches[len(good)]
+        r.warn(
+            f"node {state.leader_id} sent a batch at offset {bad.base_offset} of epoch {bad.epoch} "
+            f"that does not continue this log: dropped and fetched again"
+        )
+        r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
+    if good:
+        replica_log.append(r, good)
+        replica_log.request_flush(r)
+
+
+def diverged(r: Replica, state: Follower, diverging: EpochEnd) -> None:
+    """Truncate to where this log may still agree with the leader's; repeated rounds converge.
+
+    Below the own high watermark that would undo a commit: stop, change nothing.
+    """
+    own = r.log.epochs.end_offset_for(diverging.epoch, r.log.end_offset)
+    end = own.end_offset
+    if own.epoch == diverging.epoch:
+        end = min(end, diverging.end_offset)
+    if diverging.epoch < 0 or end < 0:
+        r.warn(f"node {state.leader_id} sent a diverging epoch that cannot be: {diverging}")
+        r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
+    elif end < r.high_watermark:
+        r.fail(
+            f"node {state.leader_id}, leader of epoch {state.epoch}, has a log that leaves this "
+            f"one at offset {end}, and everything below {r.high_watermark} is committed here: "
+            "committed records were lost there or here. Stop all nodes, keep their data "
+            "directories, and compare the logs with kafka-dump-log"
+        )
+    else:
+        if end >= r.log.end_offset:
+            r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
+        replica_log.truncate_to(r, min(end, r.log.end_offset))

@@ -1,0 +1,71 @@
+"""How far the log is committed.
+
+A leader's rule: sort what the voters have *durably*, its own log up to the flushed offset included;
+what the middle one has is on a majority. It counts only past the epoch's first record, so that a
+record of this very epoch is on a majority (Raft, figure 8), and it never moves back. A leader that
+is no voter (any more) does not count itself (KAFKA-16530).
+"""
+
+from __future__ import annotations
+
+from rlmm.raft import barriers, parked_fetches, proposals, voter_changes
+from rlmm.raft.actions import AdvanceHighWatermark, RoleChanged
+from rlmm.raft.replica import Replica
+from rlmm.raft.states import Leader
+
+
+def own_durable_end(r: Replica) -> int:
+    """A leader counts itself only up to here (etcd #14370)."""
+    return r.log.flushed_offset
+
+
+def majority_end(r: Replica, leader: Leader) -> int:
+    """The offset below which a majority of the latest voter set is durable; -1 if unknown."""
+    me, progress = r.key, leader.progress
+    ends = []
+    for key in r.voters.keys:
+        if key == me:
+            ends.append(own_durable_end(r))
+        else:
+            known = progress.get(key)
+            ends.append(-1 if known is None else known.end_offset)
+    ends.sort(reverse=True)
+    return ends[len(ends) // 2] if ends else -1
+
+
+def may_commit(leader: Leader, end: int) -> bool:
+    """Only past the epoch's first record: counting replicas of older epochs' records is unsafe."""
+    return end > leader.start_offset
+
+
+def update_as_leader(r: Replica) -> None:
+    """A follower acknowledged more, or more of the own log is durable."""
+    leader = r.state
+    if not isinstance(leader, Leader):
+        return
+    end = majority_end(r, leader)
+    if end > leader.high_watermark and may_commit(leader, end):
+        leader.high_watermark = end
+        advance(r, end)
+        proposals.acknowledge(r, leader)
+        parked_fetches.answer_those_behind(r, leader)
+        voter_changes.committed(r, leader)
+    else:
+        advance(r, r.high_watermark)
+    if r.state is leader:
+        if not leader.established and leader.high_watermark > leader.start_offset < r.apply_to:
+            leader.established = True
+            r.emit(RoleChanged(leader.role, leader.epoch, leader.leader_id, established=True))
+        barriers.acknowledge_barriers(r, leader)
+
+
+def advance(r: Replica, high_watermark: int) -> None:
+    """Never back; apply only what is durable here as well."""
+    high_watermark = max(r.high_watermark, high_watermark)
+    apply_to = max(r.apply_to, min(high_watermark, r.log.flushed_offset))
+    if high_watermark == r.high_watermark and apply_to == r.apply_to:
+        return
+    r.high_watermark, r.apply_to = high_watermark, apply_to
+    r.emit(AdvanceHighWatermark(high_watermark, apply_to))
+    if r.at_least.heap:
+        barriers.acknowledge_at_least(r)

@@ -1,0 +1,32 @@
+"""How a leader appends: write, wake the parked fetches, then flush.
+
+The order lets followers fetch and sync while the leader's own sync runs. Nothing counts until it is
+durable (`high_watermark.py`), the leader's own copy included.
+"""
+
+from __future__ import annotations
+
+from rlmm.raft import parked_fetches, replica_log
+from rlmm.raft.messages import Batch, ControlRecord
+from rlmm.raft.replica import Replica
+from rlmm.raft.states import Leader
+
+
+def append(r: Replica, leader: Leader, batches: tuple[Batch, ...]) -> None:
+    """The batches are at the log end, in the leader's epoch."""
+    replica_log.append(r, batches)
+    barriers = leader.barriers
+    if barriers.uncovered:
+        # Any record appended after a barrier's arrival proves it as well as a no-op does.
+        barriers.groups.append((r.log.end_offset, tuple(barriers.uncovered)))
+        barriers.uncovered = []
+    parked_fetches.answer_all(r, leader)
+    replica_log.request_flush(r)
+
+
+def append_control(r: Replica, leader: Leader, records: tuple[ControlRecord, ...]) -> int:
+    """One batch of control records; its base offset."""
+    offset = r.log.end_offset
+    batch = Batch(offset, leader.epoch, len(records), 0, control=records)
+    append(r, leader, (batch,))
+    return offset

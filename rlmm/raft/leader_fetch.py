@@ -1,0 +1,83 @@
+"""Fetch, on the leader's side (KIP-595): check, compare logs, take the acknowledgement, answer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from rlmm.raft import high_watermark, leader, parked_fetches, progress, voter_changes
+from rlmm.raft.actions import SendResponse
+from rlmm.raft.fetch_validation import Diverging, NeedsSnapshot, validate
+from rlmm.raft.leaving import public_leader_id
+from rlmm.raft.messages import Error, FetchRequest, FetchResponse
+from rlmm.raft.replica import Replica
+from rlmm.raft.request_checks import leader_only
+from rlmm.raft.states import Leader, ParkedFetch
+
+
+def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
+    error = _check(r, request)
+    state = r.state
+    if error is not Error.NONE or not isinstance(state, Leader):
+        refusal = FetchResponse(error, public_leader_id(r), r.epoch)
+        r.emit(SendResponse(correlation, refusal))
+        return
+    known = progress.of(r, state, request.replica)
+    if known is None:
+        r.warn(f"more than {r.settings.observers_max} observers fetch: {request.replica} refused")
+        throttled = Error.THROTTLING_QUOTA_EXCEEDED
+        r.emit(SendResponse(correlation, FetchResponse(throttled, state.leader_id, state.epoch)))
+        return
+    verdict = validate(r.log, request.fetch_offset, request.last_fetched_epoch)
+    if isinstance(verdict, Diverging | NeedsSnapshot):
+        progress.fetched(r, known)
+        r.emit(SendResponse(correlation, _elsewhere(r, state, verdict)))
+        return
+    progress.acknowledged(r, known, request.fetch_offset)
+    progress.fetched(r, known)
+    if state.change is not None:
+        voter_changes.proceed(r, state)
+    high_watermark.update_as_leader(r)
+    if state.transfer is not None:
+        leader.continue_transfer(r)
+    if r.state is not state:
+        # This very fetch completed a change or a transfer: leadership ended with it.
+        moved = FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, public_leader_id(r), r.epoch)
+        r.emit(SendResponse(correlation, moved))
+    elif parked_fetches.must_answer_now(r, state, request):
+        r.emit(SendResponse(correlation, parked_fetches.success(r, state, request)))
+    else:
+        wait_ms = min(request.wait_max_ms, r.settings.fetch_wait_max_ms)
+        parked_fetches.park(r, state, ParkedFetch(correlation, request, r.now + wait_ms))
+
+
+def _check(r: Replica, request: FetchRequest) -> Error:
+    error = leader_only(r, request.epoch)
+    if error is not Error.NONE:
+        return error
+    if (
+        request.fetch_offset < 0
+        or request.last_fetched_epoch < 0
+        or request.last_fetched_epoch > request.epoch
+        or request.replica.node_id < 0
+    ):
+        return Error.INVALID_REQUEST
+    if request.replica == r.key:
+        r.warn(
+            f"node {r.key.node_id} fetches from itself: another node runs with this node's "
+            "identity. Stop the one whose data directory is the copy"
+        )
+        return Error.INVALID_REQUEST
+    return Error.NONE
+
+
+def _elsewhere(r: Replica, state: Leader, verdict: Diverging | NeedsSnapshot) -> FetchResponse:
+    """Acknowledges nothing, but shows that the replica lives."""
+    return FetchResponse(
+        Error.NONE,
+        state.leader_id,
+        state.epoch,
+        state.high_watermark,
+        r.log.start_offset,
+        diverging=verdict.end if isinstance(verdict, Diverging) else None,
+        snapshot=verdict.snapshot if isinstance(verdict, NeedsSnapshot) else None,
+    )

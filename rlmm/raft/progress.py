@@ -1,0 +1,89 @@
+"""What a leader knows of each replica that fetches from it (Kafka's LeaderState.ReplicaState).
+
+A replica is its key: the same node id with another directory is another replica, and counts as an
+observer until it is made a voter.
+"""
+
+from __future__ import annotations
+
+from rlmm.raft.messages import (
+    NO_OFFSET,
+    DescribeQuorumResponse,
+    Error,
+    ReplicaDescription,
+    ReplicaKey,
+)
+from rlmm.raft.replica import Replica
+from rlmm.raft.states import Leader, Progress
+
+
+def of(r: Replica, leader: Leader, key: ReplicaKey) -> Progress | None:
+    """The replica's progress, made on first sight; None: too many observers."""
+    progress = leader.progress.get(key)
+    if progress is None:
+        limit = r.settings.observers_max + len(r.voters.keys)
+        if key not in r.voters.keys and len(leader.progress) >= limit:
+            return None
+        progress = leader.progress[key] = Progress()
+    return progress
+
+
+def fetched(r: Replica, progress: Progress) -> None:
+    """Any fetch shows that the replica lives and still follows."""
+    progress.last_fetch_ms = r.now
+
+
+def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
+    """A valid fetch: everything below `end_offset` is durable there, and nothing above is claimed.
+
+    It may be less than before, after that replica's tail was cut; what is committed stays so.
+    """
+    leader_end = r.log.end_offset
+    if end_offset >= leader_end:
+        progress.last_caught_up_ms = r.now
+    elif end_offset >= progress.leader_end_at_last_fetch >= 0:
+        progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
+    progress.leader_end_at_last_fetch = leader_end
+    progress.end_offset = end_offset
+
+
+def forget_idle_observers(r: Replica, leader: Leader) -> None:
+    oldest_ms = r.now - r.settings.observer_forgotten_ms
+    idle = [
+        key
+        for key, progress in leader.progress.items()
+        if key not in r.voters.keys and progress.last_fetch_ms < oldest_ms
+    ]
+    for key in idle:
+        del leader.progress[key]
+
+
+def by_end_offset(r: Replica, leader: Leader) -> tuple[ReplicaKey, ...]:
+    """Other voters, the most caught-up first: who should stand when this leader resigns."""
+    others = [key for key in r.voters.keys if key != r.key]
+    ends = {key: leader.progress[key].end_offset for key in others if key in leader.progress}
+    return tuple(sorted(others, key=lambda key: (-ends.get(key, NO_OFFSET), key)))
+
+
+def describe(r: Replica) -> DescribeQuorumResponse:
+    """DescribeQuorum; only a leader knows."""
+    leader = r.state
+    if not isinstance(leader, Leader):
+        return DescribeQuorumResponse(Error.NOT_LEADER_OR_FOLLOWER, leader.leader_id, r.epoch)
+    keys = r.voters.keys
+    observers = [key for key in leader.progress if key not in keys]
+    return DescribeQuorumResponse(
+        Error.NONE,
+        leader.leader_id,
+        leader.epoch,
+        leader.high_watermark,
+        tuple(_described(r, leader, key) for key in keys),
+        tuple(_described(r, leader, key) for key in sorted(observers)),
+    )
+
+
+def _described(r: Replica, leader: Leader, key: ReplicaKey) -> ReplicaDescription:
+    if key == r.key:
+        return ReplicaDescription(key, r.log.end_offset, r.now, r.now)
+    known = leader.progress.get(key) or Progress()
+    return ReplicaDescription(key, known.end_offset, known.last_fetch_ms, known.last_caught_up_ms)

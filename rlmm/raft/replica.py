@@ -1,0 +1,157 @@
+"""One replica's memory: what all rules of the core read and change. No rules here.
+
+`out` collects the actions of the step in progress, in order. `high_watermark` never falls in one
+incarnation; what a *leader* tells others is `Leader.high_watermark`, unknown until it has committed
+in its own epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from rlmm.raft.actions import Action, Fatal, LogCut, PersistedState, Warn
+from rlmm.raft.epoch_cache import EpochCache
+from rlmm.raft.initial_state import InitialState
+from rlmm.raft.messages import ReplicaKey, SnapshotId
+from rlmm.raft.states import State, Unattached
+from rlmm.raft.timers import RaftSettings
+from rlmm.raft.voters import VoterHistory
+
+
+@dataclass(slots=True)
+class LogView:
+    """What the core knows of the log. [start, end); below `flushed_offset` it is durable."""
+
+    start_offset: int
+    end_offset: int
+    flushed_offset: int
+    epochs: EpochCache
+    snapshots: dict[SnapshotId, int]
+    generation: int = 0
+    flush_requested: int = 0
+
+    @property
+    def last_epoch(self) -> int:
+        return self.epochs.last_epoch
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return max(self.snapshots, default=None)
+
+
+@dataclass(slots=True)
+class Download:
+    """A snapshot on its way here; `position` is the next byte wanted."""
+
+    snapshot: SnapshotId
+    position: int = 0
+    size_bytes: int = -1
+    writing: bool = False
+    installing: bool = False
+
+
+@dataclass(slots=True)
+class FetchLoop:
+    """The one fetch in flight; none before `due_ms`. `probe` counts peers asked for the leader."""
+
+    in_flight: int | None = None
+    due_ms: int = 0
+    probe: int = 0
+
+
+@dataclass(slots=True)
+class PendingRequest:
+    """A request of ours without an answer yet, sent in `epoch`."""
+
+    peer: ReplicaKey
+    epoch: int
+    deadline_ms: int
+    fetch_offset: int = -1
+
+
+@dataclass(slots=True)
+class AtLeastWaiters:
+    """Reads that wait for an offset; `live` names those not cancelled."""
+
+    heap: list[tuple[int, int, Hashable]] = field(default_factory=list)
+    live: dict[Hashable, int] = field(default_factory=dict)
+    arrived: int = 0
+
+
+class Replica:
+    """See the module's text."""
+
+    __slots__ = (
+        "apply_to", "at_least", "cut", "download", "failed", "fetch",
+        "high_watermark", "jitter", "key", "log", "next_request_id", "now", "out", "peers",
+        "requests", "settings", "shutdown_deadline_ms", "shutting_down", "state", "stored",
+        "voters",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: ReplicaKey,
+        initial: InitialState,
+        *,
+        settings: RaftSettings,
+        jitter: Callable[[], float],
+        peers: tuple[int, ...],
+    ) -> None:
+        self.key = key
+        self.settings = settings
+        self.jitter = jitter
+        self.peers = peers
+        self.now = 0
+        self.out: list[Action] = []
+        self.failed = False
+        epochs = EpochCache(initial.log_start_offset, initial.log_start_epoch, initial.epochs)
+        self.log = LogView(
+            start_offset=initial.log_start_offset,
+            end_offset=initial.log_end_offset,
+            flushed_offset=initial.log_end_offset,
+            epochs=epochs,
+            snapshots={stored.snapshot: stored.size_bytes for stored in initial.snapshots},
+            flush_requested=initial.log_end_offset,
+        )
+        self.voters = VoterHistory(initial.format_voters, initial.voter_sets)
+        newest = self.log.latest_snapshot
+        self.high_watermark = min(
+            max(initial.committed_offset, newest.end_offset if newest else 0),
+            initial.log_end_offset,
+        )
+        self.apply_to = self.high_watermark
+        self.stored: PersistedState | None = initial.quorum
+        self.cut: LogCut | None = None
+        self.state: State = Unattached(0, -1, None, 0)
+        self.requests: dict[int, PendingRequest] = {}
+        self.next_request_id = 0
+        self.fetch = FetchLoop()
+        self.download: Download | None = None
+        self.at_least = AtLeastWaiters()
+        self.shutting_down = False
+        self.shutdown_deadline_ms = 0
+
+    @property
+    def is_voter(self) -> bool:
+        return self.key in self.voters.keys
+
+    @property
+    def is_sole_voter(self) -> bool:
+        return self.voters.keys == (self.key,)
+
+    @property
+    def epoch(self) -> int:
+        return self.state.epoch
+
+    def emit(self, action: Action) -> None:
+        self.out.append(action)
+
+    def warn(self, message: str) -> None:
+        self.out.append(Warn(message))
+
+    def fail(self, message: str) -> None:
+        """The last action there will be."""
+        if not self.failed:
+            self.failed = True
+            self.out.append(Fatal(message))

@@ -1,0 +1,138 @@
+"""Getting a snapshot from the leader, piece by piece, and putting it in the place of the log.
+
+Each piece must be of the snapshot asked for, at the position asked for. A download survives lost
+answers and a change of leader: equal ids mean equal bytes on every replica. When it is complete the
+*whole* log is replaced by it, and only then is anything fetched again.
+"""
+
+from __future__ import annotations
+
+from rlmm.raft import high_watermark, replica_log, requests
+from rlmm.raft.actions import InstallSnapshot, WriteSnapshotChunk
+from rlmm.raft.events import SnapshotChunkWritten, SnapshotDamaged, SnapshotInstalled
+from rlmm.raft.messages import (
+    Error,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    ReplicaKey,
+    SnapshotId,
+)
+from rlmm.raft.replica import Download, Replica
+from rlmm.raft.states import Follower
+
+
+def acceptable(r: Replica, snapshot: SnapshotId) -> bool:
+    """Only one that takes this replica forward: what is committed here stays below its end."""
+    return snapshot.end_offset > r.high_watermark and 0 <= snapshot.epoch <= r.epoch
+
+
+def begin(r: Replica, snapshot: SnapshotId) -> None:
+    """The leader says that what this replica needs is only in `snapshot`."""
+    if not acceptable(r, snapshot):
+        r.warn(
+            f"node {r.state.leader_id} offers snapshot {snapshot}, and this node has committed up "
+            f"to {r.high_watermark}: refused; compare the two nodes' logs"
+        )
+        r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
+        return
+    if r.download is None or r.download.snapshot != snapshot:
+        r.download = Download(snapshot)
+
+
+def request_piece(r: Replica, peer: ReplicaKey, download: Download) -> int:
+    request = FetchSnapshotRequest(
+        r.key,
+        r.epoch,
+        download.snapshot,
+        download.position,
+        r.settings.fetch_snapshot_bytes_max,
+    )
+    return requests.send(r, peer, request, r.settings.fetch_request_timeout_ms)
+
+
+def wanted(download: Download, response: FetchSnapshotResponse) -> bool:
+    """The piece asked for, of the snapshot asked for, and not past its end."""
+    return (
+        response.snapshot == download.snapshot
+        and response.position == download.position
+        and download.size_bytes in (-1, response.size_bytes)
+        and 0 < response.payload_bytes <= response.size_bytes - response.position
+    )
+
+
+def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> None:
+    """From the leader that is followed, in this epoch: the caller has checked."""
+    download = r.download
+    if download is None or download.writing or download.installing:
+        return
+    if response.error in (Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE):
+        # The leader has another one by now: start again from Fetch.
+        r.download = None
+        r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
+        return
+    if response.error is not Error.NONE:
+        r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
+        return
+    if not wanted(download, response):
+        r.warn(
+            f"node {state.leader_id} answered {response.snapshot} at {response.position} where "
+            f"{download.snapshot} at {download.position} was asked for: the download starts anew"
+        )
+        r.download = None
+        r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
+        return
+    download.size_bytes = response.size_bytes
+    download.writing = True
+    r.emit(
+        WriteSnapshotChunk(
+            download.snapshot, download.position, response.payload, response.payload_bytes
+        )
+    )
+
+
+def written(r: Replica, event: SnapshotChunkWritten) -> None:
+    """The piece is stored: ask for the next, or install."""
+    download = r.download
+    if download is None or download.snapshot != event.snapshot or not download.writing:
+        return
+    download.writing = False
+    download.position = event.end_position
+    if download.position == download.size_bytes:
+        _install(r, download)
+
+
+def _install(r: Replica, download: Download) -> None:
+    """Leadership may have moved since the download began: check again what it would replace."""
+    if not isinstance(r.state, Follower) or not acceptable(r, download.snapshot):
+        r.download = None
+        return
+    download.installing = True
+    r.log.generation += 1
+    r.log.flush_requested = r.log.flushed_offset
+    r.emit(InstallSnapshot(download.snapshot, download.size_bytes, r.log.generation))
+
+
+def installed(r: Replica, event: SnapshotInstalled) -> None:
+    download = r.download
+    assert download is not None, f"{event} was not asked for"
+    assert download.installing, f"{event} was not asked for"
+    assert download.snapshot == event.snapshot, f"{event} was not asked for"
+    r.download = None
+    replica_log.replace_by_snapshot(r, event.snapshot, event.size_bytes, event.voters)
+    high_watermark.advance(r, event.snapshot.end_offset)
+    _resume(r)
+
+
+def damaged(r: Replica, event: SnapshotDamaged) -> None:
+    if r.download is not None and r.download.snapshot == event.snapshot:
+        r.warn(f"snapshot {event.snapshot} arrived damaged: it is fetched anew")
+        r.download = None
+        replica_log.request_flush(r)
+        _resume(r)
+
+
+def _resume(r: Replica) -> None:
+    """Installing took as long as it took; that says nothing about the leader."""
+    r.fetch.due_ms = r.now
+    if isinstance(r.state, Follower):
+        r.state.deadline_ms = r.now + r.settings.fetch_timeout_ms

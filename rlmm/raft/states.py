@@ -1,0 +1,174 @@
+"""The six states of a replica, as data. Transitions between them are in `quorum_state.py`.
+
+`voted` is the replica that got this one's vote in the epoch (its own key as a candidate), and stays
+through every transition within the epoch (KAFKA-18389). Deadlines are absolute, milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rlmm.raft.actions import Role
+from rlmm.raft.messages import NO_OFFSET, FetchRequest, ReplicaKey, Voter, VoteResponse
+
+
+@dataclass(slots=True)
+class Unattached:
+    """No leader to follow. `leader_id` may still name one: then no vote is given in this epoch."""
+
+    role: ClassVar[Role] = Role.UNATTACHED
+    epoch: int
+    leader_id: int
+    voted: ReplicaKey | None
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Ballot:
+    """What one voter was asked and said in a round."""
+
+    in_flight: int | None = None
+    due_ms: int = 0
+    answer: VoteResponse | None = None
+    granted: bool = False
+    told_all_answered: bool = False
+
+
+@dataclass(slots=True)
+class Prospective:
+    """Asks for pre-votes: raises no epoch, persists nothing (KIP-996)."""
+
+    role: ClassVar[Role] = Role.PROSPECTIVE
+    epoch: int
+    leader_id: int
+    voted: ReplicaKey | None
+    deadline_ms: int
+    ballots: dict[ReplicaKey, Ballot]
+
+
+@dataclass(slots=True)
+class Candidate:
+    role: ClassVar[Role] = Role.CANDIDATE
+    epoch: int
+    voted: ReplicaKey | None
+    deadline_ms: int
+    ballots: dict[ReplicaKey, Ballot]
+    leader_id: int = -1
+
+
+@dataclass(slots=True)
+class Progress:
+    """A replica as its leader sees it. `end_offset` is what it acknowledged in this epoch."""
+
+    end_offset: int = NO_OFFSET
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+    leader_end_at_last_fetch: int = -1
+    begin_in_flight: int | None = None
+    begin_due_ms: int = 0
+
+
+@dataclass(slots=True)
+class ParkedFetch:
+    correlation: Hashable
+    request: FetchRequest
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class PendingProposal:
+    handle: Hashable
+    base_offset: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class PendingChange:
+    """An add or remove under way; `offset` is its VotersRecord's, once appended."""
+
+    correlation: Hashable
+    voter: Voter
+    removal: bool
+    deadline_ms: int
+    ack_when_committed: bool
+    answered: bool = False
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class Transfer:
+    handle: Hashable
+    target: ReplicaKey
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Barriers:
+    """`groups`: (end offset of the record that proves them, handles), ascending; `uncovered` wait
+    for the next record appended.
+    """
+
+    groups: deque[tuple[int, tuple[Hashable, ...]]] = field(default_factory=deque)
+    uncovered: list[Hashable] = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Leader:
+    role: ClassVar[Role] = Role.LEADER
+    epoch: int
+    leader_id: int
+    voted: ReplicaKey | None
+    start_offset: int
+    started_ms: int
+    check_quorum_deadline_ms: int
+    high_watermark: int = NO_OFFSET
+    established: bool = False
+    progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
+    parked: dict[ReplicaKey, ParkedFetch] = field(default_factory=dict)
+    proposals: deque[PendingProposal] = field(default_factory=deque)
+    barriers: Barriers = field(default_factory=Barriers)
+    change: PendingChange | None = None
+    transfer: Transfer | None = None
+    sweep_due_ms: int = 0
+
+
+@dataclass(slots=True)
+class Follower:
+    """`has_fetched`: successfully, since it became follower. `leader_resigned`: it said so."""
+
+    role: ClassVar[Role] = Role.FOLLOWER
+    epoch: int
+    leader_id: int
+    voted: ReplicaKey | None
+    deadline_ms: int
+    has_fetched: bool = False
+    leader_resigned: bool = False
+
+
+@dataclass(slots=True)
+class EndNotice:
+    """Whether a voter was told that its leader resigned."""
+
+    in_flight: int | None = None
+    due_ms: int = 0
+    acknowledged: bool = False
+
+
+@dataclass(slots=True)
+class Resigned:
+    """Led this epoch, here or in an earlier life; leads and votes in it no more."""
+
+    role: ClassVar[Role] = Role.RESIGNED
+    epoch: int
+    leader_id: int
+    voted: ReplicaKey | None
+    deadline_ms: int
+    preferred: tuple[ReplicaKey, ...] = ()
+    notices: dict[ReplicaKey, EndNotice] = field(default_factory=dict)
+
+
+State = Unattached | Prospective | Candidate | Leader | Follower | Resigned

@@ -1,0 +1,71 @@
+"""Voter sets by offset: the latest one in the own log counts, committed or not (KIP-853)."""
+
+from __future__ import annotations
+
+from rlmm.raft.messages import ReplicaKey, Voter, VoterSet
+
+FORMAT_OFFSET = -1
+"""Where the set stands that the node was formatted with: before the log."""
+
+
+class VoterHistory:
+    """Append adds a set, truncation takes it back."""
+
+    __slots__ = ("_sets", "keys", "latest", "latest_offset")
+
+    def __init__(self, format_voters: VoterSet, sets: tuple[tuple[int, VoterSet], ...]) -> None:
+        self._sets: list[tuple[int, VoterSet]] = [(FORMAT_OFFSET, format_voters), *sorted(sets)]
+        self.latest_offset: int
+        self.latest: VoterSet
+        self.keys: tuple[ReplicaKey, ...]
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.latest_offset, self.latest = self._sets[-1]
+        self.keys = self.latest.keys
+
+    @property
+    def in_log(self) -> bool:
+        """Whether the log, or a snapshot before it, has a voter set at all."""
+        return self.latest_offset != FORMAT_OFFSET
+
+    def append(self, offset: int, voters: VoterSet) -> None:
+        assert offset > self.latest_offset
+        self._sets.append((offset, voters))
+        self._refresh()
+
+    def truncate_to(self, end_offset: int) -> bool:
+        """Whether the latest set changed by it."""
+        before = self.latest_offset
+        while len(self._sets) > 1 and self._sets[-1][0] >= end_offset:
+            self._sets.pop()
+        self._refresh()
+        return self.latest_offset != before
+
+    def reset(self, end_offset: int, voters: VoterSet | None) -> None:
+        """A snapshot ending at `end_offset` replaced the log."""
+        del self._sets[1:]
+        if voters is not None:
+            self._sets.append((end_offset - 1, voters))
+        self._refresh()
+
+    def committed(self, high_watermark: int) -> VoterSet:
+        """The latest set below the high watermark."""
+        for offset, voters in reversed(self._sets):
+            if offset < high_watermark:
+                return voters
+        return self._sets[0][1]
+
+    def has_uncommitted(self, high_watermark: int) -> bool:
+        return self.latest_offset >= high_watermark
+
+    def find(self, key: ReplicaKey) -> Voter | None:
+        return next((voter for voter in self.latest.voters if voter.key == key), None)
+
+
+def with_voter(voters: VoterSet, voter: Voter) -> VoterSet:
+    return VoterSet(tuple(sorted((*voters.voters, voter), key=lambda each: each.key)))
+
+
+def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet:
+    return VoterSet(tuple(voter for voter in voters.voters if voter.key != key))

@@ -1,0 +1,97 @@
+"""Who gets a vote: the rules for a replica that is asked (KIP-595, KIP-996).
+
+Anybody is answered and anybody may grant, voter or not by its own log: the VotersRecord that says
+otherwise may not have arrived yet (KAFKA-16526).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from rlmm.raft import damaged_tail, quorum_state
+from rlmm.raft.actions import SendResponse
+from rlmm.raft.leaving import public_leader_id
+from rlmm.raft.messages import NONE_ID, Error, VoteRequest, VoteResponse
+from rlmm.raft.replica import Replica
+from rlmm.raft.states import Candidate, Follower, Prospective, Resigned, State, Unattached
+
+
+def handle(r: Replica, correlation: Hashable, request: VoteRequest) -> None:
+    error = _check(r, request)
+    granted = cut = False
+    if error is Error.NONE:
+        granted = can_grant(r.state, request, log_up_to_date=up_to_date(r, request))
+        if damaged_tail.forbids_vote(
+            r, request.last_epoch, request.last_offset, all_answered=request.all_answered
+        ):
+            cut, granted = granted, False
+        if granted and not request.pre_vote:
+            quorum_state.vote_for(r, request.candidate)
+    r.emit(
+        SendResponse(
+            correlation,
+            VoteResponse(
+                error,
+                public_leader_id(r),
+                r.epoch,
+                granted,
+                last_epoch=r.log.last_epoch,
+                last_offset=r.log.end_offset,
+                tail_was_cut=cut,
+            ),
+        )
+    )
+
+
+def _check(r: Replica, request: VoteRequest) -> Error:
+    if not valid(request):
+        return Error.INVALID_REQUEST
+    if request.epoch < r.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if request.epoch > r.epoch:
+        # Before anything else, pre-vote included: the epoch exists.
+        quorum_state.observe(r, request.epoch, NONE_ID)
+    if request.voter.node_id != r.key.node_id or request.voter.directory_id not in (
+        "",
+        r.key.directory_id,
+    ):
+        return Error.INVALID_VOTER_KEY
+    if request.candidate == r.key:
+        r.warn(
+            f"node {r.key.node_id} was asked for a vote by its own identity: another node runs "
+            "with a copy of this data directory; stop it"
+        )
+        return Error.INVALID_REQUEST
+    return Error.NONE
+
+
+def valid(request: VoteRequest) -> bool:
+    """A candidate's epoch is above its log's; a pre-vote asks in the present epoch."""
+    if min(request.epoch, request.last_epoch, request.last_offset, request.candidate.node_id) < 0:
+        return False
+    if request.epoch > quorum_state.EPOCH_MAX:
+        return False
+    if request.pre_vote:
+        return request.last_epoch <= request.epoch
+    return request.last_epoch < request.epoch
+
+
+def up_to_date(r: Replica, request: VoteRequest) -> bool:
+    """The candidate's log holds at least what this one does, flushed or not."""
+    return (request.last_epoch, request.last_offset) >= (r.log.last_epoch, r.log.end_offset)
+
+
+def can_grant(state: State, request: VoteRequest, *, log_up_to_date: bool) -> bool:
+    """The table of roles against pre-vote and vote."""
+    if request.pre_vote:
+        if isinstance(state, Follower):
+            # The exception keeps two replicas from alternating for ever (KAFKA-17641).
+            return log_up_to_date and (not state.has_fetched or state.leader_resigned)
+        return log_up_to_date and isinstance(state, Unattached | Prospective | Candidate | Resigned)
+    if not isinstance(state, Unattached | Prospective):
+        return False
+    if state.voted is not None:
+        return state.voted == request.candidate
+    if state.leader_id != NONE_ID:
+        return False
+    return log_up_to_date
