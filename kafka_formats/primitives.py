@@ -135,14 +135,20 @@ class Reader:
         return CorruptData(message, source=self._source, position=self._position + self._at)
 
     def _take(self, size: int) -> bytes:
-        if size > self.remaining:
+        end = self._at + size
+        if end > len(self._data):
             raise self.corrupt(f"{size} bytes are announced and only {self.remaining} are left")
-        taken = self._data[self._at : self._at + size]
-        self._at += size
+        taken = self._data[self._at : end]
+        self._at = end
         return taken
 
     def _fixed(self, layout: struct.Struct) -> int:
-        value: int = layout.unpack(self._take(layout.size))[0]
+        try:
+            value: int = layout.unpack_from(self._data, self._at)[0]
+        except struct.error:
+            self._take(layout.size)  # says what is missing
+            raise
+        self._at += layout.size
         return value
 
     def int8(self) -> int:
@@ -170,6 +176,10 @@ class Reader:
         return Uuid(self._take(16))
 
     def uvarint(self) -> int:
+        at = self._at
+        if at < len(self._data) and (byte := self._data[at]) < 0x80:
+            self._at = at + 1  # nearly all are one byte long
+            return byte
         value = 0
         for index in range(UVARINT_BYTES_MAX):
             byte = self._take(1)[0]

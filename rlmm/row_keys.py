@@ -71,7 +71,10 @@ def _int32(value: int, field: str) -> bytes:
 
 def partition_bytes(partition: TopicIdPartition) -> bytes:
     """Topic id and number: what a partition is in every key. The name is not part of it."""
-    return partition.topic_id + _int32(partition.partition, "partition")
+    try:
+        return partition.topic_id + _INT32.pack(partition.partition)
+    except struct.error:
+        return partition.topic_id + _int32(partition.partition, "partition")
 
 
 def _name(topic: str) -> bytes:

@@ -7,20 +7,21 @@ of `highest_copied` and `next_offset`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
-from kafka_formats.errors import InternalError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import UNKNOWN_OFFSET, LostOffsets, TopicPolicy, Totals
+from rlmm.row_segments import decode_segment_row as decode_segment_row
 from rlmm.row_values import PartitionRow
 from rlmm.rows import RowReader, last_row, prefix_end
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
-from rlmm.segment_records import decode_segment_record
 
 FIRST_FEATURE_LEVEL = 1
+LINEAGE_REMEMBERED_BYTES_MAX = 1_024
 
 
 def read_partition_row(rows: RowReader, partition: TopicIdPartition) -> PartitionRow | None:
@@ -30,19 +31,22 @@ def read_partition_row(rows: RowReader, partition: TopicIdPartition) -> Partitio
 
 def read_lineage(rows: RowReader, partition: TopicIdPartition) -> Epochs:
     value = rows.get(keys.lineage_key(partition))
-    return () if value is None else values.decode_lineage(value)
+    if value is None:
+        return ()
+    if len(value) <= LINEAGE_REMEMBERED_BYTES_MAX:
+        return _remembered_lineage(value)
+    return values.decode_lineage(value)
+
+
+@lru_cache(maxsize=4_096)
+def _remembered_lineage(value: bytes) -> Epochs:
+    """By the bytes themselves, which every look-up reads anew: never out of date."""
+    return values.decode_lineage(value)
 
 
 def read_segment(rows: RowReader, segment: Uuid) -> RemoteLogSegmentMetadata | None:
     value = rows.get(keys.segment_key(segment))
     return None if value is None else decode_segment_row(value)
-
-
-def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
-    record = decode_segment_record(value, source="segment row")
-    if not isinstance(record, RemoteLogSegmentMetadata):
-        raise InternalError(f"a segment row holds a {type(record).__name__}")
-    return record
 
 
 def read_totals(rows: RowReader) -> Totals:

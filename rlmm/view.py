@@ -43,6 +43,7 @@ from rlmm.rows import RowWrite, in_slices
 BLOCK_CACHE_BYTES = 128 * 1024 * 1024
 WRITE_BUFFER_BYTES = 32 * 1024 * 1024
 BLOOM_BITS_PER_KEY = 10
+LEVEL_ZERO_FILES = 2
 INSTALL_BATCH_ROWS = 500
 DIGEST_BYTES = 16
 NOTHING_APPLIED = -1
@@ -320,6 +321,8 @@ def _open_database(path: Path) -> Rdict:
     options.create_if_missing(True)
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
     options.set_keep_log_file_num(2)
+    # A look-up's seek reads a block of every file at level 0; writes are few.
+    options.set_level_zero_file_num_compaction_trigger(LEVEL_ZERO_FILES)
     # Index and filter blocks stay outside the cache: large ones evict each other there.
     table = BlockBasedOptions()
     table.set_block_cache(Cache(BLOCK_CACHE_BYTES))

@@ -1,0 +1,123 @@
+"""Segment rows, decoded fast: the layout that our own encoder gives nearly every row.
+
+A row is the framed record of `rlmm/segment_records.py`, which takes many small steps to decode. The
+rows that this program writes share one layout (no unknown tagged fields, ours in ascending order),
+which takes three. Whatever differs in a single byte of that layout goes the general way, so that
+there is one judgement on what is valid, and unknown fields are kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from kafka_formats.errors import InternalError
+from kafka_formats.kafka_uuid import Uuid
+from rlmm.segment import (
+    Incarnation,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    SegmentState,
+    TopicIdPartition,
+)
+from rlmm.segment_records import (
+    FRAME_VERSION,
+    MESSAGE_VERSION,
+    SEGMENT_KEY,
+    decode_segment_record,
+)
+
+_FRAME = bytes((FRAME_VERSION, SEGMENT_KEY, MESSAGE_VERSION))
+_TOPIC_AT = len(_FRAME) + 1
+_ONE_BYTE_MAX = 0x7F  # what a uvarint of one byte can hold
+
+# Topic id, partition, no tags, segment id, no tags, offsets, broker, times, epoch count + 1.
+_HEAD = struct.Struct(">20sB16sBqqiqqB")
+_PARTITION = struct.Struct(">16si")
+_EPOCH = struct.Struct(">iqB")
+_SIZE = struct.Struct(">iB")
+_NO_TXN_INDEX = b"\x00\x01\x01"
+
+# The tags token, writer, upload deadline, and finished_at, each with its length before its value.
+_TOKEN, _WRITER = b"\x90\x4e\x08", b"\x91\x4e\x1c"
+_DEADLINE, _FINISHED = b"\x92\x4e\x08", b"\x93\x4e\x08"
+_TAGS = struct.Struct(">3sq3s28s3sq3sq")
+_INCARNATION = struct.Struct(">i16sq")
+_TAG_COUNT = 4
+_STATES = tuple(SegmentState)
+_uuid = bytes.__new__  # the layout has its sixteen bytes
+
+
+def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
+    """The segment of a row. CorruptData for anything that is no such record."""
+    found = _decode_usual(value)
+    if found is not None:
+        return found
+    record = decode_segment_record(value, source="segment row")
+    if not isinstance(record, RemoteLogSegmentMetadata):
+        raise InternalError(f"a segment row holds a {type(record).__name__}")
+    return record
+
+
+def _decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
+    """The segment, if the row has the usual layout throughout."""
+    try:
+        topic_length = value[_TOPIC_AT - 1] - 1
+        if not value.startswith(_FRAME) or not 0 <= topic_length < _ONE_BYTE_MAX:
+            return None
+        at = _TOPIC_AT + topic_length
+        (partition, tags, id_, id_tags, start, end, broker, max_ms, event_ms, epochs) = (
+            _HEAD.unpack_from(value, at)
+        )
+        if tags or id_tags or not 0 < epochs <= _ONE_BYTE_MAX:
+            return None
+        topic = value[_TOPIC_AT:at]
+        at += _HEAD.size
+        leader_epochs = []
+        for _ in range(epochs - 1):
+            epoch, offset, epoch_tags = _EPOCH.unpack_from(value, at)
+            if epoch_tags:
+                return None
+            leader_epochs.append((epoch, offset))
+            at += _EPOCH.size
+        size_bytes, custom_length = _SIZE.unpack_from(value, at)
+        if custom_length > _ONE_BYTE_MAX:
+            return None
+        at += _SIZE.size
+        custom = value[at : at + custom_length - 1] if custom_length else None
+        at += custom_length - 1 if custom_length else 0
+        state, count = value[at], value[at + 1]
+        at += 2
+        no_txn_index = value.startswith(_NO_TXN_INDEX, at)
+        if no_txn_index:
+            at += len(_NO_TXN_INDEX)
+        if count != _TAG_COUNT + no_txn_index or len(value) != at + _TAGS.size:
+            return None
+        token_tag, token, writer_tag, writer, deadline_tag, deadline, finished_tag, finished = (
+            _TAGS.unpack_from(value, at)
+        )
+        if (token_tag, writer_tag, deadline_tag, finished_tag) != _OUR_TAGS:
+            return None
+        return RemoteLogSegmentMetadata(
+            RemoteLogSegmentId(_partition(topic, partition), _uuid(Uuid, id_)),
+            start, end, broker, max_ms, event_ms,
+            tuple(leader_epochs), size_bytes, custom, _STATES[state], no_txn_index,
+            token, _incarnation(writer), deadline, finished,
+        )  # fmt: skip
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+
+
+_OUR_TAGS = (_TOKEN, _WRITER, _DEADLINE, _FINISHED)
+
+
+@lru_cache(maxsize=4_096)
+def _partition(topic: bytes, rest: bytes) -> TopicIdPartition:
+    topic_id, number = _PARTITION.unpack(rest)
+    return TopicIdPartition(topic.decode("utf-8"), Uuid(topic_id), number)
+
+
+@lru_cache(maxsize=1_024)
+def _incarnation(raw: bytes) -> Incarnation:
+    node_id, directory_id, boot_counter = _INCARNATION.unpack(raw)
+    return Incarnation(node_id, Uuid(directory_id), boot_counter)

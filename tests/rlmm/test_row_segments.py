@@ -1,0 +1,113 @@
+"""Segment rows decode the fast way to what the general decoder makes of them, always."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bench.metadata_set import MetadataSet, finished_row
+from kafka_formats.errors import CorruptData, InternalError, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from rlmm import row_segments
+from rlmm.row_segments import decode_segment_row
+from rlmm.segment import (
+    Incarnation,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    SegmentState,
+    TopicIdPartition,
+)
+from rlmm.segment_records import decode_segment_record, encode_segment_record
+
+USUAL = finished_row(MetadataSet(1, 8).started(0, 2), offset=77)
+
+int32s = st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+uuids = st.binary(min_size=16, max_size=16).map(Uuid)
+tags = st.lists(
+    st.tuples(st.integers(1, 20_000).filter(lambda tag: not 10_000 <= tag <= 10_003), st.binary()),
+    max_size=2,
+    unique_by=lambda tag: tag[0],
+).map(lambda each: tuple(sorted(each)))
+segments = st.builds(
+    RemoteLogSegmentMetadata,
+    segment_id=st.builds(
+        RemoteLogSegmentId, st.builds(TopicIdPartition, st.text(max_size=150), uuids, int32s), uuids
+    ),
+    start_offset=int64s,
+    end_offset=int64s,
+    broker_id=int32s,
+    max_timestamp_ms=int64s,
+    event_timestamp_ms=int64s,
+    leader_epochs=st.lists(st.tuples(int32s, int64s), max_size=140).map(tuple),
+    size_bytes=int32s,
+    custom_metadata=st.none() | st.binary(max_size=200),
+    state=st.sampled_from(SegmentState),
+    txn_index_empty=st.booleans(),
+    token=st.integers(-1, 2**63 - 1),
+    writer=st.none() | st.builds(Incarnation, int32s, uuids, int64s),
+    upload_deadline_ms=st.integers(-1, 2**63 - 1),
+    finished_at=st.integers(-1, 2**63 - 1),
+    unknown_tags=tags,
+)
+
+
+def outcome(decode: object, value: bytes) -> object:
+    assert callable(decode)
+    try:
+        return decode(value)
+    except StrandlineError as error:
+        return type(error), str(error)
+
+
+def general(value: bytes) -> object:
+    return decode_segment_record(value, source="segment row")
+
+
+@given(segments)
+@example(USUAL)
+@example(replace(USUAL, txn_index_empty=True))
+@example(replace(USUAL, finished_at=-1, state=SegmentState.COPY_SEGMENT_STARTED))
+def test_every_segment_comes_back_as_it_was(segment: RemoteLogSegmentMetadata) -> None:
+    assert decode_segment_row(encode_segment_record(segment)) == segment
+
+
+def test_a_finished_segment_is_decoded_the_fast_way() -> None:
+    for segment in (USUAL, replace(USUAL, txn_index_empty=True)):
+        assert row_segments._decode_usual(encode_segment_record(segment)) == segment
+
+
+@given(st.sampled_from([USUAL, replace(USUAL, txn_index_empty=True)]), st.data())
+def test_damaged_rows_mean_the_same_to_both_decoders(
+    segment: RemoteLogSegmentMetadata, data: st.DataObject
+) -> None:
+    value = bytearray(encode_segment_record(segment))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(value) - 1))
+        value[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(value)) | st.just(len(value)))
+    damaged = bytes(value[:cut])
+    expected = outcome(general, damaged)
+    found = outcome(decode_segment_row, damaged)
+    if isinstance(expected, RemoteLogSegmentMetadata | tuple):
+        assert found == expected
+
+
+def test_every_damaged_byte_means_the_same_to_both_decoders() -> None:
+    whole = encode_segment_record(USUAL)
+    for at in range(len(whole)):
+        for new in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1}:
+            damaged = whole[:at] + bytes((new,)) + whole[at + 1 :]
+            expected = outcome(general, damaged)
+            if isinstance(expected, RemoteLogSegmentMetadata | tuple):
+                assert outcome(decode_segment_row, damaged) == expected, (at, new)
+
+
+def test_rows_that_hold_no_segment_are_refused() -> None:
+    with pytest.raises(InternalError):
+        decode_segment_row(encode_segment_record(MetadataSet(1, 1).finished(0, 0)))
+    with pytest.raises(CorruptData):
+        decode_segment_row(b"")
