@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from kafka_formats.errors import Refused
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.part_buffers import PartBuffers
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
@@ -36,6 +37,7 @@ class DataPlane:
     ) -> None:
         self._stores = stores
         self._now_ms = now_ms
+        self._buffers = PartBuffers()
         self._reader = SegmentReader(stores, cache_bytes_max=cache_bytes_max)
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
@@ -44,7 +46,9 @@ class DataPlane:
         if store is None:
             raise Refused(f"the store {job.store!r} is not among this node's [stores]")
         tell = on_progress if on_progress is not None else _tell_nobody
-        return await copy_segment(job, store, now_ms=self._now_ms, on_progress=tell)
+        return await copy_segment(
+            job, store, now_ms=self._now_ms, buffers=self._buffers, on_progress=tell
+        )
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a segment's `.log`."""

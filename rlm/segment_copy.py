@@ -9,6 +9,7 @@ failed attempt have an id of their own, which the control plane deletes by.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
 
 from kafka_formats.crc32c import crc32c
@@ -17,11 +18,12 @@ from rlm.copy_job import CopyJob, CopyProgress, CopyResult, OnProgress
 from rlm.custom_metadata import CustomMetadata, check_store_name
 from rlm.manifest import CHUNK_BYTES, ChunkChecksums, Manifest, ObjectChecksums
 from rlm.object_keys import segment_keys
+from rlm.part_buffers import PartBuffers
 from rlm.segment_indexes import SegmentIndexes, build_indexes
 from rlm.segment_source import CHANGED, SegmentSource
 from rlm.segment_verification import SegmentVerification, VerifiedLog
 from rlm.upload_deadline import DeadlineStore
-from rsm_backends.multipart import UploadResult, upload_parts
+from rsm_backends.multipart import Part, UploadResult, upload_parts, upload_whole_parts
 from rsm_backends.store import ObjectStore
 
 
@@ -30,9 +32,12 @@ async def copy_segment(
     store: ObjectStore,
     *,
     now_ms: Callable[[], int],
+    buffers: PartBuffers | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> CopyResult:
     """Verify and upload one segment. Returned or raised: no byte of it is sent any more.
+
+    `buffers` may be shared with other copies of this event loop.
 
     CorruptData(file, position): the segment is damaged. Conflict(SOURCE_CHANGED): truncated,
     removed or of another lineage by now; plan again. RetryLater: the deadline, or the store. Errors
@@ -42,7 +47,9 @@ async def copy_segment(
     source = await _open(job)
     try:
         deadline_store = DeadlineStore(store, job.upload_deadline_ms, now_ms)
-        return await _Copy(job, deadline_store, source, on_progress).run()
+        own = PartBuffers() if buffers is None else buffers
+        with own.in_use():
+            return await _Copy(job, deadline_store, source, own, on_progress).run()
     finally:
         await asyncio.to_thread(source.close)
 
@@ -66,11 +73,17 @@ class _Copy:
     """One run: what is sent, and how far it is."""
 
     def __init__(
-        self, job: CopyJob, store: ObjectStore, source: SegmentSource, on_progress: OnProgress
+        self,
+        job: CopyJob,
+        store: ObjectStore,
+        source: SegmentSource,
+        buffers: PartBuffers,
+        on_progress: OnProgress,
     ) -> None:
         self._job = job
         self._store = store
         self._source = source
+        self._buffers = buffers
         self._on_progress = on_progress
         self._keys = segment_keys(job.prefix, job.segment_id, job.start_offset)
         self._done_before = 0
@@ -112,12 +125,29 @@ class _Copy:
     async def _upload_log(self) -> VerifiedLog:
         verification = SegmentVerification(self._job, self._source)
 
-        async def chunks() -> AsyncIterator[bytes]:
-            # The end is reached, and so the last part sent, only after everything was found right.
-            while (chunk := await asyncio.to_thread(verification.next_chunk)) is not None:
-                yield chunk
+        async def parts() -> AsyncIterator[Part]:
+            # The last part is given, and so sent, only after everything was found right.
+            part_bytes = min(self._job.limits.part_bytes, max(self._source.size_bytes, 1))
+            while True:
+                buffer = self._buffers.take(part_bytes)
+                read = await asyncio.to_thread(verification.read_part, buffer)
+                if read is None:
+                    self._buffers.give_back(buffer)
+                    return
+                data = memoryview(buffer)[: read.size_bytes].toreadonly()
+                yield Part(
+                    data, read.crc32c, functools.partial(self._buffers.give_back, buffer, data)
+                )
+                del data, buffer
 
-        result = await self._upload(self._keys.log, chunks())
+        result = await upload_whole_parts(
+            self._store,
+            self._keys.log,
+            parts(),
+            parallel=self._job.limits.parts_parallel,
+            on_progress=self._tell,
+        )
+        self._done_before += result.size
         verified = verification.result()
         _check_sent(self._keys.log, result, verified.checksums)
         return verified
@@ -127,22 +157,18 @@ class _Copy:
             for at in range(0, len(indexes.data), CHUNK_BYTES):
                 yield indexes.data[at : at + CHUNK_BYTES]
 
-        checksums = indexes.checksums()
-        _check_sent(self._keys.indexes, await self._upload(self._keys.indexes, chunks()), checksums)
-        return checksums
-
-    async def _upload(self, key: str, chunks: AsyncIterator[bytes]) -> UploadResult:
         result = await upload_parts(
             self._store,
-            key,
-            chunks,
+            self._keys.indexes,
+            chunks(),
             part_bytes=self._job.limits.part_bytes,
             parallel=self._job.limits.parts_parallel,
-            create_only=False,
             on_progress=self._tell,
         )
         self._done_before += result.size
-        return result
+        checksums = indexes.checksums()
+        _check_sent(self._keys.indexes, result, checksums)
+        return checksums
 
     def _tell(self, sent_bytes: int) -> None:
         self._on_progress(CopyProgress(self._done_before + sent_bytes, self._bytes_total))

@@ -59,21 +59,20 @@ class SegmentSource:
         """Length of the `.log` when it was opened."""
         return self._status.st_size
 
-    def read_log(self, position: int, size: int) -> bytes:
-        """Exactly `size` bytes; a file that has become shorter is Conflict(SOURCE_CHANGED)."""
+    def read_log_into(self, position: int, buffer: memoryview) -> None:
+        """Fill `buffer`; a file that has become shorter is Conflict(SOURCE_CHANGED)."""
+        filled = 0
         with self._lock:
             try:
-                data = os.pread(self._log, size, position)
-                while data and len(data) < size:
-                    more = os.pread(self._log, size - len(data), position + len(data))
+                while filled < len(buffer):
+                    more = os.preadv(self._log, [buffer[filled:]], position + filled)
                     if not more:
                         break
-                    data += more
+                    filled += more
             except OSError as error:
                 raise self._translated(error) from error
-        if len(data) < size:
-            raise self._changed(f"it ends at byte {position + len(data)} of {self.size_bytes}")
-        return data
+        if filled < len(buffer):
+            raise self._changed(f"it ends at byte {position + filled} of {self.size_bytes}")
 
     def read_beside(self, path: Path) -> bytes | None:
         """A file that stood beside the `.log`, whole; None if it did not exist."""

@@ -8,10 +8,11 @@ gathers what the upload needs: checksums, the largest timestamp, checked indexes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafka_formats import producer_snapshot
 from kafka_formats.batch_scan import BatchScanner, ScannedBatch
-from kafka_formats.crc32c import crc32c
+from kafka_formats.crc32c import crc32c, crc32c_combine
 from kafka_formats.errors import CorruptData
 from kafka_formats.log_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kafka_formats.record_batch import BatchHeader
@@ -35,8 +36,15 @@ class VerifiedLog:
     producers_known: bool
 
 
+class VerifiedPart(NamedTuple):
+    """How many bytes of the buffer were filled, and their CRC32C."""
+
+    size_bytes: int
+    crc32c: int
+
+
 class SegmentVerification:
-    """Reads the `.log` chunk by chunk. Blocks: callers use a thread, one call at a time."""
+    """Reads the `.log` part by part. Blocks: callers use a thread, one call at a time."""
 
     def __init__(self, job: CopyJob, source: SegmentSource) -> None:
         self._job = job
@@ -47,8 +55,10 @@ class SegmentVerification:
         self._epoch_at = 0
         self._next_offset = job.start_offset
         self._position = 0
+        self._finished = False
         self._crc = 0
         self._chunks: list[int] = []
+        self._chunk_crc, self._chunk_bytes = 0, 0
         base = _producers_at_base(job, source)
         self._producers_known = base is not None
         self._producers = ProducerReplay(base or ())
@@ -58,24 +68,28 @@ class SegmentVerification:
             lambda: source.read_beside(source.index_path(TIME_INDEX_SUFFIX)),
         )
 
-    def next_chunk(self) -> bytes | None:
-        """The next verified chunk, or None at the end, where everything has been found right.
+    def read_part(self, buffer: bytearray) -> VerifiedPart | None:
+        """Fill `buffer` with the next bytes, verified; None behind the end.
 
-        CorruptData for damage, Conflict(SOURCE_CHANGED) when the log is not what it was: a file
-        that is being rewritten looks damaged, so the second is looked for first.
+        The last part is given only once everything has been found right. CorruptData for damage,
+        Conflict(SOURCE_CHANGED) when the log is not what it was: a file that is being rewritten
+        looks damaged, so the second is looked for first.
         """
+        if self._finished:
+            return None
         try:
+            with memoryview(buffer) as view:
+                part = self._fill(view)
             if self._position == self._source.size_bytes:
                 self._finish()
-                return None
-            return self._read_chunk()
         except CorruptData:
             self._source.check_unchanged()
             raise
+        return part if part.size_bytes else None
 
     def result(self) -> VerifiedLog:
-        """What was gathered; only after `next_chunk` gave None."""
-        assert self._position == self._source.size_bytes, "the log was not read to its end"
+        """What was gathered; only after the last part was given."""
+        assert self._finished, "the log was not read to its end"
         return VerifiedLog(
             ChunkChecksums(self._position, self._crc, tuple(self._chunks)),
             self._indexes,
@@ -83,15 +97,34 @@ class SegmentVerification:
             self._producers_known,
         )
 
-    def _read_chunk(self) -> bytes:
-        size = min(CHUNK_BYTES, self._source.size_bytes - self._position)
-        data = self._source.read_log(self._position, size)
-        self._crc = crc32c(data, self._crc)
-        self._chunks.append(crc32c(data))
+    def _fill(self, view: memoryview) -> VerifiedPart:
+        """Chunk by chunk, so that a chunk is still in the processor's cache at its second sum."""
+        filled = part_crc = 0
+        while filled < len(view) and self._position < self._source.size_bytes:
+            size = min(
+                CHUNK_BYTES - self._chunk_bytes,
+                self._source.size_bytes - self._position,
+                len(view) - filled,
+            )
+            piece = view[filled : filled + size]
+            self._source.read_log_into(self._position, piece)
+            crc = crc32c(piece)
+            part_crc = crc32c_combine(part_crc, crc, size)
+            self._take_sum(crc, size)
+            for batch in self._scanner.feed(piece):
+                self._check(batch)
+            filled += size
+        return VerifiedPart(filled, part_crc)
+
+    def _take_sum(self, crc: int, size: int) -> None:
+        """The next `size` bytes have this CRC32C: carry on those of the chunk and of the file."""
         self._position += size
-        for batch in self._scanner.feed(data):
-            self._check(batch)
-        return data
+        self._crc = crc32c_combine(self._crc, crc, size)
+        self._chunk_crc = crc32c_combine(self._chunk_crc, crc, size)
+        self._chunk_bytes += size
+        if self._chunk_bytes == CHUNK_BYTES or self._position == self._source.size_bytes:
+            self._chunks.append(self._chunk_crc)
+            self._chunk_crc, self._chunk_bytes = 0, 0
 
     def _finish(self) -> None:
         self._scanner.finish()
@@ -102,6 +135,7 @@ class SegmentVerification:
                 position=self._scanner.position,
             )
         self._source.check_unchanged()
+        self._finished = True
 
     def _check(self, batch: ScannedBatch) -> None:
         header, position = batch.header, batch.position

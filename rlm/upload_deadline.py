@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater
 from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
 
@@ -52,7 +53,7 @@ class DeadlineStore:
         return await self._in_time(lambda: self._store.start_multipart(key))
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
     ) -> UploadedPart:
         return await self._in_time(
             lambda: self._store.put_part(key, upload_id, number, data, crc32c=crc32c)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from kafka_formats.crc32c import Buffer, crc32c_combine
 from kafka_formats.crc32c import crc32c as crc32c_of
-from kafka_formats.crc32c import crc32c_combine
 from kafka_formats.errors import CorruptData, InvalidRequest
 from rsm_backends.store import UploadedPart
 
@@ -69,7 +69,7 @@ def check_parts(parts: Sequence[UploadedPart]) -> None:
         raise InvalidRequest("part numbers must ascend, each once", field="parts")
 
 
-def check_crc32c(data: bytes, crc32c: int, *, source: str) -> None:
+def check_crc32c(data: Buffer, crc32c: int, *, source: str) -> None:
     """Raise CorruptData unless `data` has the checksum its sender computed.
 
     Stores exist that ignore the checksum header; this check makes the promise of the port hold on

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeVar
 
+from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.arguments import shown
 from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
@@ -152,7 +153,7 @@ class FaultyStore:
         return await self._maybe("start_multipart", key, lambda: self._store.start_multipart(key))
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
     ) -> UploadedPart:
         return await self._maybe(
             "put_part",

@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import (
     CorruptData,
@@ -137,7 +138,7 @@ class FilesystemStore:
         return await self._run(key, start)
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
     ) -> UploadedPart:
         _check_key(key)
         check_part_number(number)

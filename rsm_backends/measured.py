@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import StrandlineError
 from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import closing_stream
@@ -107,7 +108,7 @@ class MeasuredStore:
         return await self._measured("start_multipart", self._store.start_multipart(key))
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
     ) -> UploadedPart:
         return await self._measured(
             "put_part",

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
+from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound
 from rsm_backends.arguments import (
     check_combined_crc32c,
@@ -97,7 +98,7 @@ class MemoryStore:
         return upload_id
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
     ) -> UploadedPart:
         check_key(key)
         check_part_number(number)

@@ -2,7 +2,7 @@
 
 At most `parallel` parts are on their way while one more is filled: `part_bytes * (parallel + 1)`
 bytes, whatever the object's size. The checksum of the whole object comes from the parts' own (their
-CRC32C combined), so no byte is hashed twice here.
+CRC32C combined).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kafka_formats.crc32c import Buffer, crc32c_combine
 from kafka_formats.crc32c import crc32c as crc32c_of
-from kafka_formats.crc32c import crc32c_combine
 from kafka_formats.errors import InvalidRequest, StrandlineError
 from rsm_backends.arguments import PARTS_MAX, shown
 from rsm_backends.store import ObjectStore, UploadedPart
@@ -41,6 +41,19 @@ def part_bytes_for(size_bytes: int, part_bytes: int) -> int:
     return max(part_bytes, -(-least // _MIB) * _MIB)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part, with the CRC32C its maker knows it to have.
+
+    `done` is called when the part is stored, and only then: after a failure a connection that is
+    being closed may still look at `data`.
+    """
+
+    data: Buffer
+    crc32c: int
+    done: Callable[[], None] = lambda: None
+
+
 async def upload_parts(
     store: ObjectStore,
     key: str,
@@ -54,28 +67,54 @@ async def upload_parts(
 ) -> UploadResult:
     """Store what `parts` yields (pieces of any size) as one object, whole or not at all.
 
-    What fits in one part goes up as a single put. `on_progress` is told the bytes stored so far.
-    Pieces of exactly `part_bytes` are sent without a copy. On failure or cancellation the upload is
-    aborted before the error goes on; the object may exist all the same if only the answer to its
-    completion was lost. Raises the store's errors, and whatever `parts` raises.
+    As `upload_whole_parts`. Pieces of exactly `part_bytes` are sent without a copy.
     """
     if part_bytes < 1:
         raise InvalidRequest(f"must be at least 1, not {part_bytes}", field="part_bytes")
+    return await upload_whole_parts(
+        store,
+        key,
+        _checksummed(_regrouped(parts, part_bytes)),
+        parallel=parallel,
+        create_only=create_only,
+        on_progress=on_progress,
+        abort_deadline_s=abort_deadline_s,
+    )
+
+
+async def upload_whole_parts(
+    store: ObjectStore,
+    key: str,
+    parts: AsyncIterator[Part],
+    *,
+    parallel: int,
+    create_only: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+    abort_deadline_s: float = ABORT_DEADLINE_S,
+) -> UploadResult:
+    """Store `parts` as one object, whole or not at all.
+
+    A single part goes up as a put. `on_progress` is told the bytes stored so far. On failure or
+    cancellation the upload is aborted before the error goes on; the object may exist all the same
+    if only the answer to its completion was lost. Raises the store's errors, and whatever `parts`
+    raises.
+    """
     if parallel < 1:
         raise InvalidRequest(f"must be at least 1, not {parallel}", field="parallel")
     report = on_progress if on_progress is not None else _ignore
-    full = _regrouped(parts, part_bytes)
-    head = [await anext(full, b""), await anext(full, b"")]
-    if not head[1]:
-        data = head[0]
-        crc32c = crc32c_of(data)
-        await store.put(key, data, crc32c=crc32c, create_only=create_only)
+    first, second = await anext(parts, Part(b"", 0)), await anext(parts, None)
+    if second is None:
+        data = bytes(first.data)
+        await store.put(key, data, crc32c=first.crc32c, create_only=create_only)
+        first.done()
         report(len(data))
-        return UploadResult(len(data), crc32c)
+        return UploadResult(len(data), first.crc32c)
+    head = [first, second]
+    del first, second
     upload_id = await store.start_multipart(key)
     try:
         uploader = _PartUploader(store, key, upload_id, parallel, report)
-        uploaded = await uploader.run(head, full)
+        uploaded = await uploader.run(head, parts)
         result = _combined(uploaded)
         await store.complete_multipart(
             key, upload_id, uploaded, crc32c=result.crc32c, create_only=create_only
@@ -105,12 +144,12 @@ class _PartUploader:
         self._stored_bytes = 0
         self._uploaded: list[UploadedPart] = []
 
-    async def run(self, head: list[bytes], rest: AsyncIterator[bytes]) -> list[UploadedPart]:
+    async def run(self, head: list[Part], rest: AsyncIterator[Part]) -> list[UploadedPart]:
         """Upload `head`, which is emptied, and `rest`. The first failure cancels the others."""
         with _first_error():
             async with asyncio.TaskGroup() as group:
                 number = 0
-                while part := head.pop(0) if head else await anext(rest, b""):
+                while part := head.pop(0) if head else await anext(rest, None):
                     number += 1
                     if number > PARTS_MAX:
                         raise InvalidRequest(
@@ -119,19 +158,20 @@ class _PartUploader:
                         )
                     await self._slots.acquire()
                     group.create_task(self._put(number, part))
-                    part = b""  # what is not on its way must not be held: the memory is bounded
+                    part = None  # what is not on its way must not be held: the memory is bounded
         return sorted(self._uploaded, key=lambda uploaded: uploaded.number)
 
-    async def _put(self, number: int, data: bytes) -> None:
+    async def _put(self, number: int, part: Part) -> None:
         try:
             self._uploaded.append(
                 await self._store.put_part(
-                    self._key, self._upload_id, number, data, crc32c=crc32c_of(data)
+                    self._key, self._upload_id, number, part.data, crc32c=part.crc32c
                 )
             )
         finally:
             self._slots.release()
-        self._stored_bytes += len(data)
+        self._stored_bytes += len(part.data)
+        part.done()
         self._report(self._stored_bytes)
 
 
@@ -154,6 +194,12 @@ async def _regrouped(pieces: AsyncIterator[bytes], part_bytes: int) -> AsyncIter
         del piece, rest
     if filled:
         yield filling.getvalue()
+
+
+async def _checksummed(parts: AsyncIterator[bytes]) -> AsyncIterator[Part]:
+    async for data in parts:
+        yield Part(data, crc32c_of(data))
+        del data
 
 
 def _combined(uploaded: list[UploadedPart]) -> UploadResult:

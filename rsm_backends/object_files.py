@@ -31,6 +31,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound, Refused
 from rsm_backends.arguments import shown
@@ -79,21 +80,35 @@ class OpenObject:
 
     def read(self, size: int, at: int) -> bytes:
         """At most `size` bytes from position `at`; empty at the end, or once closed."""
-        with self._lock:
-            if self._closed:
-                return b""
-            self._reads += 1
+        if not self._read_begins():
+            return b""
         try:
             return os.pread(self._fd, size, at)
         finally:
             self._read_ended()
 
-    def pieces(self) -> Iterator[bytes]:
-        """All bytes from the start."""
+    def pieces(self) -> Iterator[memoryview]:
+        """All bytes from the start; a piece is good until the next is asked for."""
+        # One buffer for all of them: fresh memory for each costs more than the reading.
+        buffer = memoryview(bytearray(READ_BYTES))
         at = 0
-        while piece := self.read(READ_BYTES, at):
-            at += len(piece)
-            yield piece
+        while size := self._read_into(buffer, at):
+            at += size
+            yield buffer[:size]
+
+    def _read_into(self, buffer: memoryview, at: int) -> int:
+        """As `read`; how many bytes of `buffer` were filled."""
+        if not self._read_begins():
+            return 0
+        try:
+            return os.preadv(self._fd, [buffer], at)
+        finally:
+            self._read_ended()
+
+    def _read_begins(self) -> bool:
+        with self._lock:
+            self._reads += not self._closed
+            return not self._closed
 
     def _read_ended(self) -> None:
         with self._lock:
@@ -303,7 +318,7 @@ def object_info(key: str, status: os.stat_result, crc32c: int | None) -> ObjectI
     )
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: Buffer) -> None:
     """Append all of `data`; one write(2) may take less."""
     rest = memoryview(data)
     while rest:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import AlreadyExists, NotFound, RetryLater, StrandlineError
 from rsm_backends.arguments import shown
@@ -125,7 +126,7 @@ class RetryingStore:
         )
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
     ) -> UploadedPart:
         return await self._repeated(
             f"put of part {number} of {shown(key)}",

@@ -20,6 +20,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kafka_formats.crc32c import Buffer
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
@@ -92,9 +94,12 @@ class ObjectStore(Protocol):
         ...
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
     ) -> UploadedPart:
-        """Upload one part (numbers from 1; every part but the last >= `part_bytes_min`)."""
+        """Upload one part (numbers from 1; every part but the last >= `PART_BYTES_MIN`).
+
+        `data` may be overwritten once this has returned: a store keeps a copy or nothing.
+        """
         ...
 
     async def complete_multipart(

@@ -19,7 +19,9 @@ class StoreConfig:
 
     `prefix` belongs to the keys of this store (it is put in front by whoever makes keys, not by the
     store). Without `access_key_id` the AWS default chain is used (environment, profile, instance).
-    `endpoint_url` None means AWS itself. `deadline_s` bounds one call, its retries included.
+    `endpoint_url` None means AWS itself. `sign_payloads` puts a SHA-256 of every body under the
+    request's signature, for stores that refuse UNSIGNED-PAYLOAD. `deadline_s` bounds one call, its
+    retries included.
     """
 
     name: str
@@ -39,6 +41,7 @@ class StoreConfig:
     attempts_max: int = 6
     deadline_s: float = 120.0
     ca_bundle: Path | None = None
+    sign_payloads: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what can never work, naming the setting."""

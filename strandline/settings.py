@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 PositiveInt = Annotated[int, Field(gt=0, le=2**53)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
 PatternList = Annotated[list[str], Field(max_length=1_000)]
@@ -106,6 +107,10 @@ class StoreSettings(_Section):
     profile: str = Field(default="default", description="Profile in the credentials file.")
     addressing_style: Literal["auto", "path", "virtual"] = Field(
         default="auto", description="How the bucket is named in requests (s3)."
+    )
+    sign_payloads: bool = Field(
+        default=False,
+        description="Sign a SHA-256 of each body too, for stores that refuse UNSIGNED-PAYLOAD.",
     )
     ca_file: Path | None = Field(default=None, description="PEM bundle to trust for https (s3).")
     connect_timeout_s: PositiveSeconds = Field(
@@ -200,7 +205,7 @@ class HttpSettings(_Section):
 
     @model_validator(mode="after")
     def _safe(self) -> HttpSettings:
-        loopback = self.host in ("127.0.0.1", "::1", "localhost")
+        loopback = self.host in LOOPBACK_HOSTS
         if self.anonymous_role != "none" and not loopback:
             raise ValueError(
                 'anonymous_role may be given only on loopback: set host = "127.0.0.1", or '

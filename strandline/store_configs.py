@@ -36,6 +36,7 @@ def _config(name: str, section: StoreSettings) -> StoreConfig:
         secret_access_key=secret,
         session_token=session,
         addressing_style=section.addressing_style,
+        sign_payloads=section.sign_payloads,
         connect_timeout_s=section.connect_timeout_s,
         read_timeout_s=section.read_timeout_s,
         connections_max=section.connections_max,

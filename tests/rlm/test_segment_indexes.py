@@ -46,7 +46,7 @@ def build(job: CopyJob) -> SegmentIndexes:
     source = SegmentSource(job)
     try:
         verification = SegmentVerification(job, source)
-        while verification.next_chunk() is not None:
+        while verification.read_part(bytearray(CHUNK_BYTES)) is not None:
             pass
         return build_indexes(job, source, verification.result())
     finally:

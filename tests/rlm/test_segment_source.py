@@ -41,11 +41,17 @@ def source(replica: ReplicaWriter) -> Iterator[SegmentSource]:
     source.close()
 
 
+def read_log(source: SegmentSource, position: int, size: int) -> bytes:
+    buffer = bytearray(size)
+    source.read_log_into(position, memoryview(buffer))
+    return bytes(buffer)
+
+
 def test_bytes_are_those_of_the_files(replica: ReplicaWriter, source: SegmentSource) -> None:
     log = replica.path(10, ".log").read_bytes()
     assert source.size_bytes == len(log)
-    assert source.read_log(0, len(log)) == log
-    assert source.read_log(5, 7) == log[5:12]
+    assert read_log(source, 0, len(log)) == log
+    assert read_log(source, 5, 7) == log[5:12]
     index = source.index_path(".timeindex")
     assert source.read_beside(index) == index.read_bytes()
     assert source.read_beside(source.snapshot_path(20)) is not None
@@ -55,7 +61,7 @@ def test_bytes_are_those_of_the_files(replica: ReplicaWriter, source: SegmentSou
 def test_what_was_removed_stays_readable(replica: ReplicaWriter, source: SegmentSource) -> None:
     log = replica.path(10, ".log").read_bytes()
     replica.cut_head(20)
-    assert source.read_log(0, len(log)) == log
+    assert read_log(source, 0, len(log)) == log
     source.check_unchanged()
 
 
@@ -163,7 +169,7 @@ def test_a_truncated_file_is_told_while_it_is_read(
 ) -> None:
     change(replica)
     with pytest.raises(Conflict) as caught:
-        source.read_log(0, source.size_bytes)
+        read_log(source, 0, source.size_bytes)
     assert caught.value.reason == "SOURCE_CHANGED"
 
 
@@ -203,18 +209,17 @@ def test_closing_gives_every_descriptor_back(replica: ReplicaWriter) -> None:
 def test_errors_of_the_disk_are_translated(
     source: SegmentSource, error: OSError, kind: type[StrandlineError]
 ) -> None:
-    with patch.object(os, "pread", side_effect=error):
-        with pytest.raises(kind):
-            source.read_log(0, 10)
-        with pytest.raises(kind):
-            source.read_beside(source.index_path(".index"))
+    with patch.object(os, "preadv", side_effect=error), pytest.raises(kind):
+        read_log(source, 0, 10)
+    with patch.object(os, "pread", side_effect=error), pytest.raises(kind):
+        source.read_beside(source.index_path(".index"))
 
 
 def test_a_short_read_is_continued(source: SegmentSource) -> None:
-    real = os.pread
-    wanted = source.read_log(0, source.size_bytes)
-    with patch.object(os, "pread", lambda fd, size, at: real(fd, min(size, 7), at)):
-        assert source.read_log(0, source.size_bytes) == wanted
+    real = os.preadv
+    wanted = read_log(source, 0, source.size_bytes)
+    with patch.object(os, "preadv", lambda fd, views, at: real(fd, [views[0][:7]], at)):
+        assert read_log(source, 0, source.size_bytes) == wanted
 
 
 def test_a_huge_file_beside_is_not_read(source: SegmentSource) -> None:

@@ -23,17 +23,22 @@ from tests.rlm.tier import copy_job, first_job, only_partition
 
 
 def verify(
-    job: CopyJob, *, after_open: Callable[[], None] | None = None
+    job: CopyJob,
+    *,
+    after_open: Callable[[], None] | None = None,
+    part_bytes: int = CHUNK_BYTES,
 ) -> tuple[VerifiedLog, bytes]:
     source = SegmentSource(job)
     try:
         if after_open is not None:
             after_open()
         verification = SegmentVerification(job, source)
-        chunks = []
-        while (chunk := verification.next_chunk()) is not None:
-            chunks.append(chunk)
-        return verification.result(), b"".join(chunks)
+        data = bytearray()
+        buffer = bytearray(part_bytes)
+        while (part := verification.read_part(buffer)) is not None:
+            assert part.crc32c == crc32c(buffer[: part.size_bytes])
+            data += buffer[: part.size_bytes]
+        return verification.result(), bytes(data)
     finally:
         source.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import tracemalloc
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import AlreadyExists, InvalidRequest, Refused, RetryLater
+from kafka_formats.crc32c import Buffer, crc32c
+from kafka_formats.errors import AlreadyExists, CorruptData, InvalidRequest, Refused, RetryLater
 from rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from rsm_backends.memory import MemoryStore
-from rsm_backends.multipart import part_bytes_for, upload_parts
+from rsm_backends.multipart import Part, part_bytes_for, upload_parts, upload_whole_parts
 from rsm_backends.store import ObjectInfo, UploadedPart
 from rsm_backends.streams import read_all
 from tests.rsm_backends.stores import clock_ms, memory_store
@@ -38,7 +39,7 @@ class SlowStore(MemoryStore):
         self.arrived = asyncio.Event()
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
     ) -> UploadedPart:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -104,7 +105,7 @@ async def test_memory_is_bounded_by_the_parts_on_their_way(piece_bytes: int) -> 
         """Keeps no part, so that only the uploader's memory counts."""
 
         async def put_part(
-            self, key: str, upload_id: str, number: int, data: bytes, *, crc32c: int
+            self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
         ) -> UploadedPart:
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -246,3 +247,49 @@ def test_parts_grow_only_where_ten_thousand_would_not_do() -> None:
     assert part_bytes_for(0, 16 * MIB) == 16 * MIB
     assert part_bytes_for(160_000 * MIB, 16 * MIB) == 16 * MIB
     assert part_bytes_for(160_000 * MIB + 1, 16 * MIB) == 17 * MIB
+
+
+async def made(parts: Iterable[Part]) -> AsyncIterator[Part]:
+    for part in parts:
+        yield part
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+async def test_a_part_is_done_once_it_is_stored(count: int) -> None:
+    store = memory_store()
+    done: list[int] = []
+    buffers = [bytearray([number]) * 10 for number in range(count)]
+
+    def overwrite(number: int) -> None:
+        done.append(number)
+        buffers[number][:] = b"!" * 10  # as if it were filled with the next part
+
+    wanted = b"".join(buffers)
+    parts = [
+        Part(memoryview(buffer), crc32c(buffer), functools.partial(overwrite, number))
+        for number, buffer in enumerate(buffers)
+    ]
+    result = await upload_whole_parts(store, "a", made(parts), parallel=2)
+    assert (result.size, result.crc32c) == (len(wanted), crc32c(wanted))
+    assert sorted(done) == list(range(count))
+    assert await read_all(store, "a") == wanted
+
+
+async def test_a_part_that_is_not_stored_is_not_done() -> None:
+    store = FaultyStore(memory_store(), ScriptedFaults([("put_part", FaultKind.BEFORE_EFFECT)]))
+    done: list[int] = []
+    parts = [Part(b"x" * 10, crc32c(b"x" * 10), lambda: done.append(1)) for _ in range(2)]
+    with pytest.raises(RetryLater):
+        await upload_whole_parts(store, "a", made(parts), parallel=1)
+    assert done == []
+
+
+async def test_a_part_that_is_not_what_its_maker_summed_is_not_stored() -> None:
+    buffer = bytearray(b"x" * 10)
+    part = Part(memoryview(buffer), crc32c(buffer))
+    buffer[3] = 0
+    store = memory_store()
+    for parts in ([part], [part, part]):
+        with pytest.raises(CorruptData):
+            await upload_whole_parts(store, "a", made(parts), parallel=1)
+    assert (await store.list_page("")).objects == ()

@@ -240,3 +240,22 @@ async def test_a_bucket_made_by_the_user_through_the_plain_client_is_the_same(
     async with opened(minio_store_config) as store:
         assert await read_all(store, "plain/a") == DATA
         assert (await store.head("plain/a")).size == len(DATA)
+
+
+@pytest.mark.parametrize("sign_payloads", [False, True])
+async def test_damage_on_the_way_is_refused_with_and_without_a_signed_body(
+    minio_store_config: StoreConfig, sign_payloads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checksum in the headers is the store's to check, also where the body is unsigned."""
+    config = replace(minio_store_config, sign_payloads=sign_payloads)
+    monkeypatch.setattr(s3, "check_crc32c", lambda *_, **__: None)
+    key, damaged = f"damage/{sign_payloads}", memoryview(b"THE bytes of one object")
+    async with opened(config) as store:
+        with pytest.raises(StrandlineError):
+            await store.put(key, bytes(damaged), crc32c=CRC)
+        upload_id = await store.start_multipart(key)
+        with pytest.raises(StrandlineError):
+            await store.put_part(key, upload_id, 1, damaged, crc32c=CRC)
+        part = await store.put_part(key, upload_id, 1, memoryview(DATA), crc32c=CRC)
+        await store.complete_multipart(key, upload_id, [part], crc32c=CRC)
+        assert await read_all(store, key) == DATA

@@ -1,0 +1,67 @@
+"""A request body that goes to the socket as it lies in memory.
+
+aiohttp copies a file object's bytes twice on their way, and sends it in small steps; a `Payload` of
+our own writes large views of the caller's memory. botocore takes it for a file.
+"""
+
+from __future__ import annotations
+
+import io
+
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+
+from kafka_formats.crc32c import Buffer
+
+WRITE_BYTES = 1024 * 1024
+"""So much is handed to the connection at once: what it holds beside the socket's own buffer."""
+
+
+class MemoryBody(Payload):
+    """`data`, which must not change until the request has ended."""
+
+    _autoclose = True  # there is nothing to close
+
+    def __init__(self, data: Buffer) -> None:
+        super().__init__(data)
+        self._view = memoryview(data)
+        self._size = len(self._view)
+        self._at = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """As of a file: for the SHA-256 of a signed body."""
+        end = self._view.nbytes if size < 0 else self._at + size
+        data = bytes(self._view[self._at : end])
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As of a file."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._view.nbytes}[whence]
+        self._at = start + offset
+        return self._at
+
+    def tell(self) -> int:
+        """As of a file."""
+        return self._at
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The text, as aiohttp wants it of every payload."""
+        return bytes(self._view).decode(encoding, errors)
+
+    async def as_bytes(self, *_: str) -> bytes:
+        """A copy; there is no text to encode."""
+        return bytes(self._view)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Send everything, from the start, waiting whenever the connection has enough."""
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
+        """As `write`, at most `content_length` bytes."""
+        size = self._view.nbytes
+        end = size if content_length is None else min(size, content_length)
+        for at in range(0, end, WRITE_BYTES):
+            await writer.write(self._view[at : min(at + WRITE_BYTES, end)])
