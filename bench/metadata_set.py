@@ -129,11 +129,13 @@ class MetadataSet:
             yield offset + 2 + 2 * index, self.started(number, index)
             yield offset + 3 + 2 * index, self.finished(number, index)
 
-    def writes(self, number: int) -> tuple[RowWrite, ...]:
-        """The rows of a partition after its records; totals and record time are not among them."""
+    def writes(self, number: int, count: int) -> tuple[RowWrite, ...]:
+        """The rows of a partition after the records of its first `count` segments; totals and
+        record time are not among them.
+        """
         rows = OverlayRows(MemoryRows())
         partition, offset = self.partition(number), self.claim_offset(number)
-        for index in range(self.segments_each):
+        for index in range(count):
             segment = self._row(number, index)
             rows.put(keys.segment_key(segment.segment_id.id), encode_segment_record(segment))
             cover(rows, segment)
@@ -142,14 +144,15 @@ class MetadataSet:
         rows.put(keys.lineage_key(partition), values.encode_lineage(self.lineage))
         rows.put(keys.topic_name_key(partition), values.encode_offset(offset))
         rows.put(
-            keys.partition_key(partition), values.encode_partition(self._partition_row(number))
+            keys.partition_key(partition),
+            values.encode_partition(self._partition_row(number, count)),
         )
         return rows.writes()
 
     def _row(self, number: int, index: int) -> RemoteLogSegmentMetadata:
         return finished_row(self.started(number, index), self.claim_offset(number) + 3 + 2 * index)
 
-    def _partition_row(self, number: int) -> PartitionRow:
+    def _partition_row(self, number: int, count: int) -> PartitionRow:
         offset = self.claim_offset(number)
         return PartitionRow(
             topic=self.partition(number).topic,
@@ -157,15 +160,15 @@ class MetadataSet:
             mode_offset=offset,
             claim=Claim(offset, self.lineage[-1].epoch, INCARNATION, 1, FIRST_MS),
             log_start_offset=0,
-            copy_finished=self.segments_each,
-            size_bytes=self.segments_each * SEGMENT_BYTES,
+            copy_finished=count,
+            size_bytes=count * SEGMENT_BYTES,
         )
 
-    def closing_writes(self) -> tuple[RowWrite, ...]:
-        """Totals and record time."""
+    def closing_writes(self, count: int) -> tuple[RowWrite, ...]:
+        """Totals and record time, with `count` segments in each partition."""
         totals = Totals(
-            copy_finished=self.segments,
-            size_bytes=self.segments * SEGMENT_BYTES,
+            copy_finished=self.partitions * count,
+            size_bytes=self.partitions * count * SEGMENT_BYTES,
             partitions=self.partitions,
         )
         return (
@@ -210,8 +213,10 @@ def finished_row(segment: RemoteLogSegmentMetadata, offset: int) -> RemoteLogSeg
     )
 
 
-def make_data_directory(path: Path, metadata_set: MetadataSet) -> None:
-    """Format `path` and fill it: view, and a snapshot of it from which the log goes on."""
+def make_data_directory(path: Path, metadata_set: MetadataSet, *, count: int) -> None:
+    """Format `path` and fill it with the first `count` segments of each partition: a view, and a
+    snapshot of it from which the log goes on.
+    """
     format_data_directory(
         path,
         cluster_id=CLUSTER_ID,
@@ -223,7 +228,7 @@ def make_data_directory(path: Path, metadata_set: MetadataSet) -> None:
     with open_data_directory(path) as directory:
         view = View.open(directory.view_path)
         try:
-            fill(view, metadata_set)
+            fill(view, metadata_set, count)
             view.flush()
             disk, log_path = OsDisk(), directory.metadata_path / PARTITION_DIRECTORY
             write_log_snapshot(disk, log_path, view)
@@ -235,15 +240,17 @@ def make_data_directory(path: Path, metadata_set: MetadataSet) -> None:
 VOTER = Voter(NODE_ID, DIRECTORY_ID)
 
 
-def fill(view: View, metadata_set: MetadataSet) -> None:
-    """Write all rows into an empty view."""
+def fill(view: View, metadata_set: MetadataSet, count: int) -> None:
+    """Write the rows of the first `count` segments of each partition into an empty view."""
     for number in range(metadata_set.partitions):
         view.commit(
-            metadata_set.writes(number),
+            metadata_set.writes(number, count),
             applied_offset=metadata_set.claim_offset(number + 1) - 2,
             epoch=1,
         )
-    view.commit(metadata_set.closing_writes(), applied_offset=metadata_set.end_offset - 1, epoch=1)
+    view.commit(
+        metadata_set.closing_writes(count), applied_offset=metadata_set.end_offset - 1, epoch=1
+    )
 
 
 def write_log_snapshot(disk: OsDisk, log_path: Path, view: View) -> None:

@@ -21,6 +21,6 @@ def test_rows_written_directly_equal_the_rows_that_apply_makes() -> None:
             applied.write(outcome.writes)
     direct = MemoryRows()
     for number in range(small.partitions):
-        direct.write(small.writes(number))
-    direct.write(small.closing_writes())
+        direct.write(small.writes(number, 8))
+    direct.write(small.closing_writes(8))
     assert direct.items() == applied.items()
