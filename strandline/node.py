@@ -28,6 +28,7 @@ from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_store
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
+from strandline.log_dir_check import check_log_dirs
 from strandline.settings import KafkaSettings, Settings
 from strandline.store_configs import store_configs
 
@@ -98,6 +99,7 @@ class Node:
             failure = Failure()
             directory = open_data_directory(settings.node.data_dir)
             building.callback(directory.close)
+            check_log_dirs(settings.kafka.log_dirs, directory)
             metadata = await _open_metadata(settings, directory, failure, building)
             stores = await _open_stores(settings, configs, on_store_call, building)
             pool = await _start_workers(settings, configs, on_store_call, building)

@@ -22,7 +22,7 @@ from rlm.events import (
 )
 from strandline.node import Node
 from strandline.serving import HttpInterface, serving
-from strandline.settings import Settings
+from strandline.settings import LOOPBACK_HOSTS, HttpSettings, Settings
 
 SWITCH_INTERVAL_S = 0.0005
 """Measured: at Python's default of 5 ms a busy thread makes an fdatasync completion 5 ms late."""
@@ -35,6 +35,7 @@ def run_node(settings: Settings) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(settings))
@@ -62,10 +63,26 @@ async def _run(settings: Settings) -> None:
                 node.directory.cluster_id,
                 http.url,
             )
+            _warn_of_access(settings.http)
             await _until_stopped(node, stop)
     finally:
         await node.close()
     logger.info("stopped")
+
+
+def _warn_of_access(http: HttpSettings) -> None:
+    """Settings that are safe but seldom meant."""
+    if http.anonymous_role == "none" and http.tokens_file is None:
+        logger.warning(
+            "nobody may ask this node anything but its health: set http.tokens_file, or (on "
+            'loopback) http.anonymous_role = "read"'
+        )
+    if http.host not in LOOPBACK_HOSTS and http.tls_certificate_file is None:
+        logger.warning(
+            "tokens and records travel unencrypted to %s: set http.tls_certificate_file and "
+            "http.tls_key_file",
+            http.host,
+        )
 
 
 async def _until_stopped(node: Node, stop: asyncio.Event) -> None:

@@ -42,14 +42,33 @@ class NodeProcess:
         """Where its HTTP interface listens."""
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def pid(self) -> int:
+        """The supervisor's process id."""
+        return self._running().pid
+
+    @property
+    def config(self) -> Path:
+        """Its settings file."""
+        return self._config()
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log().read_text(errors="replace")
+
     def format(self) -> None:
         """Write the settings file and make the data directory."""
-        self._home.mkdir(parents=True, exist_ok=True)
-        self._config().write_text("".join(map(_section, self._sections.items())))
+        self.write_config()
         done = subprocess.run(
             self._command("format"), capture_output=True, text=True, timeout=COMMAND_DEADLINE_S
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def write_config(self) -> None:
+        """Write the settings file."""
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._config().write_text("".join(map(_section, self._sections.items())))
 
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
