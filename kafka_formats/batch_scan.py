@@ -15,11 +15,14 @@ from kafka_formats.record_batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     BatchHeader,
+    HeaderFields,
     check_crc,
     parse_header,
+    whole_batches,
 )
 
 BATCH_BYTES_MAX = 128 << 20
+RUN_BATCHES_MAX = 4096
 _ZERO_CHECK_BYTES = 1 << 20
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
@@ -34,6 +37,26 @@ class ScannedBatch(NamedTuple):
     header: BatchHeader
     position: int
     data: memoryview | bytes
+
+
+class BatchRun(NamedTuple):
+    """Verified batches one behind another: their headers, and the first one's position.
+
+    `data` are their bytes; it may be a view into what the caller fed.
+    """
+
+    headers: list[HeaderFields]
+    position: int
+    data: memoryview
+
+    def batches(self) -> Iterator[ScannedBatch]:
+        """Each by itself."""
+        at = 0
+        for fields in self.headers:
+            header = BatchHeader._make(fields)
+            end = at + header.size_bytes
+            yield ScannedBatch(header, self.position + at, self.data[at:end])
+            at = end
 
 
 class BatchScanner:
@@ -57,11 +80,15 @@ class BatchScanner:
 
     @property
     def position(self) -> int:
-        """Where the next batch starts: behind the last one given."""
+        """Where the next batch starts: behind the last run given."""
         return self._position
 
     def feed(self, data: Buffer) -> Iterator[ScannedBatch]:
         """The batches that `data` completes. Exhaust the iterator before the next call."""
+        return (batch for run in self.feed_runs(data) for batch in run.batches())
+
+    def feed_runs(self, data: Buffer) -> Iterator[BatchRun]:
+        """The same, many at once: small batches then cost little more than their checksums."""
         if self._feeding:
             raise InternalError("a batch scanner was fed before the last batches were taken")
         self._feeding = True
@@ -81,26 +108,37 @@ class BatchScanner:
             f"{len(self._held)} of them"
         )
 
-    def _scan(self, data: memoryview) -> Iterator[ScannedBatch]:
+    def _scan(self, data: memoryview) -> Iterator[BatchRun]:
         at = 0
         while at < len(data):
             if self._in_zero_tail:
                 self._check_zeros(data[at:])
                 break
             if not self._held:
+                headers, end = whole_batches(
+                    data, at, batch_bytes_max=self._batch_bytes_max, count_max=RUN_BATCHES_MAX
+                )
+                if headers:
+                    yield self._run(headers, data[at:end])
+                    at = end
+                    continue
+                # The next batch is not whole, or not right: which, it is looked at by itself.
                 header = self._read_header(data, at)
-                if header is not None:
-                    end = at + LOG_OVERHEAD + header.length
-                    if end <= len(data):
-                        yield self._verified(header, data[at:end])
-                        at = end
-                        continue
+                if header is not None and at + header.size_bytes <= len(data):
+                    check_crc(data, at, header, source=self._source, position=self._position)
+                    raise InternalError("a record batch was passed over that is right")
             at += self._hold(data[at:])
             if self._header is not None and len(self._held) == self._header.size_bytes:
                 header, batch = self._header, memoryview(self._held).toreadonly()
                 self._header, self._held = None, bytearray()
-                yield self._verified(header, batch)
+                check_crc(batch, 0, header, source=self._source, position=self._position)
+                yield self._run([header], batch)
         self._feeding = False
+
+    def _run(self, headers: list[HeaderFields], data: memoryview) -> BatchRun:
+        run = BatchRun(headers, self._position, data)
+        self._position += len(data)
+        return run
 
     def _read_header(self, data: Buffer, at: int) -> BatchHeader | None:
         """The header of the batch at `data[at]`; None if it is not whole yet or the data ends."""
@@ -129,12 +167,6 @@ class BatchScanner:
                 self._check_zeros(memoryview(self._held))
                 self._held = bytearray()
         return len(taken)
-
-    def _verified(self, header: BatchHeader, data: memoryview | bytes) -> ScannedBatch:
-        check_crc(data, 0, header, source=self._source, position=self._position)
-        batch = ScannedBatch(header, self._position, data)
-        self._position += len(data)
-        return batch
 
     def _check_zeros(self, data: memoryview) -> None:
         for at in range(0, len(data), _ZERO_CHECK_BYTES):

@@ -8,16 +8,18 @@ entry as a broker makes it on recovery (Kafka's LogSegment).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kafka_formats import offset_index, time_index
 from kafka_formats.errors import CorruptData
 from kafka_formats.offset_index import OffsetIndex
-from kafka_formats.record_batch import BatchHeader
+from kafka_formats.record_batch import LOG_OVERHEAD, HeaderFields
 from kafka_formats.time_index import TimeIndex
 
 INDEX_INTERVAL_BYTES = 4096
 """`index.interval.bytes`, Kafka's default: an entry follows after more than this many bytes."""
+
+_NEVER = 2**64  # above every position and offset
 
 
 class IndexCheck:
@@ -37,6 +39,8 @@ class IndexCheck:
         self._time_entries = _entries(TimeIndex.parse, read_time_index, base_offset)
         self._next_offset_entry = 0
         self._next_time_entry = 0
+        self._next_offset_position = self._next_time_offset = _NEVER
+        self._expect()
         self._made_offsets = array("q")  # offset, position, offset, position, ...
         self._made_times = array("q")  # timestamp, offset, ...
         self._max_timestamp = -1
@@ -48,19 +52,27 @@ class IndexCheck:
         """The largest timestamp of all batches; -1 without any."""
         return self._max_timestamp
 
-    def take(self, header: BatchHeader, position: int) -> None:
-        """One verified batch, which starts at `position` of the `.log`."""
-        last_offset = header.last_offset
-        self._check_offsets(header.base_offset, position)
-        self._check_times(last_offset)
-        if header.max_timestamp > self._max_timestamp:
-            self._max_timestamp = header.max_timestamp
-            self._max_timestamp_offset = last_offset
-        if self._bytes_since_entry > INDEX_INTERVAL_BYTES:
-            self._made_offsets.extend((last_offset, position))
-            self._make_time_entry()
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += header.size_bytes
+    def take(self, headers: Sequence[HeaderFields], position: int) -> None:
+        """Verified batches one behind another, which start at `position` of the `.log`."""
+        max_timestamp = self._max_timestamp
+        since_entry = self._bytes_since_entry
+        for base_offset, length, _, _, _, _, delta, _, timestamp, _, _, _, _ in headers:
+            last_offset = base_offset + delta
+            if position >= self._next_offset_position:
+                self._check_offsets(base_offset, position)
+            if last_offset >= self._next_time_offset:
+                self._check_times(last_offset)
+            if timestamp > max_timestamp:
+                self._max_timestamp = max_timestamp = timestamp
+                self._max_timestamp_offset = last_offset
+            if since_entry > INDEX_INTERVAL_BYTES:
+                self._made_offsets.extend((last_offset, position))
+                self._make_time_entry()
+                since_entry = 0
+            size = LOG_OVERHEAD + length
+            since_entry += size
+            position += size
+        self._bytes_since_entry = since_entry
 
     def offset_index(self) -> bytes:
         """The broker's offset index if every entry of it is right, else one of our making."""
@@ -85,12 +97,21 @@ class IndexCheck:
         """An entry names the start of a batch that begins at or below the entry's offset."""
         entries = self._offset_entries
         at = self._next_offset_entry
-        if entries is None or at == len(entries) or entries[at][1] > position:
-            return
-        if entries[at][1] == position and entries[at][0] >= base_offset:
-            self._next_offset_entry += 1
-        else:
-            self._offset_entries = None
+        if entries is not None and at < len(entries):
+            if entries[at][1] == position and entries[at][0] >= base_offset:
+                self._next_offset_entry += 1
+            else:
+                self._offset_entries = None
+        self._expect()
+
+    def _expect(self) -> None:
+        """Note where the next entries have to be looked at; no batch before that concerns them."""
+        entries, at = self._offset_entries, self._next_offset_entry
+        done = entries is None or at == len(entries)
+        self._next_offset_position = _NEVER if done or entries is None else entries[at][1]
+        entries, at = self._time_entries, self._next_time_entry
+        done = entries is None or at == len(entries)
+        self._next_time_offset = _NEVER if done or entries is None else entries[at][1]
 
     def _check_times(self, last_offset: int) -> None:
         """Every batch that ends before an entry's offset has smaller timestamps than the entry."""
@@ -104,6 +125,7 @@ class IndexCheck:
                 self._time_entries = entries = None
             else:
                 self._next_time_entry += 1
+        self._expect()
 
     def _make_time_entry(self) -> None:
         if self._max_timestamp >= 0 and (

@@ -10,12 +10,15 @@ import struct
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kafka_formats.batch_scan import ScannedBatch
+from kafka_formats.batch_scan import BatchRun, ScannedBatch
 from kafka_formats.errors import CorruptData
 from kafka_formats.producer_snapshot import ProducerState
 from kafka_formats.record_batch import (
+    LOG_OVERHEAD,
+    TRANSACTIONAL_OR_CONTROL,
     BatchHeader,
     ControlType,
+    HeaderFields,
     control_record_type,
     iter_records,
 )
@@ -24,6 +27,9 @@ from kafka_formats.transaction_index import AbortedTransaction
 _END_TRANSACTION = struct.Struct(">hi")
 _SEQUENCES = 2**31
 _NONE = -1
+_LENGTH = BatchHeader._fields.index("length")
+_ATTRIBUTES = BatchHeader._fields.index("attributes")
+_PRODUCER_ID = BatchHeader._fields.index("producer_id")
 
 
 class ProducerReplay:
@@ -31,12 +37,14 @@ class ProducerReplay:
 
     def __init__(self, producers: Iterable[ProducerState]) -> None:
         self._producers = {producer.producer_id: producer for producer in producers}
+        self._last_plain: dict[int, HeaderFields] = {}
         self._aborted: list[AbortedTransaction] = []
         self._abort_markers: set[tuple[int, int]] = set()
 
     @property
     def producers(self) -> tuple[ProducerState, ...]:
         """What the snapshot behind the last batch holds."""
+        self._settle()
         return tuple(self._producers.values())
 
     @property
@@ -49,15 +57,31 @@ class ProducerReplay:
         """(producer id, offset) of every ABORT marker seen."""
         return frozenset(self._abort_markers)
 
-    def take(self, batch: ScannedBatch, source: str) -> None:
-        """Carry the state over one verified batch."""
-        header = batch.header
-        if header.producer_id < 0:
-            return
-        if header.is_control:
-            self._end_transaction(batch, source)
-        else:
-            self._append(header)
+    def take(self, run: BatchRun, source: str) -> None:
+        """Carry the state over verified batches one behind another."""
+        at, data = 0, run.data
+        producers, last = self._producers, self._last_plain
+        for fields in run.headers:
+            producer_id = fields[_PRODUCER_ID]
+            end = at + LOG_OVERHEAD + fields[_LENGTH]
+            if producer_id >= 0:
+                if not fields[_ATTRIBUTES] & TRANSACTIONAL_OR_CONTROL and producer_id in producers:
+                    last[producer_id] = fields
+                else:
+                    self._settle()
+                    header = BatchHeader._make(fields)
+                    if header.is_control:
+                        batch = ScannedBatch(header, run.position + at, data[at:end])
+                        self._end_transaction(batch, source)
+                    else:
+                        self._append(header)
+            at = end
+
+    def _settle(self) -> None:
+        """Carry the state over the plain batches left out: only a producer's last one counts."""
+        for fields in self._last_plain.values():
+            self._append(BatchHeader._make(fields))
+        self._last_plain.clear()
 
     def _append(self, header: BatchHeader) -> None:
         before = self._producers.get(header.producer_id)

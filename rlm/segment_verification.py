@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafka_formats import producer_snapshot
-from kafka_formats.batch_scan import BatchScanner, ScannedBatch
+from kafka_formats.batch_scan import BatchRun, BatchScanner
 from kafka_formats.crc32c import crc32c, crc32c_combine
 from kafka_formats.errors import CorruptData
 from kafka_formats.log_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from kafka_formats.record_batch import BatchHeader
+from kafka_formats.record_batch import LOG_OVERHEAD
 from rlm.copy_job import CopyJob
 from rlm.index_check import IndexCheck
 from rlm.manifest import CHUNK_BYTES, ChunkChecksums
 from rlm.producer_replay import ProducerReplay
 from rlm.segment_source import SegmentSource
+
+_NEVER = 2**63  # above every offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class SegmentVerification:
         self._name = str(source.log_path)
         self._scanner = BatchScanner(self._name)
         self._epochs = job.leader_epochs
-        self._epoch_at = 0
+        self._enter_epoch(0)
         self._next_offset = job.start_offset
         self._position = 0
         self._finished = False
@@ -111,8 +113,8 @@ class SegmentVerification:
             crc = crc32c(piece)
             part_crc = crc32c_combine(part_crc, crc, size)
             self._take_sum(crc, size)
-            for batch in self._scanner.feed(piece):
-                self._check(batch)
+            for run in self._scanner.feed_runs(piece):
+                self._check(run)
             filled += size
         return VerifiedPart(filled, part_crc)
 
@@ -137,39 +139,46 @@ class SegmentVerification:
         self._source.check_unchanged()
         self._finished = True
 
-    def _check(self, batch: ScannedBatch) -> None:
-        header, position = batch.header, batch.position
-        if header.base_offset < self._next_offset or header.last_offset > self._job.end_offset:
-            raise CorruptData(
-                f"a batch with the offsets {header.base_offset} to {header.last_offset}, where "
-                f"{self._next_offset} to {self._job.end_offset} is legal",
-                source=self._name,
-                position=position,
-            )
-        self._check_epoch(header, position)
-        self._next_offset = header.last_offset + 1
-        self._indexes.take(header, position)
-        self._producers.take(batch, self._name)
+    def _check(self, run: BatchRun) -> None:
+        next_offset, position, end_offset = self._next_offset, run.position, self._job.end_offset
+        for base_offset, length, epoch, _, _, _, delta, _, _, _, _, _, _ in run.headers:
+            last_offset = base_offset + delta
+            if base_offset < next_offset or last_offset > end_offset:
+                raise CorruptData(
+                    f"a batch with the offsets {base_offset} to {last_offset}, where "
+                    f"{next_offset} to {end_offset} is legal",
+                    source=self._name,
+                    position=position,
+                )
+            if epoch != self._epoch or last_offset >= self._epoch_end:
+                self._check_epoch(base_offset, last_offset, epoch, position)
+            next_offset = last_offset + 1
+            position += LOG_OVERHEAD + length
+        self._next_offset = next_offset
+        self._indexes.take(run.headers, run.position)
+        self._producers.take(run, self._name)
 
-    def _check_epoch(self, header: BatchHeader, position: int) -> None:
+    def _enter_epoch(self, number: int) -> None:
+        """`_epoch` is what the lineage has for the offsets up to `_epoch_end` (exclusive)."""
+        epochs = self._epochs
+        self._epoch_at, self._epoch = number, epochs[number].epoch
+        after = number + 1
+        self._epoch_end = epochs[after].start_offset if after < len(epochs) else _NEVER
+
+    def _check_epoch(self, base_offset: int, last_offset: int, epoch: int, position: int) -> None:
         """The batch was written by the leader that the lineage names for its offsets.
 
         Below the log start offset the lineage may have lost its head: there it may be older.
         """
-        epochs = self._epochs
-        after = self._epoch_at + 1
-        while after < len(epochs) and epochs[after].start_offset <= header.base_offset:
-            self._epoch_at = after
-            after += 1
-        expected = epochs[self._epoch_at].epoch
-        straddles = after < len(epochs) and epochs[after].start_offset <= header.last_offset
-        epoch = header.partition_leader_epoch
-        if epoch == expected and not straddles:
+        while self._epoch_end <= base_offset:
+            self._enter_epoch(self._epoch_at + 1)
+        expected = self._epoch
+        if epoch == expected and last_offset < self._epoch_end:
             return
-        if epoch < expected and header.last_offset < self._job.log_start_offset:
+        if epoch < expected and last_offset < self._job.log_start_offset:
             return
         raise CorruptData(
-            f"the batch at offset {header.base_offset} says leader epoch {epoch}, but the lineage "
+            f"the batch at offset {base_offset} says leader epoch {epoch}, but the lineage "
             f"has {expected}",
             source=self._name,
             position=position,

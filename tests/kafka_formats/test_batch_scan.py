@@ -153,3 +153,26 @@ def test_an_old_message_format_is_named_even_when_it_is_shorter_than_a_new_heade
     old = bytes(11) + b"\x0e" + bytes(4) + b"\x01" + bytes(9)
     with pytest.raises(CorruptData, match="old format"):
         fed(old, 5)
+
+
+def test_a_run_is_the_batches_one_behind_another() -> None:
+    (run,) = BatchScanner(SOURCE).feed_runs(LOG)
+    assert run.position == 0
+    assert bytes(run.data) == LOG
+    assert [(batch.position, bytes(batch.data)) for batch in run.batches()] == BATCHES
+
+
+def test_a_run_ends_in_front_of_the_damage_and_at_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    position, batch = BATCHES[3]
+    broken = bytearray(LOG)
+    broken[position + len(batch) - 1] ^= 1
+    runs = BatchScanner(SOURCE).feed_runs(bytes(broken))
+    assert len(next(runs).headers) == 3
+    with pytest.raises(CorruptData, match="CRC") as caught:
+        next(runs)
+    assert caught.value.position == position
+    monkeypatch.setattr("kafka_formats.batch_scan.RUN_BATCHES_MAX", 2)
+    counts = [len(run.headers) for run in BatchScanner(SOURCE).feed_runs(LOG)]
+    assert counts == [2, 2, 2, 1]

@@ -27,7 +27,7 @@ def headers(log: bytes) -> list[tuple[BatchHeader, int]]:
 def checked(log: bytes, index: Read, times: Read, base: int = 0) -> IndexCheck:
     check = IndexCheck(base, index, times)
     for header, position in headers(log):
-        check.take(header, position)
+        check.take([header], position)
     return check
 
 
@@ -154,5 +154,5 @@ def test_a_segment_without_batches_has_empty_indexes() -> None:
 def test_batches_without_timestamps_make_no_time_entries(tmp_path: Path) -> None:
     header = BatchHeader(0, 100, 0, 2, 0, 0, 9, -1, -1, -1, -1, -1, 10)
     check = IndexCheck(0, given(None), given(None))
-    check.take(header, 0)
+    check.take([header], 0)
     assert check.time_index() == b""

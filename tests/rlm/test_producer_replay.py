@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kafka_formats import producer_snapshot, transaction_index
-from kafka_formats.batch_scan import ScannedBatch, scan
+from kafka_formats.batch_scan import BatchRun, BatchScanner
 from kafka_formats.control_record import ControlType, control_key, end_transaction_value
 from kafka_formats.errors import CorruptData
 from kafka_formats.producer_snapshot import ProducerState
@@ -20,8 +22,8 @@ from tests.rlm.broker_files import CAPTURED, ReplicaWriter, write_log_dir
 
 def replayed(log: bytes, producers: tuple[ProducerState, ...] = ()) -> ProducerReplay:
     replay = ProducerReplay(producers)
-    for batch in scan(log, source="log"):
-        replay.take(batch, "log")
+    for run in BatchScanner("log").feed_runs(log):
+        replay.take(run, "log")
     return replay
 
 
@@ -111,19 +113,19 @@ def test_a_marker_that_compaction_removed_ends_its_transaction() -> None:
         transactional=True,
         control=True,
     )
-    (scanned,) = scan(batch, source="log")
+    (run,) = BatchScanner("log").feed_runs(batch)
     for producers in ((OPEN,), ()):
         replay = ProducerReplay(producers)
-        replay.take(scanned, "log")
+        replay.take(run, "log")
         assert all(state.current_txn_first_offset == -1 for state in replay.producers)
         assert replay.aborted == ()
 
 
 def test_a_cut_off_marker_is_corrupt_data() -> None:
     for value in (None, b"\x00"):
-        (scanned,) = scan(marker(10, key=ABORT, value=value), source="log")
+        (run,) = BatchScanner("log").feed_runs(marker(10, key=ABORT, value=value))
         with pytest.raises(CorruptData, match="cut off"):
-            ProducerReplay(()).take(ScannedBatch(*scanned), "log")
+            ProducerReplay(()).take(run, "log")
 
 
 def test_sequences_wrap_at_the_end_of_int32() -> None:
@@ -140,3 +142,41 @@ def test_sequences_wrap_at_the_end_of_int32() -> None:
 def test_a_batch_without_a_sequence_has_none() -> None:
     batch = encode_batch([Record(0, 0, None, None)], base_offset=0, producer_id=1, producer_epoch=0)
     assert replayed(batch).producers[0].last_sequence == -1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(-1, 3), st.sampled_from("pptca")), max_size=30),
+    st.integers(1, 2000),
+)
+def test_batches_in_runs_leave_what_one_after_another_leaves(
+    steps: list[tuple[int, str]], piece_bytes: int
+) -> None:
+    """Plain, transactional, commit and abort, of several producers, cut anywhere."""
+    log = bytearray()
+    for offset, (producer, what) in enumerate(steps):
+        if what in "ca" and producer >= 0:
+            key = control_key(ControlType.COMMIT if what == "c" else ControlType.ABORT)
+            record = Record(offset, offset, key, end_transaction_value(7))
+        else:
+            record = Record(offset, offset, b"key", b"value")
+        log += encode_batch(
+            [record],
+            base_offset=offset,
+            producer_id=producer,
+            producer_epoch=min(producer, 0),
+            base_sequence=offset if producer >= 0 else -1,
+            transactional=what != "p" and producer >= 0,
+            control=what in "ca" and producer >= 0,
+        )
+    single, runs = ProducerReplay(()), ProducerReplay(())
+    for each in BatchScanner("log").feed(log):
+        single.take(BatchRun([each.header], each.position, memoryview(each.data)), "log")
+        assert single.producers is not None  # looking settles what was left out
+    scanner = BatchScanner("log")
+    for at in range(0, len(log), piece_bytes):
+        for run in scanner.feed_runs(bytes(log[at : at + piece_bytes])):
+            runs.take(run, "log")
+    assert runs.producers == single.producers
+    assert runs.aborted == single.aborted
+    assert runs.abort_markers == single.abort_markers

@@ -244,3 +244,33 @@ def test_without_a_snapshot_at_the_base_the_producers_are_not_known(
     partition = only_partition(replica.log_dir)
     verified, _ = verify(copy_job(partition, partition.segments[1]))
     assert not verified.producers_known
+
+
+@pytest.mark.parametrize("part_bytes", [700_000, CHUNK_BYTES, CHUNK_BYTES + 1, 10 * CHUNK_BYTES])
+def test_parts_of_any_size_give_the_same_sums(tmp_path: Path, part_bytes: int) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    for _ in range(30):
+        replica.append(10, value_bytes=10_000)
+    replica.roll()
+    log = replica.path(0, ".log").read_bytes()
+    assert len(log) > 2 * CHUNK_BYTES
+    verified, data = verify(first_job(replica.log_dir), part_bytes=part_bytes)
+    assert data == log
+    assert verified.checksums.crc32c == crc32c(log)
+    assert verified.checksums.chunks == tuple(
+        crc32c(log[at : at + CHUNK_BYTES]) for at in range(0, len(log), CHUNK_BYTES)
+    )
+
+
+def test_the_last_part_is_not_given_before_the_end_was_found_right(tmp_path: Path) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.append(10)
+    replica.roll()
+    job = first_job(replica.log_dir)
+    path = replica.path(0, ".log")
+    path.write_bytes(path.read_bytes() + bytes(100))
+    source = SegmentSource(job)
+    verification = SegmentVerification(job, source)
+    with pytest.raises(CorruptData, match="zeros"):
+        verification.read_part(bytearray(CHUNK_BYTES))
+    source.close()
