@@ -81,20 +81,25 @@ def _not_recorded(
 
 
 def settle_after_mode_change(
-    draft: Draft, partition: TopicIdPartition, row: PartitionRow, lineage: Epochs
+    draft: Draft, partition: TopicIdPartition, row: PartitionRow, merged: MergedLineage
 ) -> PartitionRow:
     """The first sidecar claim since the mode was set looks at everything that counts as copied.
 
     The broker may have deleted in delegated mode: what went at the low end was its retention, and
-    log start follows; what went above is lost. The row with the log start is the answer.
+    log start follows, up to where this claim changes the lineage; what went above is lost. The row
+    with the log start is the answer.
     """
+    lineage = merged.epochs
     highest = highest_copied(draft.rows, partition, lineage)
     start = max(row.log_start_offset, 0)
     if highest is None or highest[0] < start:
         return row
     holes = _not_recorded(draft, partition, lineage, (start, highest[0]))
-    if holes and holes[0][0] == start:
-        row = replace(row, log_start_offset=holes.pop(0)[1] + 1)
+    if holes and holes[0][0] == start and merged.cut_at != start:
+        end = holes[0][1] + 1
+        retained = end if merged.cut_at is None else min(end, merged.cut_at)
+        row = replace(row, log_start_offset=retained)
+        holes = without(holes, (start, retained - 1))
         forget_lost_below(draft, partition, row.log_start_offset)
     elif row.log_start_offset < 0:
         row = replace(row, log_start_offset=start)

@@ -199,7 +199,7 @@ def _accept(
     if cut_at is not None:
         forget_lost_ranges(draft, partition, cut_at)
     if row.mode is Mode.SIDECAR and since_mode:
-        row = settle_after_mode_change(draft, partition, row, merged.epochs)
+        row = settle_after_mode_change(draft, partition, row, merged)
     elif row.mode is Mode.SIDECAR:
         record_holes(draft, partition, row.log_start_offset, before, merged)
     if is_new:

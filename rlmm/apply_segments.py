@@ -234,7 +234,8 @@ def _out_of_place(
         return Outcome(
             Verdict.GAP, f"the log start of {partition} is not known: record a log start first"
         )
-    first = served_ranges(lineage, epoch_ranges(known))[0][0]
+    served = served_ranges(lineage, epoch_ranges(known))
+    first = served[0][0] if served else known.start_offset
     if first > following:
         return Outcome(
             Verdict.GAP,

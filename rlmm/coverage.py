@@ -221,7 +221,7 @@ def intervals_over(
 def uncovered_ranges(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, start: int, end: int
 ) -> list[Range]:
-    """What of [`start`, `end`] is served by no segment in the lineage, ascending.
+    """What of [`start`, `end`] is served by no segment in the lineage, ascending, never adjacent.
 
     The lineage's first epoch is open downwards, as in look-ups.
     """
@@ -235,5 +235,7 @@ def uncovered_ranges(
         free = [(low, high)]
         for covered in covered_ranges(rows, partition, entry.epoch, low, high):
             free = without(free, (covered.start, covered.end))
+        if free and holes and holes[-1][1] + 1 == free[0][0]:
+            free[0] = (holes.pop()[0], free[0][1])
         holes += free
     return holes

@@ -136,6 +136,33 @@ def test_when_the_broker_deleted_everything_copying_goes_on_behind_it(delegated:
     assert delegated.lost() == []
 
 
+def test_log_start_does_not_follow_into_what_another_leader_wrote() -> None:
+    """0-299 are deleted; then the claimant says that 200-299 were of epoch 1, which nobody copied:
+    they are no retention of the broker's.
+    """
+    world = World()
+    world.claim((0, 0), mode=Mode.DELEGATED)
+    world.copy(1, 0, 299, [(0, 0)])
+    world.claim((0, 0), (2, 300), mode=Mode.DELEGATED)
+    world.copy(2, 300, 399, [(2, 300)])
+    world.accept(world.a_delete(1))
+    world.mode(Mode.SIDECAR)
+    world.claim((0, 0), (1, 200), (2, 300), (3, 400))
+    assert world.state.log_start_offset == 200
+    assert world.lost() == [(200, 299)]
+
+
+def test_log_start_follows_over_the_border_of_epochs() -> None:
+    world = World()
+    world.claim((0, 0), (1, 50), mode=Mode.DELEGATED)
+    world.copy(1, 0, 99, [(0, 0), (1, 50)])
+    world.copy(2, 100, 199, [(1, 100)])
+    world.accept(world.a_delete(1))
+    world.mode(Mode.SIDECAR)
+    world.claim((0, 0), (1, 50))
+    assert (world.state.log_start_offset, world.lost()) == (100, [])
+
+
 def test_a_pause_changes_neither_log_start_nor_lost_ranges() -> None:
     world = World()
     world.leads((0, 100))
