@@ -2,12 +2,15 @@
 
     <data>/meta.properties     cluster id, node id, directory id (Kafka's file). Written last: it is
                                what makes a directory a formatted one
-    <data>/cluster.json        the Kafka cluster it serves
+    <data>/cluster.json        the Kafka cluster it serves, and once more whose directory this is
     <data>/boot-counter        how often a node was started here; part of its incarnation
     <data>/.lock               held while a node runs
     <data>/metadata/           the metadata log (`rlmm/log`), with the first voters in its bootstrap
                                snapshot
     <data>/view/               the view (`rlmm/view.py`)
+
+Every file in it that is not made anew from others carries a checksum, or says what another one says
+as well: a flipped bit is an error here, never another identity or an earlier boot.
 
 Errors: InvalidRequest (not a usable path, or not formatted), Refused (another cluster's or node's,
 or no permission), Conflict (in use, or there is something already), CorruptData.
@@ -26,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import (
     AlreadyExists,
     Conflict,
@@ -61,6 +65,8 @@ METADATA = "metadata"
 VIEW = "view"
 PARTITION_METADATA = "partition.metadata"
 FORMAT_VERSION = 1
+BOOT_COUNTER_VERSION = 1
+BOOT_COUNTER_DIGITS_MAX = 18
 NODE_ID_MAX = 2**31 - 1
 _OURS = {CLUSTER_FILE, BOOT_COUNTER, LOCK, METADATA}
 
@@ -151,13 +157,10 @@ def format_data_directory(
                 encode_partition_metadata(metadata_topic_id(cluster_id)),
             )
             replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(0))
-            replace_file(disk, path / CLUSTER_FILE, _encode_cluster(cluster_id, kafka_cluster_id))
+            meta = MetaProperties(1, str(cluster_id), node_id, directory_id)
+            replace_file(disk, path / CLUSTER_FILE, _encode_cluster(meta, kafka_cluster_id))
             # Last: from here on the directory counts as formatted.
-            replace_file(
-                disk,
-                path / META_PROPERTIES,
-                encode_meta_properties(MetaProperties(1, str(cluster_id), node_id, directory_id)),
-            )
+            replace_file(disk, path / META_PROPERTIES, encode_meta_properties(meta))
         finally:
             os.close(lock)
 
@@ -198,15 +201,9 @@ def _open_locked(
     kafka_cluster_id: str | None,
     node_id: int | None,
 ) -> DataDirectory:
-    source = str(path / META_PROPERTIES)
-    meta = parse_meta_properties(disk.read(path / META_PROPERTIES), source=source)
-    if meta.directory_id is None:
-        raise CorruptData("directory.id is missing", source=source, position=0)
-    try:
-        own_cluster = Uuid.parse(meta.cluster_id)
-    except InvalidRequest as error:
-        raise CorruptData(f"cluster.id: {error}", source=source, position=0) from error
-    own_kafka = _load_cluster(disk, path, meta.cluster_id)
+    with _instructions():
+        meta, directory_id, own_cluster = _load_meta(disk, path)
+        own_kafka = _load_cluster(disk, path, meta)
     for name, wanted, found in (
         ("cluster id", cluster_id and str(cluster_id), meta.cluster_id),
         ("Kafka cluster id", kafka_cluster_id, own_kafka),
@@ -218,12 +215,40 @@ def _open_locked(
                 "correct the configuration or the path; a directory never changes its owner"
             )
     partition = path / METADATA / PARTITION_DIRECTORY
-    voters = snapshot_voters(disk, partition / snapshot_file_name(SnapshotId(0, 0)))
+    with _instructions():
+        voters = snapshot_voters(disk, partition / snapshot_file_name(SnapshotId(0, 0)))
+    _keep_partition_metadata(disk, partition, own_cluster)
     boot_counter = _load_boot_counter(disk, path) + 1
     # Durable before anything is done in its name: an incarnation is never lived twice.
     replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(boot_counter))
-    incarnation = Incarnation(meta.node_id, meta.directory_id, boot_counter)
+    incarnation = Incarnation(meta.node_id, directory_id, boot_counter)
     return DataDirectory(path, own_cluster, own_kafka, incarnation, voters, lock)
+
+
+def _load_meta(disk: Disk, path: Path) -> tuple[MetaProperties, Uuid, Uuid]:
+    """The file, and in it the ids of the directory and the cluster."""
+    source = str(path / META_PROPERTIES)
+    meta = parse_meta_properties(disk.read(path / META_PROPERTIES), source=source)
+    if meta.directory_id is None:
+        raise CorruptData("directory.id is missing", source=source, position=0)
+    try:
+        return meta, meta.directory_id, Uuid.parse(meta.cluster_id)
+    except InvalidRequest as error:
+        raise CorruptData(f"cluster.id: {error}", source=source, position=0) from error
+
+
+@contextmanager
+def _instructions() -> Iterator[None]:
+    """Say what to do about damage in what the directory was formatted with."""
+    try:
+        yield
+    except CorruptData as error:
+        raise CorruptData(
+            f"{error.detail}. It is damaged: restore the file from a backup, or format this node "
+            "anew as a new replica",
+            source=error.source,
+            position=error.position,
+        ) from error
 
 
 def _check_identity(
@@ -270,47 +295,79 @@ def _check_free(disk: Disk, path: Path) -> None:
         )
 
 
-def _encode_cluster(cluster_id: Uuid, kafka_cluster_id: str) -> bytes:
-    fields = {
+def _encode_cluster(meta: MetaProperties, kafka_cluster_id: str) -> bytes:
+    fields: dict[str, object] = {
         "version": FORMAT_VERSION,
-        "clusterId": str(cluster_id),
+        "clusterId": meta.cluster_id,
+        "nodeId": meta.node_id,
+        "directoryId": str(meta.directory_id),
         "kafkaClusterId": kafka_cluster_id,
     }
-    return json.dumps(fields, indent=2).encode() + b"\n"
+    return json.dumps(fields | {"crc32c": _checksum(fields)}, indent=2).encode() + b"\n"
 
 
-def _load_cluster(disk: Disk, path: Path, cluster_id: str) -> str:
-    """The Kafka cluster's id. CorruptData, or Refused where the two files tell two clusters."""
+def _checksum(fields: dict[str, object]) -> str:
+    return f"{crc32c(json.dumps(fields).encode()):08x}"
+
+
+def _load_cluster(disk: Disk, path: Path, meta: MetaProperties) -> str:
+    """The Kafka cluster's id. CorruptData, or Refused where the two files tell two owners."""
     source = path / CLUSTER_FILE
     try:
         fields = json.loads(disk.read(source))
-        version, own, kafka = fields["version"], fields["clusterId"], fields["kafkaClusterId"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        version, kafka = fields["version"], fields["kafkaClusterId"]
+        if fields.pop("crc32c") != _checksum(fields):
+            raise ValueError("the checksum does not fit")
+        own = fields["clusterId"], fields["nodeId"], fields["directoryId"]
+    except (
+        FileNotFoundError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise CorruptData(
-            f"missing or unreadable ({error!r}): restore it from a backup",
+            f"missing or unreadable: {error!r:.200}",
             source=str(source),
             position=0,
         ) from error
     if version != FORMAT_VERSION or not isinstance(kafka, str):
-        raise CorruptData(f"format version {version!r}", source=str(source), position=0)
-    if own != cluster_id:
+        raise CorruptData(f"format version {version!r:.20}", source=str(source), position=0)
+    if own != (found := (meta.cluster_id, meta.node_id, str(meta.directory_id))):
         raise Refused(
-            f"{path} mixes two clusters: {META_PROPERTIES} says {cluster_id}, {CLUSTER_FILE} says "
-            f"{own}. Restore the directory from a backup"
+            f"{path} mixes two owners: {META_PROPERTIES} says {found}, {CLUSTER_FILE} says {own}. "
+            "Restore the directory from a backup"
         )
     return kafka
 
 
+def _keep_partition_metadata(disk: Disk, partition: Path, cluster_id: Uuid) -> None:
+    """Kafka's tools read this file, we never do: what it has to say follows from the cluster."""
+    data = encode_partition_metadata(metadata_topic_id(cluster_id))
+    path = partition / PARTITION_METADATA
+    try:
+        if disk.read(path) == data:
+            return
+    except FileNotFoundError:
+        pass
+    replace_file(disk, path, data)
+
+
 def _encode_boot_counter(count: int) -> bytes:
-    return f"0\n{count}\n".encode()
+    data = f"{BOOT_COUNTER_VERSION}\n{count}\n".encode()
+    return data + f"{crc32c(data):08x}\n".encode()
 
 
 def _load_boot_counter(disk: Disk, path: Path) -> int:
     source = path / BOOT_COUNTER
     try:
-        version, count, rest = disk.read(source).decode("ascii").split("\n")
-        if version != "0" or rest or not count.isdigit():
-            raise ValueError(f"{version!r}, {count!r}")
+        data = disk.read(source)
+        version, count, *_ = data.decode("ascii").split("\n")
+        if not count.isdigit() or len(count) > BOOT_COUNTER_DIGITS_MAX:
+            raise ValueError(f"version {version!r}, count {count[:20]!r}")
+        if data != _encode_boot_counter(int(count)):
+            raise ValueError("the checksum does not fit")
         return int(count)
     except (FileNotFoundError, ValueError) as error:
         raise CorruptData(

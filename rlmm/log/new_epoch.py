@@ -50,7 +50,17 @@ def open_as_leader(
                 source=str(directory.directory / quorum_state.QUORUM_STATE),
                 position=0,
             )
-        epoch = max(state.leader_epoch if state else 0, directory.last_epoch) + 1
+        last_epoch = state.leader_epoch if state else 0
+        if last_epoch < directory.last_epoch:
+            # It is stored before an epoch's first batch, so no crash leaves this.
+            raise CorruptData(
+                f"the log holds epoch {directory.last_epoch}, the quorum state only knows of epoch "
+                f"{last_epoch}: it is damaged or from another time. Restore it from a backup, or "
+                "format this node anew",
+                source=str(directory.directory / quorum_state.QUORUM_STATE),
+                position=0,
+            )
+        epoch = last_epoch + 1
         # Before the first batch: two lives must never write the same (offset, epoch).
         quorum_state.store(disk, directory.directory, QuorumState(epoch, leader_id=node_id))
     except BaseException:

@@ -73,6 +73,9 @@ def scan_segment(
     `epochs` is the history up to this file and comes back with this file's. Offset and epoch of a
     batch lie outside its CRC, so they are held against their neighbours and, where it exists, the
     epoch checkpoint (`expected_epochs`), which is durable before an epoch's first batch.
+
+    CorruptData: an intact batch contradicts the checkpoint. No crash leaves that, so it is not for
+    us to say which of the two is wrong.
     """
     scan = SegmentScan(SegmentFile(base_offset, path), epochs, file_bytes=len(data))
     segment, source = scan.segment, str(path)
@@ -81,10 +84,12 @@ def scan_segment(
         try:
             header = parse_header(data, at, source=source, position=at)
             check_crc(data, at, header, source=source, position=at)
-            _check_place(header, segment.end_offset, scan.epochs, expected_epochs, source, at)
+            _check_place(header, segment.end_offset, scan.epochs, source, at)
         except CorruptData as damage:
             scan.damage = damage
             break
+        if expected_epochs is not None:
+            _check_epoch(header, expected_epochs, source, at)
         if not scan.epochs or header.partition_leader_epoch != scan.epochs[-1].epoch:
             scan.epochs = append_entry(
                 scan.epochs, header.partition_leader_epoch, header.base_offset
@@ -94,12 +99,7 @@ def scan_segment(
 
 
 def _check_place(
-    header: BatchHeader,
-    next_offset: int,
-    epochs: Epochs,
-    expected_epochs: Epochs | None,
-    source: str,
-    position: int,
+    header: BatchHeader, next_offset: int, epochs: Epochs, source: str, position: int
 ) -> None:
     problem = None
     epoch = header.partition_leader_epoch
@@ -107,12 +107,19 @@ def _check_place(
         problem = f"the batch starts at offset {header.base_offset}, expected {next_offset}"
     elif epoch < (epochs[-1].epoch if epochs else 0):
         problem = f"the batch at offset {next_offset} has epoch {epoch}, lower than the one before"
-    elif expected_epochs is not None:
-        expected = epoch_for_offset(expected_epochs, next_offset)
-        if expected != epoch:
-            problem = (
-                f"the batch at offset {next_offset} has epoch {epoch}, "
-                f"the leader epoch checkpoint says {expected}"
-            )
     if problem:
         raise CorruptData(problem, source=source, position=position)
+
+
+def _check_epoch(header: BatchHeader, expected: Epochs, source: str, position: int) -> None:
+    epoch, offset = header.partition_leader_epoch, header.base_offset
+    wanted = epoch_for_offset(expected, offset)
+    if epoch != wanted:
+        raise CorruptData(
+            f"the batch at offset {offset} has epoch {epoch}, the leader epoch checkpoint beside "
+            f"it says {wanted}: one of the two files is damaged; nothing was changed. Restore the "
+            "data directory from a backup. If it is the checkpoint alone, remove that file: it is "
+            "made again from the batches",
+            source=source,
+            position=position,
+        )

@@ -198,6 +198,18 @@ def read_snapshot(disk: Disk, path: Path) -> Iterator[Proposal]:
     CorruptData: a failing check, or a first record that is no header, or a missing footer. Rows are
     good for use only once the iterator ended without an error.
     """
+    try:
+        yield from _rows(disk, path)
+    except CorruptData as error:
+        raise CorruptData(
+            f"{error.detail}. The snapshot is damaged: restore the data directory from a backup, "
+            "or format this node anew",
+            source=error.source,
+            position=error.position,
+        ) from error
+
+
+def _rows(disk: Disk, path: Path) -> Iterator[Proposal]:
     source = str(path)
     position = 0
     seen_header = seen_footer = False

@@ -184,11 +184,32 @@ def test_another_clusters_or_nodes_directory_is_refused_without_a_boot(data: Pat
         assert directory.boot_counter == 1
 
 
+def test_a_count_without_its_checksum_is_no_boot_counter(data: Path) -> None:
+    with open_data_directory(data):
+        pass
+    (data / BOOT_COUNTER).write_bytes(
+        (data / BOOT_COUNTER).read_bytes().replace(b"\n1\n", b"\n0\n")
+    )
+    with pytest.raises(CorruptData, match="checksum"):
+        open_data_directory(data)
+
+
+def test_lost_partition_metadata_is_made_again(data: Path) -> None:
+    path = data / "metadata" / "__remote_log_metadata-0" / "partition.metadata"
+    whole = path.read_bytes()
+    path.write_bytes(b"damaged")
+    open_data_directory(data).close()
+    assert path.read_bytes() == whole
+    path.unlink()
+    open_data_directory(data).close()
+    assert path.read_bytes() == whole
+
+
 def test_a_directory_mixed_from_two_clusters_is_refused(tmp_path: Path, data: Path) -> None:
     other = tmp_path / "other"
     format_(other, cluster_id=Uuid(b"cluster-two....."))
     (data / CLUSTER_FILE).write_bytes((other / CLUSTER_FILE).read_bytes())
-    with pytest.raises(Refused, match="mixes two clusters"):
+    with pytest.raises(Refused, match="mixes two owners"):
         open_data_directory(data)
 
 

@@ -78,6 +78,12 @@ class CrashDisk:
         self.read_only = False
         self._medium = self._medium.after_power_cut(content, names)
 
+    def copy(self) -> CrashDisk:
+        """Another disk with everything that is on this one, durably."""
+        disk = CrashDisk()
+        disk._medium = self._medium.after_power_cut(Survivors.ALL, Survivors.ALL)
+        return disk
+
     def damage(self, path: Path, position: int, *, bit: int = 4) -> None:
         """Turn one bit over, durably."""
         file = self._medium.file(path)
