@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from api.tokens import TokenBook
 from kafka_formats.errors import StrandlineError
 from rlm.log_dir import find_partitions
 from rlm.topic_filter import TopicFilter
-from rlmm.data_directory import META_PROPERTIES
-from rsm_backends.open_store import open_store
-from rsm_backends.probe import probe
-from rsm_backends.store_config import StoreConfig
-from strandline import ambient
 from strandline.broker_connection import open_broker_view
+from strandline.doctor_host import (
+    check_data_directory,
+    check_open_files,
+    check_paths,
+    check_versions,
+)
+from strandline.doctor_stores import check_store
+from strandline.finding import Finding
 from strandline.formatting import broker_identity
+from strandline.identity import FormattedIdentity, formatted_identity
+from strandline.private_files import check_private_files
 from strandline.settings import Settings
 from strandline.store_configs import store_configs
-
-PROBE_DEADLINE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check; `detail` is what was found or what to do."""
-
-    check: str
-    ok: bool
-    detail: str
 
 
 async def examine(settings: Settings) -> list[Finding]:
@@ -39,36 +32,45 @@ async def examine(settings: Settings) -> list[Finding]:
 
 
 async def _examine(settings: Settings) -> AsyncIterator[Finding]:
-    yield _data_directory(settings.node.data_dir)
-    for finding in await asyncio.to_thread(_log_dirs, settings):
+    yield check_versions()
+    yield check_open_files(settings)
+    yield check_data_directory(settings.node.data_dir)
+    for finding in check_paths(settings):
+        yield finding
+    identity, trouble = _identity(settings.node.data_dir)
+    if trouble is not None:
+        yield trouble
+    for finding in await asyncio.to_thread(_log_dirs, settings, identity):
         yield finding
     yield await _broker(settings)
+    for finding in check_private_files(settings):
+        yield finding
+    yield _tokens(settings)
     try:
         configs = store_configs(settings)
     except StrandlineError as error:
         yield Finding("stores", False, str(error))
         return
     for config in configs.values():
-        for finding in await _store(config):
+        for finding in await check_store(config, identity):
             yield finding
 
 
-def _data_directory(path: Path) -> Finding:
-    check = f"data directory {path}"
-    if not (path / META_PROPERTIES).is_file():
-        return Finding(check, False, "not formatted: run `strandline format`")
-    if not os.access(path, os.W_OK | os.X_OK):
-        return Finding(check, False, "not writable: give it to the node's user")
-    space = os.statvfs(path)
-    return Finding(check, True, f"formatted, {space.f_bavail * space.f_frsize >> 20} MiB free")
+def _identity(data_dir: Path) -> tuple[FormattedIdentity | None, Finding | None]:
+    try:
+        return formatted_identity(data_dir), None
+    except StrandlineError as error:
+        return None, Finding("data directory's identity", False, str(error))
 
 
-def _log_dirs(settings: Settings) -> list[Finding]:
+def _log_dirs(settings: Settings, identity: FormattedIdentity | None) -> list[Finding]:
     paths = settings.kafka.log_dirs
     if not paths:
         return [Finding("log directories", False, "none configured: set kafka.log_dirs")]
     try:
-        scan = find_partitions(paths, kafka_cluster_id=None)
+        scan = find_partitions(
+            paths, kafka_cluster_id=None if identity is None else identity.kafka_cluster_id
+        )
     except StrandlineError as error:
         return [Finding("log directories", False, str(error))]
     topics = TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude))
@@ -77,6 +79,9 @@ def _log_dirs(settings: Settings) -> list[Finding]:
     if not tiered:
         detail += ": name topics in topics.include"
     findings = [Finding("log directories", bool(tiered), detail)]
+    if identity is not None and scan.node_id not in (None, identity.node_id):
+        detail = f"broker {scan.node_id}'s, the data directory is node {identity.node_id}'s"
+        findings.append(Finding("log directories' broker", False, detail))
     findings += [
         Finding(f"log directory {problem.path}", False, problem.message)
         for problem in scan.problems
@@ -104,25 +109,15 @@ async def _broker(settings: Settings) -> Finding:
     return Finding(check, True, f"node {identity.node_id} answers")
 
 
-async def _store(config: StoreConfig) -> list[Finding]:
-    check = f"store {config.name}"
-    try:
-        store = await open_store(
-            config,
-            sleep=ambient.sleep,
-            monotonic=ambient.monotonic,
-            random_fraction=ambient.random_fraction,
-            now_ms=ambient.now_ms,
-        )
-    except StrandlineError as error:
-        return [Finding(check, False, str(error))]
-    try:
-        async with asyncio.timeout(PROBE_DEADLINE_S):
-            results = await probe(store, config.prefix, ambient.new_nonce())
-    except TimeoutError:
-        return [Finding(check, False, f"no answer within {PROBE_DEADLINE_S:.0f} s")]
-    except StrandlineError as error:
-        return [Finding(check, False, str(error))]
-    finally:
-        await store.close()
-    return [Finding(f"{check}: {each.name}", each.ok, each.detail) for each in results]
+def _tokens(settings: Settings) -> Finding:
+    http = settings.http
+    if http.tokens_file is not None:
+        try:
+            TokenBook(http.tokens_file)
+        except StrandlineError as error:
+            return Finding("who may ask", False, str(error))
+        return Finding("who may ask", True, f"holders of the tokens in {http.tokens_file}")
+    if http.anonymous_role == "none":
+        detail = 'nobody: set http.tokens_file, or on loopback http.anonymous_role = "read"'
+        return Finding("who may ask", False, detail)
+    return Finding("who may ask", True, f"everybody on this machine, role {http.anonymous_role}")

@@ -10,7 +10,8 @@ import typer
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import print_json, print_table
-from strandline.doctor import Finding, examine
+from strandline.doctor import examine
+from strandline.finding import Finding
 from strandline.settings_loading import load_settings
 
 
