@@ -1,7 +1,10 @@
 """One HTTP connection: uvicorn's protocol with the deadlines and bounds that it lacks.
 
-uvicorn has no deadline for a request's headers, no bound on their size with httptools, and answers
-what it refuses itself in plain text.
+uvicorn has no deadline for a request's headers, no bound on their size with httptools, none on the
+requests that wait behind one another, and none on what stands between the chunks of a body or
+behind them. It tells the request parsed last that its client has gone, which need not be the one
+being answered; it waits without end for a client to take the rest of an answer before it closes;
+and it answers what it refuses itself in plain text.
 """
 
 from __future__ import annotations
@@ -9,14 +12,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, problem_of
 from api.gate import ABORT_EXTENSION
 from api.limits import ApiLimits
 from kafka_formats.errors import RetryLater
+
+_CHUNK_FRAMING_FACTOR = 8
+"""Bytes of framing allowed for a byte of body: a chunk of one byte takes six."""
 
 _NO_REQUEST = "none"
 """In the place of a request id: the bytes never became a request."""
@@ -39,7 +46,12 @@ class Connection(HttpToolsProtocol):
         self._ended_request = False
         self._header_bytes = 0
         self._header_timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._answered: RequestResponseCycle | None = None  # the one under way, or the last
+        self._body_bytes = 0
+        self._framing_bytes = 0
         self._refused = False
+        self._overrun = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -50,23 +62,38 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._refused or self._overrun:
             return
         if self._awaits_headers:
             self._start_header_timer()
         self._ended_request = False
+        body_before = self._body_bytes
+        in_body = not self._awaits_headers
         super().data_received(data)
-        if self._awaits_headers and not self._ended_request and not self._refused:
+        if self._refused or self._ended_request:
+            return
+        if self._awaits_headers:
             self._header_bytes += len(data)
             self._check_header_bytes()
+        elif in_body:
+            self._framing_bytes += len(data) - (self._body_bytes - body_before)
+            allowed = self.limits.header_bytes_max + _CHUNK_FRAMING_FACTOR * self._body_bytes
+            if self._framing_bytes > allowed:
+                self._abort()  # its answer may have begun: nothing can be said any more
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._awaits_headers = True
-        self._header_bytes = 0
+        self._header_bytes = self._body_bytes = self._framing_bytes = 0
         self._start_header_timer()
         cast("dict[str, Any]", self.scope)["extensions"] = {ABORT_EXTENSION: self._abort}
 
@@ -76,23 +103,48 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = len(self.url)
         self._header_bytes += sum(len(name) + len(value) for name, value in self.headers)
         self._check_header_bytes()
-        if not self._refused:
+        if self._refused or self._overrun:
+            return
+        if len(self.pipeline) >= self.limits.pipelined_requests_max:
+            self._overrun = True  # what was taken is answered first, see on_response_complete
+        else:
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if not self._refused:
+        self._body_bytes += len(body)
+        if not self._refused and not self._overrun:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._awaits_headers = True
         self._ended_request = True
         self._header_bytes = 0
-        if not self._refused:
+        if not self._refused and not self._overrun:
             super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._close()
+        elif self._overrun and self._answered is not None and self._answered.response_complete:
+            allowed = self.limits.pipelined_requests_max
+            self._refuse(http_problem(400, f"at most {allowed} requests may wait in a row"))
+
+    def timeout_keep_alive_handler(self) -> None:
+        self._close()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing():
+            self._close()
+
     def send_400_response(self, msg: str) -> None:
-        if not self._refused:
+        if not self._refused and not self._overrun:
             self._refuse(http_problem(400, msg))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _check_header_bytes(self) -> None:
         allowed = self.limits.header_bytes_max
@@ -133,12 +185,21 @@ class Connection(HttpToolsProtocol):
                 b"Connection: close\r\n\r\n%s"
                 % (problem.row.status, reason, PROBLEM_MEDIA_TYPE.encode(), len(body), body)
             )
+        self._close()
+
+    def _close(self) -> None:
+        """Close once the client took what was sent, and in any case after the send deadline."""
         self.transport.close()
+        if self._close_timer is None:
+            self._close_timer = self.loop.call_later(
+                self.limits.chunk_deadline_s, self.transport.abort
+            )
 
     def _abort(self) -> None:
         """Break off now: `close` would first wait for a client that takes no bytes."""
-        if self.cycle is not None:
-            self.cycle.disconnected = True
+        for cycle in (self.cycle, self._answered):
+            if cycle is not None:
+                cycle.disconnected = True
         self.transport.abort()
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from api.limits import ApiLimits
 from api.metrics import NodeMetrics
+from api.streaming import StreamSlots
 from api.tokens import Role, TokenBook
 from kafka_formats.kafka_uuid import Uuid
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
@@ -181,4 +182,5 @@ class ApiContext:
     anonymous_role: Role | None = None
     limits: ApiLimits = field(default_factory=ApiLimits)
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
+    streams: StreamSlots = field(default_factory=StreamSlots)
     not_ready: Callable[[], Sequence[str]] = always_ready

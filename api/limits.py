@@ -25,13 +25,17 @@ class ApiLimits:
     from there on `chunk_deadline_s` bounds the reading and the sending of each chunk of a stream.
     `min_offset_wait_s` bounds the wait that `Strandline-Min-Metadata-Offset` asks for.
     `header_deadline_s` runs from a connection's first byte, or its opening, to the end of the
-    headers; `idle_deadline_s` bounds the pause between two requests.
+    headers, and bounds a TLS handshake; `idle_deadline_s` bounds the pause between two requests.
+    `streams_parallel_max` stays well below a worker's jobs, so that slow readers can't keep copies
+    out; `pipelined_requests_max` may wait on a connection for the request before them.
     """
 
     body_bytes_max: int = 1_048_576
     header_bytes_max: int = 65_536
     requests_parallel_max: int = 500
+    streams_parallel_max: int = 64
     connections_max: int = 1_000
+    pipelined_requests_max: int = 32
     answer_deadline_s: float = 30.0
     body_deadline_s: float = 10.0
     chunk_deadline_s: float = 30.0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
+import resource
 import socket
 import ssl
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvicorn
@@ -19,7 +21,12 @@ from api.limits import ApiLimits
 from kafka_formats.errors import InvalidRequest
 
 _CLOSE_MARGIN_S = 5.0
-_BACKLOG = 1_024
+_BACKLOG = 256
+_DESCRIPTORS_RESERVED = 512
+"""For the metadata log, RocksDB, the workers, and connections that are being turned away."""
+
+_CONNECTIONS_MIN = 16
+_log = logging.getLogger("strandline.api")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class ApiServer:
         self, app: ASGIApp, listener: socket.socket, tls: TlsFiles | None, limits: ApiLimits
     ) -> None:
         self._tls = tls
-        self._limits = limits
+        self._limits = limits = within_descriptors(limits, _descriptors())
         self._listener = listener
         self._config = uvicorn.Config(
             app,
@@ -61,7 +68,7 @@ class ApiServer:
                 ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED
             ),
         )
-        self._server = _QuietServer(self._config)
+        self._server = _QuietServer(self._config, limits.header_deadline_s)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -69,6 +76,11 @@ class ApiServer:
         """The port listened on."""
         port: int = self._listener.getsockname()[1]
         return port
+
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+        return len(self._server.server_state.connections)
 
     async def start(self) -> None:
         """Load certificates and accept connections from the return on."""
@@ -104,23 +116,46 @@ class ApiServer:
         self._task.cancel()
         left = {self._task, *self._server.server_state.tasks}
         await asyncio.wait(left, timeout=_CLOSE_MARGIN_S)
+        for connection in tuple(self._server.server_state.connections):
+            connection.transport.abort()  # its client takes no bytes: `close` would wait for it
         self._task = None
         self._listener.close()
 
 
 class _QuietServer(uvicorn.Server):
-    """Leaves signals to the node, and tells when it accepts."""
+    """Leaves signals to the node, bounds TLS handshakes, and tells when it accepts."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, handshake_deadline_s: float) -> None:
         super().__init__(config)
         self.accepting = asyncio.Event()
+        self._handshake_deadline_s = handshake_deadline_s
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        config, loop = self.config, asyncio.get_running_loop()
+        assert sockets is not None
+        await self.lifespan.startup()
+
+        def connection() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn's
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            return made
+
+        self.servers = [
+            await loop.create_server(
+                connection,
+                sock=each,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=None if config.ssl is None else self._handshake_deadline_s,
+            )
+            for each in sockets
+        ]
+        self.started = True
         self.accepting.set()
 
 
@@ -143,6 +178,34 @@ async def serve(
         await server.close()
         raise
     return server
+
+
+def within_descriptors(limits: ApiLimits, descriptors: int) -> ApiLimits:
+    """Fewer connections where the process may not open enough files for all: a metadata log or a
+    store without a file descriptor is worse than a client turned away.
+    """
+    most = max(_CONNECTIONS_MIN, descriptors - _DESCRIPTORS_RESERVED)
+    if limits.connections_max <= most:
+        return limits
+    _log.warning(
+        "the process may open %d files: at most %d HTTP connections are taken, not %d; raise the "
+        "limit (LimitNOFILE, ulimit -n) to %d",
+        descriptors,
+        most,
+        limits.connections_max,
+        limits.connections_max + _DESCRIPTORS_RESERVED,
+    )
+    return replace(limits, connections_max=most)
+
+
+def _descriptors() -> int:
+    """How many files this process may open; as many as it may ask for itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 def _listen(host: str, port: int) -> socket.socket:

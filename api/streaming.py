@@ -24,6 +24,31 @@ HEAD_SCOPE_KEY = "strandline.head"
 """Set in the scope of a HEAD request, which runs as a GET whose body is left out."""
 
 
+class StreamSlots:
+    """How many streams are open. Each holds a job of a worker for as long as its client likes to
+    read, so slow readers must find an end before copies and other reads do.
+    """
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    async def limited(
+        self, chunks: AsyncIterator[bytes], limits: ApiLimits
+    ) -> AsyncIterator[bytes]:
+        """The same chunks; RetryLater at the first step while too many streams are open."""
+        if self.open >= limits.streams_parallel_max:
+            raise RetryLater(f"{self.open} streams are open, and no more are taken at once")
+        self.open += 1
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            try:
+                await close_iterator(chunks, limits.close_iterator_deadline_s)
+            finally:
+                self.open -= 1
+
+
 class StreamAnswer(Response):
     """Send what `chunks` yields. Make one with `open_stream`."""
 

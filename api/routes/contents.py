@@ -58,7 +58,9 @@ async def segment_log(
     part = parse_range(wanted, segment.metadata.size_bytes)
     return await open_stream(
         request.scope,
-        context.rlm.open_log(segment.uuid, part.start, part.end),
+        context.streams.limited(
+            context.rlm.open_log(segment.uuid, part.start, part.end), context.limits
+        ),
         context.limits,
         status_code=206 if part.partial else 200,
         headers={**part.headers(), "ETag": etag},
@@ -94,7 +96,7 @@ async def segment_index(
         )
     return await open_stream(
         request.scope,
-        context.rlm.open_index(segment.uuid, index),
+        context.streams.limited(context.rlm.open_index(segment.uuid, index), context.limits),
         context.limits,
         headers={"ETag": f'"{segment.uuid}"'},
         media_type=BINARY,
@@ -137,7 +139,10 @@ async def records(
     wanted = negotiated(accept) if record_format is None else record_format
     return await open_stream(
         request.scope,
-        context.rlm.records(tip, RecordsRequest(offset, max_bytes, isolation, wanted)),
+        context.streams.limited(
+            context.rlm.records(tip, RecordsRequest(offset, max_bytes, isolation, wanted)),
+            context.limits,
+        ),
         context.limits,
         headers={"Vary": "Accept"},
         media_type=MEDIA_TYPES[wanted],

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from api import tokens
 from api.tokens import TOKEN_FILE_BYTES_MAX, Principal, Role, TokenBook
 from kafka_formats.errors import InvalidRequest
 from tests.api.fakes import write_tokens
@@ -84,6 +88,26 @@ def test_reload_takes_the_new_file_or_keeps_the_old_tokens(tmp_path: Path) -> No
     path.write_text("")
     book.reload()
     assert book.principal("secret") is None
+
+
+def test_every_token_is_compared_in_constant_time_whichever_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the code's path, not by a clock: all entries, digests of one length, one comparison."""
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(first: bytes, second: bytes) -> bool:
+        compared.append((first, second))
+        return hmac.compare_digest(first, second)
+
+    book = write_tokens(tmp_path / "tokens")
+    monkeypatch.setattr(tokens, "hmac", SimpleNamespace(compare_digest=compare))
+    for token in ("reader-token", "boss-token", "no such token", "", "x" * 2_000):
+        compared.clear()
+        book.principal(token)
+        assert len(compared) == len(book)
+        assert {len(digest) for pair in compared for digest in pair} == {32}
+        assert {second for _, second in compared} == {sha256(token.encode()).digest()}
 
 
 def test_a_token_of_any_text_is_only_wrong() -> None:
