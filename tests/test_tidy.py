@@ -39,6 +39,7 @@ PURE_MODULES = (
     "rlmm/apply_[!l]*.py",  # apply_loop.py is the shell around them
     "rlmm/queries.py",
     "rlmm/partition_state.py",
+    "rlmm/raft/*.py",
     "rlm/leadership.py",
     "rlm/copy_plan.py",
     "rlm/backoff.py",

@@ -163,6 +163,11 @@ def observe(r: Replica, epoch: int, leader_id: int) -> bool:
         return False
     if epoch > state.epoch:
         if leader_id in (NONE_ID, r.key.node_id):
+            if leader_id == r.key.node_id:
+                r.warn(
+                    f"a peer says that this node, {leader_id}, leads epoch {epoch}, which it does "
+                    "not: another node runs with its node id; stop one of the two"
+                )
             to_unattached(r, epoch, leader_id)
         else:
             to_follower(r, epoch, leader_id)

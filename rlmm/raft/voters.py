@@ -14,7 +14,10 @@ class VoterHistory:
     __slots__ = ("_sets", "keys", "latest", "latest_offset")
 
     def __init__(self, format_voters: VoterSet, sets: tuple[tuple[int, VoterSet], ...]) -> None:
-        self._sets: list[tuple[int, VoterSet]] = [(FORMAT_OFFSET, format_voters), *sorted(sets)]
+        self._sets: list[tuple[int, VoterSet]] = [
+            (FORMAT_OFFSET, format_voters),
+            *sorted(dict(sets).items(), key=lambda each: each[0]),
+        ]
         self.latest_offset: int
         self.latest: VoterSet
         self.keys: tuple[ReplicaKey, ...]

@@ -1,0 +1,165 @@
+"""A disk that loses what was not synced.
+
+The log is what was written (`batches`); what a crash leaves is the synced part plus any prefix of
+the operations since, and perhaps a torn batch behind it. Small files are replaced atomically.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from rlmm.raft.actions import LogCut, PersistedState
+from rlmm.raft.initial_state import InitialState, StoredSnapshot
+from rlmm.raft.messages import Batch, ReplicaKey, SnapshotId, VoterSet, VotersRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContent:
+    """`digest` stands for the rows; `size_bytes` is how many bytes they are."""
+
+    snapshot: SnapshotId
+    digest: int
+    voters: VoterSet
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Truncate:
+    end_offset: int
+
+
+@dataclass
+class Disk:
+    """One formatted directory. A wiped disk is a new object with a new key."""
+
+    key: ReplicaKey
+    format_voters: VoterSet
+    start_offset: int = 0
+    start_epoch: int = 0
+    quorum: PersistedState | None = None
+    snapshots: dict[SnapshotId, SnapshotContent] = field(default_factory=dict)
+    view_flushed: int = 0
+    batches: list[Batch] = field(default_factory=list)
+    synced: list[Batch] = field(default_factory=list)
+    unsynced: list[Batch | _Truncate] = field(default_factory=list)
+    recovery_point: int = 0
+    cut: LogCut | None = None
+    lost_synced: bool = False
+    """Damage took synced records: this disk may have acknowledged what it no longer has."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].end_offset if self.batches else self.start_offset
+
+    @property
+    def synced_end(self) -> int:
+        return self.synced[-1].end_offset if self.synced else self.start_offset
+
+    def append(self, batches: tuple[Batch, ...]) -> None:
+        for batch in batches:
+            assert batch.base_offset == self.end_offset, f"hole at {self.end_offset}: {batch}"
+            self.batches.append(batch)
+            self.unsynced.append(batch)
+
+    def truncate(self, end_offset: int) -> None:
+        _truncate(self.batches, end_offset)
+        self.unsynced.append(_Truncate(end_offset))
+
+    def sync(self, operations: int) -> None:
+        """The first `operations` of what was written since the last sync are durable."""
+        for operation in self.unsynced[:operations]:
+            _replay(self.synced, operation)
+        del self.unsynced[:operations]
+
+    def cut_head(self, start_offset: int) -> None:
+        """Remove whole batches below `start_offset`, durably; a batch begins there."""
+        while self.synced and self.synced[0].end_offset <= start_offset:
+            self.start_epoch = self.synced[0].epoch
+            self.synced.pop(0)
+        while self.batches and self.batches[0].end_offset <= start_offset:
+            self.batches.pop(0)
+        self.start_offset = start_offset
+
+    def replace_by(self, content: SnapshotContent) -> None:
+        """Install a snapshot, all or nothing."""
+        self.snapshots[content.snapshot] = content
+        self.batches, self.synced, self.unsynced = [], [], []
+        self.start_offset, self.start_epoch = content.snapshot
+        self.view_flushed = max(self.view_flushed, content.snapshot.end_offset)
+
+    def crash(self, random: Random, *, torn: bool) -> None:
+        """Keep the synced part, a prefix of the rest; `torn`: half a batch behind it."""
+        kept = random.randint(0, len(self.unsynced))
+        rest = self.unsynced[kept:]
+        old_end, old_epoch = self.end_offset, self._last_epoch()
+        self.sync(kept)
+        self.unsynced = []
+        self.batches = list(self.synced)
+        if torn and any(isinstance(operation, Batch) for operation in rest):
+            self.cut = LogCut(old_epoch, max(old_end, self.end_offset))
+
+    def damage(self, random: Random) -> None:
+        """Lose some of the synced tail above the recovery point; recovery notices and cuts it."""
+        first = max(self.recovery_point, self.view_flushed, self.start_offset)
+        doomed = [batch for batch in self.synced if batch.base_offset >= first]
+        if not doomed:
+            return
+        old_end, old_epoch = self.end_offset, self._last_epoch()
+        _truncate(self.synced, random.choice(doomed).base_offset)
+        self.batches = list(self.synced)
+        self.cut = LogCut(old_epoch, old_end)
+        self.lost_synced = True
+
+    def _last_epoch(self) -> int:
+        return self.batches[-1].epoch if self.batches else self.start_epoch
+
+    def voter_sets(self) -> tuple[tuple[int, VoterSet], ...]:
+        """In the log, and in the newest snapshot."""
+        found = {
+            batch.base_offset + index: record.voters
+            for batch in self.batches
+            for index, record in enumerate(batch.control)
+            if isinstance(record, VotersRecord)
+        }
+        newest = max(self.snapshots, default=None)
+        if newest is not None:
+            found.setdefault(newest.end_offset - 1, self.snapshots[newest].voters)
+        return tuple(sorted(found.items(), key=lambda each: each[0]))
+
+    def initial_state(self) -> InitialState:
+        """What recovery finds; the cut is reported once."""
+        epochs: list[tuple[int, int]] = []
+        for batch in self.batches:
+            if not epochs or epochs[-1][0] != batch.epoch:
+                epochs.append((batch.epoch, batch.base_offset))
+        known = [each for each in self.snapshots if each.end_offset == self.start_offset]
+        start_epoch = epochs[0][0] if epochs and not known else self.start_epoch
+        cut, self.cut = self.cut, None
+        return InitialState(
+            quorum=self.quorum,
+            log_start_offset=self.start_offset,
+            log_start_epoch=known[0].epoch if known else start_epoch,
+            log_end_offset=self.end_offset,
+            epochs=tuple(epochs),
+            snapshots=tuple(
+                StoredSnapshot(snapshot, content.size_bytes)
+                for snapshot, content in sorted(self.snapshots.items())
+            ),
+            voter_sets=self.voter_sets(),
+            format_voters=self.format_voters,
+            committed_offset=self.view_flushed,
+            cut=cut,
+        )
+
+
+def _truncate(batches: list[Batch], end_offset: int) -> None:
+    while batches and batches[-1].end_offset > end_offset:
+        batches.pop()
+
+
+def _replay(batches: list[Batch], operation: Batch | _Truncate) -> None:
+    if isinstance(operation, _Truncate):
+        _truncate(batches, operation.end_offset)
+    else:
+        batches.append(operation)

@@ -1,0 +1,46 @@
+"""Messages that are lost, doubled, late, out of order, and go one way only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from sim.clock import Schedule
+
+
+@dataclass
+class Network:
+    """`blocked` holds one-way cuts (from, to) by host name."""
+
+    schedule: Schedule
+    random: Random
+    drop_permille: int = 0
+    duplicate_permille: int = 0
+    late_permille: int = 0
+    delay_ms: int = 3
+    late_ms: int = 400
+    blocked: set[tuple[str, str]] = field(default_factory=set)
+
+    def send(
+        self, source: str, target: str, deliver: Callable[[], None], *, lost: Callable[[], None]
+    ) -> None:
+        """`deliver` is called once, twice or never; `lost` may be called if never."""
+        draw = self.random.randrange
+        if (source, target) in self.blocked or draw(1000) < self.drop_permille:
+            if draw(2):
+                self.schedule.after(draw(50), lost)
+            return
+        self.schedule.after(self._delay(), deliver)
+        if draw(1000) < self.duplicate_permille:
+            self.schedule.after(self._delay() + draw(self.late_ms), deliver)
+
+    def _delay(self) -> int:
+        delay_ms = self.random.randrange(self.delay_ms + 1)
+        if self.random.randrange(1000) < self.late_permille:
+            delay_ms += self.random.randrange(self.late_ms)
+        return delay_ms
+
+    def heal(self) -> None:
+        self.drop_permille = self.duplicate_permille = self.late_permille = 0
+        self.blocked.clear()
