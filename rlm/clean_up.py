@@ -13,6 +13,7 @@ objects. Every step may be repeated by anybody, so a crash anywhere is finished 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafka_formats.errors import CorruptData, RetryLater
@@ -31,7 +32,10 @@ from rlmm.segment import (
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """The steps for one row; who runs them when is `clean_up_tasks`' business."""
+    """The steps for one row; who runs them when is `clean_up_tasks`' business.
+
+    `held_back` says why nothing of a topic may be deleted now (a doubtful clock, a kill switch).
+    """
 
     proposals: Proposals
     stores: TierStores
@@ -40,6 +44,7 @@ class CleanUp:
     ambient: Ambient
     on_event: OnEvent
     slots: asyncio.Semaphore
+    held_back: Callable[[str], str | None]
 
     async def mark(self, row: RemoteLogSegmentMetadata, token: int) -> bool:
         """Bring a COPY_SEGMENT_STARTED row to DELETE_SEGMENT_STARTED.
@@ -67,8 +72,9 @@ class CleanUp:
         incarnation's worker may even be sending still (a paused machine, a split network), and
         stops by itself only at the deadline written in the row; so its attempt waits for that
         deadline plus a margin for the difference of the clocks. An attempt of this very
-        incarnation whose pool call has ended sends no byte any more, whatever its deadline; what
-        is left is the store's own delay, which a short margin covers.
+        incarnation whose pool call has ended sends no byte any more; what is left is the store's
+        own delay. A process that lives on waits for the deadline all the same, it costs nothing;
+        one that is about to end (`uploader_stopped`) takes a short margin.
         """
         now_ms = self.ambient.now_ms()
         if was_finished(row):
@@ -88,10 +94,13 @@ class CleanUp:
         Raises RetryLater or Refused of the store; the row stays as it is and is found again.
         """
         if not was_finished(row):
+            self._check_allowed(row)
             await self.delete_objects(row)
         wait_s = (due_ms - self.ambient.now_ms()) / 1000
         if wait_s > 0:
             await self.ambient.sleep(wait_s)
+        # Asked anew: the wait may have been long, and a wrong clock may have made it short.
+        self._check_allowed(row)
         await self.delete_objects(row)
         await self.proposals.finish_delete(
             RemoteLogSegmentMetadataUpdate(
@@ -104,6 +113,11 @@ class CleanUp:
             )
         )
         self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
+
+    def _check_allowed(self, row: RemoteLogSegmentMetadata) -> None:
+        why_not = self.held_back(row.segment_id.partition.topic)
+        if why_not is not None:
+            raise RetryLater(f"nothing is deleted now: {why_not}")
 
     async def delete_objects(self, row: RemoteLogSegmentMetadata) -> None:
         """Abort the segment's uploads and delete its objects; absent ones count as deleted.

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 from kafka_formats.errors import Conflict, Fenced, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from rlm.backoff import error_kind
+from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure, error_kind
 from rlm.clean_up import CleanUp, was_finished
+from rlm.proposals import back_off_policy
 from rlm.run_report import PendingCleanUp
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
 
 PENDING_MAX = 1_000
-"""Clean-ups remembered at once; more left-overs wait for a later scan."""
+"""Clean-ups remembered at once, running or failed; more left-overs wait for a later scan."""
 
 OnTrouble = Callable[[RemoteLogSegmentMetadata, str, str], None]
 """(row, kind, text) of a clean-up that failed; it is tried again after a later scan."""
@@ -38,6 +39,12 @@ class CleanUpTasks:
         self._clean_up = clean_up
         self._on_trouble = on_trouble
         self._running: dict[Uuid, _Running] = {}
+        self._failed: dict[Uuid, BackOff] = {}
+        self._hurried = False
+
+    def hurry(self) -> None:
+        """The process is about to end: from now on, own attempts go after a short margin only."""
+        self._hurried = True
 
     def is_running(self, segment_uuid: Uuid) -> bool:
         """True while a clean-up of the segment is under way."""
@@ -62,7 +69,10 @@ class CleanUpTasks:
         id_ = row.segment_id.id
         if id_ in self._running or len(self._running) >= PENDING_MAX:
             return
-        stopped = row.writer == self._clean_up.identity.incarnation
+        failed = self._failed.get(id_, NO_BACK_OFF)
+        if failed.waits_at(self._clean_up.ambient.now_ms()):
+            return
+        stopped = self._hurried and row.writer == self._clean_up.identity.incarnation
         due_ms = self._clean_up.due_ms(row, uploader_stopped=stopped)
         task = asyncio.get_running_loop().create_task(
             self._run(row, due_ms, why), name=f"clean up {id_}"
@@ -73,9 +83,12 @@ class CleanUpTasks:
     async def _run(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
         try:
             await self._clean_up.remove(row, due_ms, why)
+            self._failed.pop(row.segment_id.id, None)
         except (Fenced, Conflict) as error:
+            self._back_off(row, error)
             logger.info("clean-up of %s left to others: %s", row.segment_id, error)
         except Exception as error:
+            self._back_off(row, error)
             expected = isinstance(error, StrandlineError)
             logger.warning(
                 "clean-up of %s failed, to be repeated: %s",
@@ -84,6 +97,17 @@ class CleanUpTasks:
                 exc_info=None if expected else error,
             )
             self._on_trouble(row, error_kind(error), str(error))
+
+    def _back_off(self, row: RemoteLogSegmentMetadata, error: Exception) -> None:
+        id_, ambient = row.segment_id.id, self._clean_up.ambient
+        before = self._failed.pop(id_, NO_BACK_OFF)
+        if len(self._failed) >= PENDING_MAX:
+            del self._failed[next(iter(self._failed))]
+        self._failed[id_] = after_failure(
+            before, FailureKind.TRANSIENT, str(error),
+            policy=back_off_policy(self._clean_up.limits), now_ms=ambient.now_ms(),
+            fraction=ambient.random_fraction(),
+        )  # fmt: skip
 
     async def settle(self, until_ms: int) -> tuple[PendingCleanUp, ...]:
         """Wait for the clean-ups due by `until_ms`; the others are told and left running."""
@@ -101,6 +125,15 @@ class CleanUpTasks:
         return tuple(
             PendingCleanUp(each.row.segment_id, each.due_ms, each.why)
             for each in self._running.values()
+        )
+
+    def left_over(self, row: RemoteLogSegmentMetadata) -> PendingCleanUp:
+        """A row nobody works on at this moment: when it may be tried again, and why not before."""
+        failed = self._failed.get(row.segment_id.id, NO_BACK_OFF)
+        why = why_left_over(row)
+        due_ms = max(failed.until_ms, self._clean_up.due_ms(row, uploader_stopped=False))
+        return PendingCleanUp(
+            row.segment_id, due_ms, f"{why}; {failed.text}" if failed.text else why
         )
 
     async def close(self) -> None:

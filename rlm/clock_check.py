@@ -6,6 +6,7 @@ wait while the clocks differ by more than a bound. Unknown counts as differing (
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from kafka_formats.crc32c import crc32c
@@ -20,16 +21,24 @@ _PROBE = b"strandline clock probe\n"
 
 
 async def clock_trouble(
-    tier: TierStore, node_id: int, now_ms: Callable[[], int], difference_max_ms: int
+    tier: TierStore,
+    node_id: int,
+    now_ms: Callable[[], int],
+    difference_max_ms: int,
+    *,
+    deadline_s: float,
 ) -> str | None:
     """A sentence when the clocks differ by more than the bound or that is not known, else None."""
     key = f"{cluster_marker_key(tier.prefix).rpartition('/')[0]}/clock-probe-{node_id}"
     try:
-        before_ms = now_ms()
-        await tier.store.put(key, _PROBE, crc32c=crc32c(_PROBE))
-        after_ms = now_ms()
-        info = await tier.store.head(key)
-        await tier.store.delete_many([key])
+        async with asyncio.timeout(deadline_s):
+            before_ms = now_ms()
+            await tier.store.put(key, _PROBE, crc32c=crc32c(_PROBE))
+            after_ms = now_ms()
+            info = await tier.store.head(key)
+            await tier.store.delete_many([key])
+    except TimeoutError:
+        return f"the clock of the store {tier.name!r} is not known: no answer in {deadline_s:g} s"
     except StrandlineError as error:
         return f"the clock of the store {tier.name!r} is not known: {error}"
     return compare_clocks(tier.name, before_ms, after_ms, info.last_modified_ms, difference_max_ms)

@@ -6,11 +6,12 @@ refuses to start when the marker names another cluster.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import AlreadyExists, CorruptData, NotFound, Refused
+from kafka_formats.errors import AlreadyExists, CorruptData, NotFound, Refused, RetryLater
 from rlm.limits import Identity
 from rlm.object_keys import cluster_marker_key
 from rlm.tier_store import TierStore
@@ -60,12 +61,23 @@ def _is_id(text: str) -> bool:
     return len(text) <= ID_CHARACTERS_MAX and text.isprintable()
 
 
-async def claim_prefix(tier: TierStore, identity: Identity) -> None:
+async def claim_prefix(tier: TierStore, identity: Identity, *, deadline_s: float) -> None:
     """Write the marker, or check the one that is there.
 
     Refused when it is another cluster's; NotFound for a missing bucket, Refused for one that takes
-    no writes, RetryLater as the store raises them.
+    no writes, RetryLater as the store raises them, or when it does not answer in time.
     """
+    try:
+        async with asyncio.timeout(deadline_s):
+            await _claim(tier, identity)
+    except TimeoutError:
+        raise RetryLater(
+            f"the store {tier.name!r} did not answer within {deadline_s:g} s while its cluster "
+            "marker was looked at: check its endpoint and the network"
+        ) from None
+
+
+async def _claim(tier: TierStore, identity: Identity) -> None:
     key = cluster_marker_key(tier.prefix)
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
     found = await _read(tier, key)
@@ -78,8 +90,10 @@ async def claim_prefix(tier: TierStore, identity: Identity) -> None:
             found = await _read(tier, key)
         else:
             return
-    if found is not None:
-        check_marker(found, ours, where=f"{key} in the store {tier.name!r}")
+    where = f"{key} in the store {tier.name!r}"
+    if found is None:
+        raise RetryLater(f"{where} is said to be there and cannot be found: start the node again")
+    check_marker(found, ours, where=where)
 
 
 def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> None:

@@ -58,14 +58,12 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """Not copied. `row` is None when nothing was proposed, so that nothing is to be cleaned up.
-
-    `row_unsure`: COPY_SEGMENT_STARTED may still be applied; a later look at the left-overs tells.
+    """Not copied. `row` is None when nothing was proposed, so that nothing is to be cleaned up;
+    otherwise it is in COPY_SEGMENT_STARTED, or may come to be even later: a lost answer.
     """
 
     error: Exception
     row: RemoteLogSegmentMetadata | None
-    row_unsure: bool = False
 
 
 FactsReader = Callable[[LocalSegment, Epochs], SegmentFacts]
@@ -121,7 +119,15 @@ class Copier:
     async def _describe(self, order: CopyOrder) -> RemoteLogSegmentMetadata:
         segment = order.segment
         assert segment.next_base_offset is not None, "the active segment is never copied"
-        facts = await asyncio.to_thread(self._read_facts, segment, order.lineage)
+        deadline_s = self._limits.stall_deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                facts = await asyncio.to_thread(self._read_facts, segment, order.lineage)
+        except TimeoutError:
+            raise RetryLater(
+                f"{segment.log_path} could not be looked at within {deadline_s:g} s: is the disk "
+                "all right?"
+            ) from None
         now_ms = self._ambient.now_ms()
         return RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
@@ -147,7 +153,7 @@ class Copier:
         try:
             await self._proposals.start_copy(row)
         except OutcomeUnknown as error:
-            return AttemptFailed(error, row, row_unsure=True)
+            return AttemptFailed(error, row)
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
             return AttemptFailed(error, None)
         self._on_event(

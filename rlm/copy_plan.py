@@ -163,6 +163,10 @@ def _first_log_start(facts: PlanFacts) -> Step:
     if facts.clock_trouble is not None:
         return Wait(WhyNot.CLOCK, facts.clock_trouble)
     offset = facts.local_log_start_offset
+    if offset > facts.last_stable_offset:
+        # No broker's log starts above its last stable offset: what says so is damaged or from
+        # another moment, and a log start that is recorded never goes back.
+        return _waiting_for_lso(facts, offset)
     epoch = epoch_for_offset(facts.checkpoint, offset)
     if epoch is None:
         # The checkpoint's head may be written a moment after a log start moved: the first entry

@@ -62,12 +62,14 @@ class CopySlots:
         except asyncio.CancelledError:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            else:
+            elif not future.cancelled():
                 # The slot was handed over in the same step as the cancellation: pass it on.
                 self._release()
             raise
 
     def _release(self) -> None:
+        # Somebody cancelled leaves the queue a step later; a slot handed to them would be an error.
+        self._waiters = [each for each in self._waiters if not each.future.cancelled()]
         if not self._waiters:
             self._free += 1
             return

@@ -13,15 +13,18 @@ from rlmm.segment import Incarnation
 class CopyLimits:
     """How much at once, and how long anything may take.
 
-    `scan_interval_s` is the pause between two looks at the log directories. `stall_deadline_s`
-    without progress ends a copy long before `upload_deadline_s` does. `upload_margin_s` is waited
+    `scan_interval_s` is the pause between two looks at the log directories, `scan_deadline_s` when
+    a look that does not end (a disk that hangs) is told. `stall_deadline_s` without progress ends a
+    copy long before `upload_deadline_s` does. `upload_margin_s` is waited
     past a dead attempt's deadline; it covers the difference of two nodes' clocks and the time a
-    store may need to make a late request visible. `stopped_margin_s` covers the latter alone.
+    store may need to make a late request visible. `stopped_margin_s` covers the latter alone, for
+    attempts of this very process when it is about to end and could not wait for more.
     `finish_deadline_s` bounds how long a finished upload waits for a quorum leader.
     `delete_delay_s` keeps the objects of a once finished segment for running readers.
     """
 
     scan_interval_s: float = 5.0
+    scan_deadline_s: float = 60.0
     copies_parallel_max: int = 4
     claims_parallel_max: int = 32
     clean_ups_parallel_max: int = 8

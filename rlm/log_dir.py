@@ -103,9 +103,9 @@ class LogDirScan:
 def find_partitions(log_dirs: Sequence[Path], *, kafka_cluster_id: str | None) -> LogDirScan:
     """Look at every live replica once.
 
-    InvalidRequest when a path is no log directory; Refused when it belongs to another cluster than
-    `kafka_cluster_id` (None: any, but one). Trouble with one partition is a problem entry, and the
-    others are still found.
+    InvalidRequest when no path is a log directory; Refused when one belongs to another cluster than
+    `kafka_cluster_id` (None: any, but one). Trouble with one directory (not mounted, say) or one
+    partition is a problem entry, and the others are still found.
     """
     if not log_dirs:
         raise InvalidRequest("name at least one log directory", field="log_dirs")
@@ -113,7 +113,10 @@ def find_partitions(log_dirs: Sequence[Path], *, kafka_cluster_id: str | None) -
     ours = [log_dir for log_dir in dict.fromkeys(log_dirs) if scan.identify(log_dir)]
     for log_dir in ours:
         scan.look_at(log_dir)
-    return scan.result()
+    result = scan.result()
+    if all(each.kind is ProblemKind.NOT_A_LOG_DIRECTORY for each in result.problems) and not ours:
+        raise InvalidRequest(result.problems[0].message, field="log_dirs")
+    return result
 
 
 class _Scan:
@@ -132,11 +135,13 @@ class _Scan:
         try:
             found = parse_meta_properties(read_small(path), source=str(path))
         except (FileNotFoundError, NotADirectoryError):
-            raise InvalidRequest(
+            self._problem(
+                path,
+                ProblemKind.NOT_A_LOG_DIRECTORY,
                 f"{log_dir} is not a Kafka log directory: it has no meta.properties. Give a path "
                 "that stands in the broker's log.dirs, not the directory of one partition",
-                field="log_dirs",
-            ) from None
+            )
+            return False
         except OSError as error:
             self._problem(path, ProblemKind.UNREADABLE, f"cannot be read: {error.strerror}")
             return False
@@ -164,15 +169,24 @@ class _Scan:
         high_watermarks = self._checkpoint(log_dir / HIGH_WATERMARK_FILE)
         log_starts = self._checkpoint(log_dir / LOG_START_FILE)
         try:
-            names = sorted(entry.name for entry in os.scandir(log_dir) if entry.is_dir())
+            with os.scandir(log_dir) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             self._problem(log_dir, ProblemKind.UNREADABLE, f"cannot be listed: {error.strerror}")
             return
-        for name in names:
-            found = parse_partition_directory(name)
-            if found is None or found.kind is not DirectoryKind.LIVE or name in _NEVER_TIERED:
+        for entry in found:
+            name = entry.name
+            parsed = parse_partition_directory(name)
+            if parsed is None or parsed.kind is not DirectoryKind.LIVE or name in _NEVER_TIERED:
                 continue
-            key = (found.topic, found.partition)
+            key = (parsed.topic, parsed.partition)
+            try:
+                if not entry.is_dir():
+                    continue
+            except OSError as error:
+                text = f"{entry.path} cannot be read: {error.strerror}"
+                self._problem(log_dir / name, ProblemKind.UNREADABLE, text, key)
+                continue
             try:
                 replica = read_replica(log_dir / name, high_watermarks.get(key))
             except ReplicaGoneError:

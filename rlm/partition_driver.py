@@ -18,7 +18,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from rlm.backoff import NO_BACK_OFF, after_failure, error_kind, failure_kind
+from rlm.backoff import NO_BACK_OFF, BackOff, after_failure, error_kind, failure_kind
 from rlm.clean_up_tasks import CleanUpTasks, why_left_over
 from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
 from rlm.copy_plan import (
@@ -60,7 +60,7 @@ from rlm.run_report import FailedAttempt
 from rlm.tier_store import TierStores
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records import LogStart, LostRange, PartitionClaim
-from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,9 @@ class PartitionDriver:
 
         Raises CancelledError only. Whatever goes wrong is in the partition's status.
         """
+        if work.trouble.waits_at(self.ambient.now_ms()):
+            work.wait = Wait(WhyNot.BACK_OFF, work.trouble.text, work.trouble.until_ms)
+            return
         back_offs = 0
         last_record: Step | None = None
         try:
@@ -109,6 +112,7 @@ class PartitionDriver:
                 step = await self._next_step(work)
                 if isinstance(step, Wait):
                     work.wait = step
+                    work.trouble = NO_BACK_OFF
                     if step.why is not WhyNot.BACK_OFF or back_offs >= back_offs_max:
                         return
                     back_offs += 1
@@ -132,8 +136,20 @@ class PartitionDriver:
         except Exception as error:
             expected = isinstance(error, StrandlineError)
             logger.warning("%s: %s", work.partition, error, exc_info=None if expected else error)
-            work.failed(error_kind(error), str(error), self.ambient.now_ms())
-            self._stand_by(work, WhyNot.BACK_OFF, str(error))
+            self._after_trouble(work, error)
+
+    def _after_trouble(self, work: PartitionWork, error: Exception) -> None:
+        """What fails in a way nobody foresaw is not repeated at every scan: it may fill the log."""
+        work.failed(error_kind(error), str(error), self.ambient.now_ms())
+        work.trouble = self._backed_off(work.trouble, error, str(error))
+        work.wait = Wait(WhyNot.BACK_OFF, str(error), work.trouble.until_ms)
+
+    def _backed_off(self, before: BackOff, error: Exception, text: str) -> BackOff:
+        return after_failure(
+            before, failure_kind(error), text,
+            policy=back_off_policy(self.limits), now_ms=self.ambient.now_ms(),
+            fraction=self.ambient.random_fraction(),
+        )  # fmt: skip
 
     def lose_claim(self, work: PartitionWork, why: str) -> None:
         """Forget the claim; what is left over is the next leader's to find."""
@@ -144,6 +160,8 @@ class PartitionDriver:
     async def _next_step(self, work: PartitionWork) -> Step:
         """Decide on leadership, claim if need be, clean up left-overs, then plan."""
         while True:
+            if work.unusable is not None:
+                return work.unusable
             decision = self.decision(work)
             if isinstance(decision, StandBy):
                 if decision.cancel:
@@ -152,8 +170,9 @@ class PartitionDriver:
             if isinstance(decision, ProposeClaim):
                 await self._claim(work, decision.leader_epoch)
                 continue
-            if work.look_for_left_overs:
-                await self.clean_left_overs(work)
+            held_back = await self.clean_left_overs(work)
+            if held_back is not None:
+                return held_back
             state = self.metadata.partition_state(work.partition)
             assert state is not None, "a standing claim has a row"
             return plan(self._plan_facts(work, state, decision.last_stable_offset))
@@ -182,7 +201,7 @@ class PartitionDriver:
             state=state,
             now_ms=self.ambient.now_ms(),
             back_off=work.back_off,
-            fills_tried=work.fills_tried,
+            fills_tried=work.fills_not_now(self.ambient.now_ms()),
             paused=self.pause_text(work.partition.topic),
             clock_trouble=self.clock_trouble(),
         )
@@ -217,20 +236,26 @@ class PartitionDriver:
             raise _DriveEndsError from None
         work.held = HeldClaim(answer.token, leader_epoch)
         work.refused = None
-        work.fills_tried = frozenset()
-        work.look_for_left_overs = True
+        work.fills_done = frozenset()
         self.on_event(PartitionClaimed(work.partition, leader_epoch, answer.token))
 
-    async def clean_left_overs(self, work: PartitionWork) -> None:
-        """Rows nobody works on. Under our claim no one else can finish them any more."""
+    async def clean_left_overs(self, work: PartitionWork) -> Wait | None:
+        """Begin to remove rows nobody works on. Under our claim no one else can finish them.
+
+        Looked for at every step, since a row whose proposal was given up may appear at any time.
+        A wait is returned while a row may not be marked deleted: until then no new attempt begins.
+        """
         assert work.held is not None, "left-overs are cleaned up under a claim"
-        busy = False
+        trouble = self.clock_trouble()
         for row in self.metadata.left_overs(work.partition):
-            busy = True
             id_ = row.segment_id.id
-            if not self.copier.is_under_way(id_) and not self.clean_ups.is_running(id_):
+            if self.copier.is_under_way(id_) or self.clean_ups.is_running(id_):
+                continue
+            if trouble is None:
                 await self.clean_ups.begin(row, work.held.token, why_left_over(row))
-        work.look_for_left_overs = busy
+            elif row.state is SegmentState.COPY_SEGMENT_STARTED:
+                return Wait(WhyNot.CLOCK, f"a copy that did not finish is not removed: {trouble}")
+        return None
 
     async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> None:
         assert work.held is not None, "planned under a claim"
@@ -271,8 +296,6 @@ class PartitionDriver:
         )
 
         def on_row(row: RemoteLogSegmentMetadata) -> None:
-            # Set before the proposal: should this task be cancelled, the row is looked for.
-            work.look_for_left_overs = True
             work.copying = CopyUnderWay(
                 row.segment_id, row.start_offset, row.end_offset, 0, row.size_bytes
             )
@@ -281,47 +304,43 @@ class PartitionDriver:
             outcome = await self.copier.copy(order, self.stores.default, on_row)
         finally:
             work.copying = None
-        if isinstance(outcome, Copied):
-            work.back_off = NO_BACK_OFF
-            work.last_error = None
-            if self.run_log is not None:
-                self.run_log.copied.append(outcome)
-        else:
-            await self._after_failure(work, step, outcome)
+        if isinstance(outcome, AttemptFailed):
+            self._after_failure(work, step, outcome)
+            return
+        work.back_off = NO_BACK_OFF
+        work.last_error = None
+        if self.run_log is not None:
+            self.run_log.copied.append(outcome)
         if step.fills_lost_range:
-            work.fills_tried |= {step.base_offset}
+            work.fills_done |= {step.base_offset}
+            work.fills_failed.pop(step.base_offset, None)
 
-    async def _after_failure(
-        self, work: PartitionWork, step: CopySegment, failed: AttemptFailed
-    ) -> None:
-        error, now_ms = failed.error, self.ambient.now_ms()
+    def _after_failure(self, work: PartitionWork, step: CopySegment, failed: AttemptFailed) -> None:
+        """Remember it and back off; the row, if there is one, is a left-over from now on."""
+        error = failed.error
         text = f"segment {step.base_offset} to {step.end_offset}: {error}"
-        work.failed(error_kind(error), text, now_ms)
+        work.failed(error_kind(error), text, self.ambient.now_ms())
         logger.warning("%s: copy failed: %s", work.partition, text)
-        if not step.fills_lost_range:
-            work.back_off = after_failure(
-                work.back_off, failure_kind(error), text,
-                policy=back_off_policy(self.limits), now_ms=now_ms,
-                fraction=self.ambient.random_fraction(),
-            )  # fmt: skip
+        if step.fills_lost_range:
+            # What fills a lost range backs off by itself and keeps no later segment waiting.
+            before = work.fills_failed.get(step.base_offset, NO_BACK_OFF)
+            backed_off = self._backed_off(before, error, text)
+            work.fills_failed[step.base_offset] = backed_off
+        else:
+            backed_off = work.back_off = self._backed_off(work.back_off, error, text)
         if self.run_log is not None:
             self.run_log.failed.append(
                 FailedAttempt(work.partition, step.base_offset, error_kind(error), str(error))
             )
-        if failed.row is None:
-            work.look_for_left_overs = bool(self.metadata.left_overs(work.partition))
-            return
-        retry_at_ms = -1 if step.fills_lost_range else work.back_off.until_ms
-        self.on_event(
-            SegmentFailed(
-                failed.row.segment_id, step.base_offset, error_kind(error), text, retry_at_ms
-            )
-        )
-        if isinstance(error, Fenced) or work.held is None:
+        if failed.row is not None:
+            self.on_event(
+                SegmentFailed(
+                    failed.row.segment_id, step.base_offset, error_kind(error), text,
+                    backed_off.until_ms,
+                )
+            )  # fmt: skip
+        if isinstance(error, Fenced):
             raise error
-        if not failed.row_unsure:
-            # A new attempt may start as soon as DELETE_SEGMENT_STARTED is applied.
-            await self.clean_ups.begin(failed.row, work.held.token, "a copy that failed")
 
     def _stand_by(self, work: PartitionWork, why: WhyNot, text: str) -> None:
         work.wait = Wait(why, text)

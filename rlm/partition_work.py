@@ -30,23 +30,27 @@ NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories were not looked at y
 class PartitionWork:
     """Mutable, touched on the event loop only. `task` drives it; there is at most one.
 
-    `left_out` is set for a partition that is never claimed (not included, compacted, ...).
-    `look_for_left_overs`: the view may hold rows to clean up that nobody here works on.
+    `left_out` is set for a partition that is never claimed (not included, compacted, ...), and
+    `unusable` while its directory is there but cannot be read: `local` is then as it was last read.
+    `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
+    `fills_failed` are base offsets of segments that were to fill a lost range.
     """
 
     partition: TopicIdPartition
     local: LocalPartition | None = None
     oldest_uncopied_ms: int | None = None
     left_out: Wait | None = None
+    unusable: Wait | None = None
     word: BrokerWord = field(default_factory=lambda: NoAnswer("the broker was not asked yet"))
     held: HeldClaim | None = None
     refused: RefusedClaim | None = None
     back_off: BackOff = NO_BACK_OFF
-    fills_tried: frozenset[int] = frozenset()
+    trouble: BackOff = NO_BACK_OFF
+    fills_done: frozenset[int] = frozenset()
+    fills_failed: dict[int, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED
     last_error: LastError | None = None
     copying: CopyUnderWay | None = None
-    look_for_left_overs: bool = False
     task: asyncio.Task[None] | None = None
 
     @property
@@ -80,6 +84,11 @@ class PartitionWork:
                 return segment
         return None
 
+    def fills_not_now(self, now_ms: int) -> frozenset[int]:
+        """Segments that fill a lost range and are not to be tried at this time."""
+        waiting = (base for base, failed in self.fills_failed.items() if failed.waits_at(now_ms))
+        return self.fills_done | frozenset(waiting)
+
     def failed(self, kind: str, text: str, now_ms: int) -> None:
         """Remember trouble for the status page."""
         self.last_error = LastError(kind, text, now_ms)
@@ -107,7 +116,7 @@ class PartitionWork:
             last_stable_offset=(
                 self.word.last_stable_offset if isinstance(self.word, Leads) else None
             ),
-            wait=self.left_out or self.wait,
+            wait=self.left_out or self.unusable or self.wait,
             back_off=self.back_off,
             last_error=self.last_error,
             copying=self.copying,

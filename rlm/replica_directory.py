@@ -15,6 +15,7 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import (
+    INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
@@ -39,6 +40,7 @@ class ProblemKind(StrEnum):
     CHANGING = "CHANGING"
     DUPLICATE = "DUPLICATE"
     NO_SEGMENTS = "NO_SEGMENTS"
+    NOT_A_LOG_DIRECTORY = "NOT_A_LOG_DIRECTORY"
 
 
 class ReplicaError(Exception):
@@ -74,6 +76,17 @@ class Replica:
     warning: ReplicaError | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Base offsets of `.log` files and offsets of producer snapshots, ascending; `without_log` are
+    base offsets between the first and the last `.log` that have an index and no `.log`.
+    """
+
+    logs: tuple[int, ...]
+    snapshots: tuple[int, ...]
+    without_log: set[int]
+
+
 def read_replica(directory: Path, high_watermark: int | None) -> Replica:
     """Read one replica. ReplicaError or ReplicaGoneError, and no other error for any content."""
     for _ in range(LISTINGS_MAX):
@@ -99,7 +112,8 @@ def read_replica(directory: Path, high_watermark: int | None) -> Replica:
 
 def _read_once(directory: Path, high_watermark: int | None) -> Replica:
     topic_id = _read_topic_id(directory)
-    bases, snapshots = _list(directory)
+    listing = _list(directory)
+    bases, snapshots = listing.logs, listing.snapshots
     checkpoint = _read_checkpoint(directory)
     logs = tuple(
         (base, (directory / segment_file_name(base, LOG_SUFFIX)).stat().st_size) for base in bases
@@ -111,8 +125,18 @@ def _read_once(directory: Path, high_watermark: int | None) -> Replica:
     # A directory is not listed at one instant: a listing may hold a segment and miss the one before
     # it, which would then seem to reach across. Segments are made in order, so a second listing
     # that finds the same ones proves the first complete.
-    if _list(directory)[0] != bases or _read_topic_id(directory) != topic_id:
+    again = _list(directory)
+    if again.logs != bases or _read_topic_id(directory) != topic_id:
         raise _ChangedError
+    missing = listing.without_log & again.without_log
+    if missing:
+        # The segment before it would seem to reach across, and its offsets would count as copied.
+        raise ReplicaError(
+            ProblemKind.CORRUPT,
+            f"{directory / segment_file_name(min(missing), LOG_SUFFIX)} is missing, while its "
+            "index and segments before and after it are there: restore the file, or let the "
+            "broker fetch the replica anew",
+        )
     if not bases:
         raise ReplicaError(
             ProblemKind.NO_SEGMENTS,
@@ -121,15 +145,17 @@ def _read_once(directory: Path, high_watermark: int | None) -> Replica:
     return Replica(directory, topic_id, logs, snapshots, epochs, checkpoint, bound, warning)
 
 
-def _list(directory: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Base offsets of `.log` files and offsets of producer snapshots, ascending."""
-    found: dict[str, list[int]] = {LOG_SUFFIX: [], SNAPSHOT_SUFFIX: []}
+def _list(directory: Path) -> _Listing:
+    """List the directory once."""
+    found: dict[str, list[int]] = {LOG_SUFFIX: [], SNAPSHOT_SUFFIX: [], INDEX_SUFFIX: []}
     with os.scandir(directory) as entries:
         for entry in entries:
             parsed = parse_segment_file_name(entry.name)
             if parsed is not None and parsed[1] in found:
                 found[parsed[1]].append(parsed[0])
-    return tuple(sorted(found[LOG_SUFFIX])), tuple(sorted(found[SNAPSHOT_SUFFIX]))
+    logs = sorted(found[LOG_SUFFIX])
+    between = {base for base in found[INDEX_SUFFIX] if logs and logs[0] < base < logs[-1]}
+    return _Listing(tuple(logs), tuple(sorted(found[SNAPSHOT_SUFFIX])), between.difference(logs))
 
 
 def _read_topic_id(directory: Path) -> Uuid:

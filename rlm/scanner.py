@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from kafka_formats.errors import RetryLater
 from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.copy_plan import Wait, WhyNot
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
@@ -71,9 +72,9 @@ NextOffset = Callable[[TopicIdPartition], int]
 """The next offset to copy as the view has it, -1 unknown; asked on the event loop."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scanner:
-    """Looks again whenever asked."""
+    """Looks again whenever asked, one look at a time."""
 
     log_dirs: tuple[Path, ...]
     kafka_cluster_id: str | None
@@ -81,10 +82,14 @@ class Scanner:
     topics: TopicFilter
     next_offset: NextOffset
     breathe: Breathe
+    deadline_s: float
+    _finding: asyncio.Future[LogDirScan] | None = None
 
     async def look(self) -> Look:
-        """InvalidRequest or Refused when a path is no log directory or another cluster's."""
-        scan = await asyncio.to_thread(self._find)
+        """InvalidRequest or Refused when no path is a log directory or one is another cluster's;
+        RetryLater when a disk does not answer in time.
+        """
+        scan = await self._find_in_time()
         left_out = self._by_name(scan.partitions)
         candidates = [each for each in scan.partitions if each.partition.topic not in left_out]
         by_config, unknown = await self._by_config(candidates)
@@ -105,6 +110,27 @@ class Scanner:
             scan.problems,
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
         )
+
+    async def _find_in_time(self) -> LogDirScan:
+        """A look that hangs is waited for again, and never joined by a second one: each would hold
+        a thread, and threads are few. What it finds in the end is old, so it is thrown away.
+        """
+        if self._finding is not None:
+            await self._wait_for(self._finding)
+        self._finding = asyncio.ensure_future(asyncio.to_thread(self._find))
+        await self._wait_for(self._finding)
+        found, self._finding = self._finding, None
+        return found.result()
+
+    async def _wait_for(self, finding: asyncio.Future[LogDirScan]) -> None:
+        done, _ = await asyncio.wait({finding}, timeout=self.deadline_s)
+        if not done:
+            raise RetryLater(
+                f"looking at {', '.join(map(str, self.log_dirs))} takes longer than "
+                f"{self.deadline_s:g} s: look whether a disk hangs"
+            )
+        if not finding.cancelled():
+            finding.exception()  # read, so that it is not reported a second time
 
     def _find(self) -> LogDirScan:
         return find_partitions(self.log_dirs, kafka_cluster_id=self.kafka_cluster_id)
@@ -164,7 +190,14 @@ class Scanner:
                 base = behind[0].base_offset
                 paths = [seg.log_path for seg in each.segments if seg.base_offset == base]
                 oldest[each.partition] = paths[0]
-        return await asyncio.to_thread(_modified_ms, oldest)
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                return await asyncio.to_thread(_modified_ms, oldest)
+        except TimeoutError:
+            raise RetryLater(
+                f"files in {', '.join(map(str, self.log_dirs))} could not be looked at within "
+                f"{self.deadline_s:g} s: look whether a disk hangs"
+            ) from None
 
 
 def _no_word(topic: str, unknown: Mapping[str, str]) -> NoAnswer:

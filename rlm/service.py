@@ -72,7 +72,7 @@ class RemoteLogManager:
         self._paused = False
         self._clock_trouble: str | None = CLOCK_NOT_CHECKED
         self._clock_checked_at: float | None = None
-        self._loop_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
         self._closed = False
         proposals = Proposals(manager, self._limits, ambient)
@@ -84,6 +84,7 @@ class RemoteLogManager:
             ambient,
             self._clean_up_event,
             asyncio.Semaphore(self._limits.clean_ups_parallel_max),
+            self._delete_held_back,
         )
         self._clean_ups = CleanUpTasks(clean_up, self._clean_up_failed)
         self._driver = self._new_driver(manager, pool, proposals)
@@ -94,6 +95,7 @@ class RemoteLogManager:
             topics,
             self._next_offset,
             self._breathe,
+            self._limits.scan_deadline_s,
         )
         self._table = WorkTable(scanner, self._driver, manager)
         self._reader = ResolvedReads(manager, pool, stores)
@@ -131,17 +133,22 @@ class RemoteLogManager:
         Refused when a store belongs to another cluster or takes no writes; the node must not run.
         """
         await self._claim_stores()
-        self._loop_task = asyncio.create_task(self._scan_loop(), name="scan log directories")
+        await self._check_clock()
+        self._tasks = [
+            asyncio.create_task(self._scan_loop(), name="scan log directories"),
+            asyncio.create_task(self._clock_loop(), name="compare clocks"),
+        ]
 
     async def close(self) -> None:
         """Cancel copies, clean up after them as far as `shutdown_deadline_s` allows. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        if self._loop_task is not None:
-            self._loop_task.cancel()
-            await asyncio.gather(self._loop_task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._table.cancel_all()
+        self._clean_ups.hurry()
         try:
             async with asyncio.timeout(self._limits.shutdown_deadline_s):
                 # Best effort: what is not reached now is a left-over that the next run finds.
@@ -151,7 +158,8 @@ class RemoteLogManager:
                 )
         except TimeoutError:
             logger.warning("clean-ups were not done in time; the next run finishes them")
-        await self._clean_ups.close()
+        finally:
+            await self._clean_ups.close()
 
     async def run_once(self) -> CopyRunReport:
         """One shot instead of `start`: scan, claim, copy everything eligible, clean up, report.
@@ -161,12 +169,15 @@ class RemoteLogManager:
         """
         await self._claim_stores()
         await self._check_clock()
+        self._clean_ups.hurry()
         report = self._table.begin_report()
         await self._table.scan(cancel_lost=False)
         await self._table.drive_all_to_the_end(back_offs_max=self._limits.once_attempts_max - 1)
         wait_ms = round(self._limits.once_clean_up_wait_s * 1000)
         pending = await self._clean_ups.settle(self._ambient.now_ms() + wait_ms)
-        return report.finish(pending)
+        told = {each.segment_id for each in pending}
+        others = (row for row in self._table.left_overs() if row.segment_id not in told)
+        return report.finish((*pending, *map(self._clean_ups.left_over, others)))
 
     def pause_copying(self) -> None:
         """Kill switch of this node: start no copy; copies under way finish."""
@@ -243,12 +254,11 @@ class RemoteLogManager:
 
     async def _claim_stores(self) -> None:
         for tier in self._stores.by_name.values():
-            await claim_prefix(tier, self._identity)
+            await claim_prefix(tier, self._identity, deadline_s=self._limits.store_deadline_s)
 
     async def _scan_loop(self) -> None:
         while True:
             try:
-                await self._check_clock()
                 await self._table.scan(cancel_lost=True)
                 await self._table.drive_all(back_offs_max=1)
                 self._scan_error = None
@@ -257,6 +267,16 @@ class RemoteLogManager:
                 self._scan_error = str(error)
                 logger.exception("looking at the log directories failed")
             await self._ambient.sleep(self._limits.scan_interval_s)
+
+    async def _clock_loop(self) -> None:
+        """Beside the scans: a store that does not answer must not keep them from being made."""
+        while True:
+            await self._ambient.sleep(self._limits.scan_interval_s)
+            try:
+                await self._check_clock()
+            except Exception as error:
+                self._clock_trouble = f"the clocks could not be compared: {error}"
+                logger.exception("comparing the clocks failed")
 
     async def _check_clock(self) -> None:
         now = self._ambient.monotonic()
@@ -270,6 +290,7 @@ class RemoteLogManager:
             self._identity.incarnation.node_id,
             self._ambient.now_ms,
             round(self._limits.clock_difference_max_s * 1000),
+            deadline_s=self._limits.store_deadline_s,
         )
 
     async def _breathe(self) -> None:
@@ -281,6 +302,11 @@ class RemoteLogManager:
         if self._metadata.topic_policy(topic).copy_paused:
             return f"copying of {topic} is paused by its policy; resume it to go on"
         return None
+
+    def _delete_held_back(self, topic: str) -> str | None:
+        if self._metadata.topic_policy(topic).delete_paused:
+            return f"deleting of {topic} is paused by its policy; resume it to go on"
+        return self._clock_trouble
 
     def _next_offset(self, partition: TopicIdPartition) -> int:
         state = self._metadata.partition_state(partition)

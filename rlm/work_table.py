@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
 from rlm.copy_plan import Wait, WhyNot
@@ -71,13 +72,18 @@ class WorkTable:
         look = await self._scanner.look()
         self._look = look
         here = {found.local.partition for found in look.found}
+        trouble = _Trouble(look.problems)
         for found in look.found:
             self._update(found)
         for number, (partition, work) in enumerate(list(self._works.items()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
             if partition not in here:
-                self._gone(work)
+                problem = trouble.of(work)
+                if problem is not None:
+                    self._unusable(work, problem)
+                else:
+                    self._gone(work)
             elif cancel_lost:
                 self._cancel_if_lost(work)
 
@@ -86,14 +92,27 @@ class WorkTable:
         work.local = found.local
         work.word = found.word
         work.left_out = found.left_out
+        work.unusable = None
+        bases = {segment.base_offset for segment in found.local.segments}
+        for base in work.fills_failed.keys() - bases:
+            del work.fills_failed[base]
         work.oldest_uncopied_ms = found.oldest_uncopied_ms
+
+    def _unusable(self, work: PartitionWork, problem: LogDirProblem) -> None:
+        """It is there and cannot be read now: begin nothing. A copy under way may end, since it
+        verifies what it reads and holds its files open.
+        """
+        work.unusable = Wait(WhyNot.UNUSABLE_DIRECTORY, problem.message)
+        work.word = NoAnswer(problem.message)
 
     def _gone(self, work: PartitionWork) -> None:
         """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
         work.local = None
+        work.unusable = None
         work.oldest_uncopied_ms = None
         work.word = NoAnswer(NO_LOCAL_LOG.text)
         work.wait = NO_LOCAL_LOG
+        self._driver.lose_claim(work, NO_LOCAL_LOG.text)
         if work.task is not None and not work.task.done():
             work.task.cancel()
         else:
@@ -118,7 +137,8 @@ class WorkTable:
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
             busy = work.task is not None and not work.task.done()
-            if not busy and work.local is not None and work.left_out is None:
+            kept_away = work.left_out or work.unusable
+            if not busy and work.local is not None and kept_away is None:
                 work.task = asyncio.create_task(
                     self._driver.drive(work, back_offs_max=back_offs_max),
                     name=f"drive {work.partition}",
@@ -141,8 +161,10 @@ class WorkTable:
 
     async def clean_up_own_attempts(self) -> None:
         """After `cancel_all`: begin the clean-up of copies that were cancelled."""
-        for work in self._works.values():
-            if work.held is None or not work.look_for_left_overs:
+        for number, work in enumerate(list(self._works.values()), 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._scanner.breathe()
+            if work.held is None:
                 continue
             try:
                 await self._driver.clean_left_overs(work)
@@ -161,11 +183,10 @@ class WorkTable:
     def clean_up_failed(
         self, row: RemoteLogSegmentMetadata, kind: str, text: str, now_ms: int
     ) -> None:
-        """Show the trouble, and look at the row again."""
+        """Show the trouble."""
         work = self._works.get(row.segment_id.partition)
         if work is not None:
             work.failed(kind, f"clean-up of segment {row.segment_id.id}: {text}", now_ms)
-            work.look_for_left_overs = True
 
     def status(self, partition: TopicIdPartition, now_ms: int) -> PartitionStatus | None:
         """The status page of one partition; None if nobody knows it."""
@@ -194,22 +215,50 @@ class WorkTable:
         self._driver.run_log = RunLog()
         return ReportInTheMaking(self, self._driver.run_log)
 
+    def left_overs(self) -> tuple[RemoteLogSegmentMetadata, ...]:
+        """Rows that are this node's to clean up, whether or not anybody works on them."""
+        held = (work.partition for work in self._works.values() if work.held is not None)
+        return tuple(row for partition in held for row in self._metadata.left_overs(partition))
+
     def partition_reports(self) -> tuple[PartitionReport, ...]:
         """Where each partition that is not left out stands."""
         reports = []
         for work in self._works.values():
             if work.left_out is None:
                 state = self._metadata.partition_state(work.partition)
+                wait = work.unusable or work.wait
                 reports.append(
                     PartitionReport(
                         partition=work.partition,
                         next_offset=state.next_offset if state is not None else -1,
-                        why_not=work.wait.why,
-                        text=work.wait.text,
-                        complete=work.wait.why in COMPLETE,
+                        why_not=wait.why,
+                        text=wait.text,
+                        complete=wait.why in COMPLETE and not work.fills_failed,
                     )
                 )
         return tuple(sorted(reports, key=lambda each: each.partition))
+
+
+class _Trouble:
+    """Finds what keeps a known partition's directory from being read."""
+
+    def __init__(self, problems: Iterable[LogDirProblem]) -> None:
+        self._by_partition: dict[tuple[str, int], LogDirProblem] = {}
+        self._by_log_dir: dict[Path, LogDirProblem] = {}
+        for problem in problems:
+            if problem.topic is not None and problem.partition is not None:
+                self._by_partition[problem.topic, problem.partition] = problem
+            else:
+                # The directory itself, or a file directly in it.
+                self._by_log_dir[problem.path] = problem
+                self._by_log_dir[problem.path.parent] = problem
+
+    def of(self, work: PartitionWork) -> LogDirProblem | None:
+        """The problem of the partition, else that of the log directory it was last seen in."""
+        found = self._by_partition.get((work.partition.topic, work.partition.partition))
+        if found is None and work.local is not None:
+            found = self._by_log_dir.get(work.local.directory.parent)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ in this process, and hooks at every step to fail, to hang, or to pull the plug.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,19 +45,30 @@ from rlmm.segment import Incarnation, SegmentState, TopicIdPartition
 from rlmm.single_voter import SingleVoterLog
 from rlmm.view import View
 from rsm_backends.memory import MemoryStore
-from rsm_backends.store import ObjectInfo, UploadedPart
+from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
+from tests.rlm.hooked_store import Hook, HookedStore, no_hook
 from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import virtual_ambient
 
-Hook = Callable[[str], Awaitable[None]]
-
 LIMITS = CopyLimits(once_clean_up_wait_s=5.0, upload_deadline_s=300.0)
+CLEANED_UP_AFTER_S = LIMITS.upload_deadline_s + LIMITS.upload_margin_s + 60.0
+"""By then a node that goes on running has removed what an attempt left."""
+
 PREFIX = "tier/"
 ALL_TOPICS = TopicFilter(("*",))
 
-
-async def no_hook(_: str) -> None:
-    """Nothing happens at any step."""
+__all__ = [
+    "CLEANED_UP_AFTER_S",
+    "LIMITS",
+    "PREFIX",
+    "Bucket",
+    "Hook",
+    "Node",
+    "Steps",
+    "World",
+    "new_world",
+    "no_hook",
+]
 
 
 class Steps:
@@ -95,6 +106,7 @@ class HookedMetadata:
     def __init__(self, manager: RemoteLogMetadataManager, hook: Hook) -> None:
         self._manager = manager
         self._hook = hook
+        self.proposed: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._manager, name)
@@ -102,6 +114,7 @@ class HookedMetadata:
             return found
 
         async def write(record: Any, *, deadline_s: float) -> Any:
+            self.proposed.append(record)
             state = getattr(record, "state", None)
             step = state.name if isinstance(state, SegmentState) else name
             await self._hook(f"before {step}")
@@ -112,13 +125,12 @@ class HookedMetadata:
         return write
 
 
-class HookedStore(MemoryStore):
-    """A memory store with a hook around every delete, that knows its unfinished uploads."""
+class Bucket(MemoryStore):
+    """A memory store that outlives the nodes and knows its unfinished uploads."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         super().__init__(lambda: now_ms() + self.clock_offset_ms)
         self.clock_offset_ms = 0
-        self.hook: Hook = no_hook
         self.unfinished_uploads: set[str] = set()
 
     async def start_multipart(self, key: str) -> str:
@@ -151,17 +163,12 @@ class HookedStore(MemoryStore):
         data[len(data) // 2] ^= 0xFF
         await self.put(key, bytes(data), crc32c=crc32c(data))
 
-    async def delete_many(self, keys: Sequence[str]) -> None:
-        await self.hook("before delete objects")
-        await super().delete_many(keys)
-        await self.hook("after delete objects")
-
 
 @dataclass(slots=True)
 class LocalPool:
     """Copies in this process, object by object, with a hook before each and at the end."""
 
-    store: MemoryStore
+    store: ObjectStore
     hook: Hook = no_hook
     jobs: list[CopyJob] = field(default_factory=list)
 
@@ -213,9 +220,10 @@ class Node:
 
     remote_log: RemoteLogManager
     metadata: RemoteLogMetadataManager
-    store: HookedStore
+    store: Bucket
     pool: LocalPool
     events: list[CopyEvent]
+    proposed: list[Any]
 
     def rows(self, partition: TopicIdPartition) -> list[tuple[int, int, str]]:
         """(start, end, state) of all rows."""
@@ -255,7 +263,7 @@ class World:
 
     path: Path
     log_dirs: tuple[Path, ...]
-    store: HookedStore
+    store: Bucket
     boots: int = 0
     cluster_id: str = "strandline-cluster"
     store_name: str = "main"
@@ -295,13 +303,14 @@ class World:
             log, view, incarnation=incarnation, now_ms=ambient.now_ms
         )
         name = self.store_name
-        self.store.hook = hook
+        store = HookedStore(self.store, hook)
         pool = LocalPool(self.store, hook)
+        hooked = HookedMetadata(manager, hook)
         events: list[CopyEvent] = []
         remote_log = RemoteLogManager(
-            cast(MetadataPort, HookedMetadata(manager, hook)),
-            DataPlane({name: self.store}, now_ms=ambient.now_ms) if data_plane else pool,
-            TierStores({name: TierStore(name, self.store, PREFIX)}, name),
+            cast(MetadataPort, hooked),
+            DataPlane({name: store}, now_ms=ambient.now_ms) if data_plane else pool,
+            TierStores({name: TierStore(name, store, PREFIX)}, name),
             log_dirs=self.log_dirs,
             broker=broker,
             topics=topics,
@@ -311,9 +320,9 @@ class World:
             on_event=events.append,
         )
         try:
-            yield Node(remote_log, manager, self.store, pool, events)
+            yield Node(remote_log, manager, self.store, pool, events, hooked.proposed)
         finally:
-            self.store.hook = no_hook
+            store.dead = True
             await _pull_the_plug()
             await manager.close()
             await log.close()
@@ -324,12 +333,12 @@ def new_world(tmp_path: Path, log_dirs: tuple[Path, ...]) -> World:
     """Formatted and empty."""
     (tmp_path / "log").mkdir(exist_ok=True)
     ambient = virtual_ambient()
-    return World(tmp_path, log_dirs, HookedStore(ambient.now_ms))
+    return World(tmp_path, log_dirs, Bucket(ambient.now_ms))
 
 
 async def _pull_the_plug() -> None:
     """A SIGKILL: what the remote log manager was doing ends where it is."""
-    names = ("scan log directories", "drive ", "clean up ")
+    names = ("scan log directories", "compare clocks", "drive ", "clean up ")
     tasks = [
         task
         for task in asyncio.all_tasks()

@@ -30,7 +30,10 @@ def test_a_store_without_times_counts_as_differing() -> None:
 
 async def test_the_probe_leaves_nothing_behind() -> None:
     store = MemoryStore(lambda: NOW_MS)
-    assert await clock_trouble(TierStore("main", store, "p/"), 1, lambda: NOW_MS, 1_000) is None
+    assert (
+        await clock_trouble(TierStore("main", store, "p/"), 1, lambda: NOW_MS, 1_000, deadline_s=5)
+        is None
+    )
     assert (await store.list_page("")).objects == ()
 
 
@@ -42,6 +45,6 @@ async def test_a_store_that_refuses_the_probe_leaves_the_clock_unknown() -> None
             raise Refused("read only")
 
     tier = TierStore("main", ReadOnly(lambda: NOW_MS), "")
-    text = await clock_trouble(tier, 1, lambda: NOW_MS, 1_000)
+    text = await clock_trouble(tier, 1, lambda: NOW_MS, 1_000, deadline_s=5)
     assert text is not None
     assert "read only" in text

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import AlreadyExists, CorruptData, Refused
+from kafka_formats.errors import AlreadyExists, CorruptData, Refused, RetryLater
 from rlm.cluster_marker import ClusterMarker, check_marker, claim_prefix
 from rlm.limits import Identity
 from rlm.tier_store import TierStore
@@ -25,25 +25,25 @@ def tier(store: MemoryStore | None = None) -> TierStore:
 
 async def test_the_first_node_writes_the_marker_and_the_next_one_reads_it() -> None:
     here = tier()
-    await claim_prefix(here, IDENTITY)
+    await claim_prefix(here, IDENTITY, deadline_s=5)
     first = await here.store.head(KEY)
-    await claim_prefix(here, IDENTITY)
+    await claim_prefix(here, IDENTITY, deadline_s=5)
     assert await here.store.head(KEY) == first
 
 
 async def test_another_clusters_marker_is_refused_with_what_to_do() -> None:
     here = tier()
-    await claim_prefix(here, IDENTITY)
+    await claim_prefix(here, IDENTITY, deadline_s=5)
     with pytest.raises(Refused, match="prefix of its own"):
-        await claim_prefix(here, replace(IDENTITY, cluster_id="cluster-b"))
+        await claim_prefix(here, replace(IDENTITY, cluster_id="cluster-b"), deadline_s=5)
 
 
 async def test_a_marker_for_another_kafka_cluster_is_refused() -> None:
     here = tier()
-    await claim_prefix(here, IDENTITY)
+    await claim_prefix(here, IDENTITY, deadline_s=5)
     with pytest.raises(Refused, match="kafka-a"):
-        await claim_prefix(here, replace(IDENTITY, kafka_cluster_id="kafka-b"))
-    await claim_prefix(here, replace(IDENTITY, kafka_cluster_id=None))
+        await claim_prefix(here, replace(IDENTITY, kafka_cluster_id="kafka-b"), deadline_s=5)
+    await claim_prefix(here, replace(IDENTITY, kafka_cluster_id=None), deadline_s=5)
 
 
 async def test_a_race_for_the_first_write_is_settled_by_what_was_written() -> None:
@@ -60,7 +60,20 @@ async def test_a_race_for_the_first_write_is_settled_by_what_was_written() -> No
         await MemoryStore.put(store, KEY, data, crc32c=crc32c(data))
 
     with pytest.raises(Refused, match="cluster-b"):
-        await claim_prefix(tier(Late(lambda: NOW_MS)), IDENTITY)
+        await claim_prefix(tier(Late(lambda: NOW_MS)), IDENTITY, deadline_s=5)
+
+
+async def test_a_marker_that_is_there_and_cannot_be_read_is_no_permission_to_write() -> None:
+    class Odd(MemoryStore):
+        """Says that an object exists which it does not find."""
+
+        async def put(
+            self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
+        ) -> ObjectInfo:
+            raise AlreadyExists(key)
+
+    with pytest.raises(RetryLater, match=r"cluster\.json"):
+        await claim_prefix(tier(Odd(lambda: NOW_MS)), IDENTITY, deadline_s=5)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +94,7 @@ async def test_damage_is_never_taken_for_an_empty_prefix(data: bytes) -> None:
     here = tier()
     await here.store.put(KEY, data, crc32c=crc32c(data))
     with pytest.raises(CorruptData):
-        await claim_prefix(here, IDENTITY)
+        await claim_prefix(here, IDENTITY, deadline_s=5)
 
 
 def test_markers_are_read_back_as_written() -> None:

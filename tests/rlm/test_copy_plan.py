@@ -101,6 +101,13 @@ def test_no_log_start_is_recorded_with_a_doubtful_clock_or_without_epochs() -> N
     assert waits(replace(unknown, checkpoint=())).why is WhyNot.NO_LEADER_EPOCH
 
 
+def test_a_log_start_above_the_last_stable_offset_is_not_believed() -> None:
+    unknown = state(log_start=-1, next_offset=-1)
+    wait = waits(facts(log(0, 100), 200, unknown, local_start=2**62))
+    assert wait.why is WhyNot.WAITING_FOR_LSO
+    assert plan(facts(log(0, 100), 200, unknown, local_start=200)) == RecordLogStart(200, 0)
+
+
 def test_copying_goes_on_with_a_doubtful_clock() -> None:
     trouble = replace(facts(log(0, 100), 300, state()), clock_trouble="an hour apart")
     assert isinstance(plan(trouble), CopySegment)

@@ -61,8 +61,10 @@ async def test_a_cancelled_waiter_loses_no_slot(handed_over: bool) -> None:
     await until_idle()
     release.set()
     if handed_over:
-        await holder  # the slot is the waiter's now, which has not run yet
+        await asyncio.sleep(0)  # the slot is the waiter's now, which has not run yet
     waiter.cancel()
-    await asyncio.gather(holder, waiter, return_exceptions=True)
+    await asyncio.wait({holder, waiter})
+    assert holder.exception() is None
+    assert waiter.cancelled()
     async with asyncio.timeout(5), slots.slot(1):
         pass

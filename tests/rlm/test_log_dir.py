@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -251,7 +252,7 @@ class TestChangesWhileListing:
         real = replica_directory._list
         left = list(steps)
 
-        def listing(directory: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        def listing(directory: Path) -> replica_directory._Listing:
             found = real(directory)
             if left:
                 left.pop(0)()
@@ -301,6 +302,60 @@ class TestChangesWhileListing:
         with self.list_with([lambda: replica.cut_head(10)]):
             (partition,) = find(tmp_path).partitions
         assert [segment.base_offset for segment in partition.segments] == [10]
+
+
+def test_one_path_that_is_no_log_directory_stops_no_other(tmp_path: Path) -> None:
+    two_segments(write_log_dir(tmp_path / "a"), "alpha")
+    (tmp_path / "not mounted").mkdir()
+    for paths in (("a", "not mounted"), ("not mounted", "a")):
+        scan = find(*(tmp_path / path for path in paths))
+        assert [p.partition.topic for p in scan.partitions] == ["alpha"]
+        assert [(p.path.parent.name, p.kind) for p in scan.problems] == [
+            ("not mounted", ProblemKind.NOT_A_LOG_DIRECTORY)
+        ]
+
+
+def test_a_log_file_missing_in_the_middle_is_a_problem_and_no_wider_segment(tmp_path: Path) -> None:
+    replica = two_segments(write_log_dir(tmp_path))
+    replica.roll()
+    replica.path(10, ".log").unlink()
+    scan = find(tmp_path)
+    assert scan.partitions == ()
+    assert [(p.topic, p.kind) for p in scan.problems] == [("orders", ProblemKind.CORRUPT)]
+    assert "00000000000000000010.log is missing" in scan.problems[0].message
+
+
+def test_indexes_of_removed_segments_before_and_after_the_log_are_no_problem(
+    tmp_path: Path,
+) -> None:
+    replica = two_segments(write_log_dir(tmp_path))
+    replica.roll()
+    for base in (0, 15):
+        replica.path(base, ".log").unlink()
+    scan = find(tmp_path)
+    assert [each.base_offset for each in scan.partitions[0].segments] == [10]
+    assert scan.problems == ()
+
+
+def test_a_link_that_leads_nowhere_hides_no_other_partition(tmp_path: Path) -> None:
+    two_segments(write_log_dir(tmp_path))
+    (tmp_path / "loop-0").symlink_to(tmp_path / "loop-0")
+    (tmp_path / "broken-0").symlink_to(tmp_path / "nothing")
+    scan = find(tmp_path)
+    assert [p.partition.topic for p in scan.partitions] == ["orders"]
+    assert [(p.topic, p.kind) for p in scan.problems] == [("loop", ProblemKind.UNREADABLE)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..-0", ".-0", "a b-0", "caf\u00e9-0", "x\ny-0", "%2e%2e-0", "\udcff-0", "a-99999999999",
+     "-0", "t" * 250 + "-0", "orders-0.future", "orders-0-delete"],
+)  # fmt: skip
+def test_a_hostile_directory_name_is_no_partition(tmp_path: Path, name: str) -> None:
+    replica = two_segments(write_log_dir(tmp_path))
+    shutil.copytree(replica.directory, os.path.normpath(f"{tmp_path}/{name}"))
+    scan = find(tmp_path)
+    assert [p.partition.topic for p in scan.partitions] == ["orders"]
 
 
 def test_an_unlistable_directory_is_a_problem_of_it_alone(tmp_path: Path) -> None:

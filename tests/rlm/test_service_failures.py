@@ -21,7 +21,7 @@ from rlm.copy_plan import WhyNot
 from rlm.events import SegmentDeleted, SegmentFailed
 from rlm.limits import CopyLimits
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, Hook, new_world
+from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, Hook, new_world
 from tests.rlm.virtual_time import run_virtually
 
 
@@ -303,7 +303,7 @@ def test_a_clean_up_that_the_store_refuses_is_shown_and_repeated(
             await asyncio.sleep(0.9)  # the upload has failed; the first delete too
             while node.remote_log.status(orders.partition).last_error is None:
                 await asyncio.sleep(0.1)
-            await asyncio.sleep(120)
+            await asyncio.sleep(CLEANED_UP_AFTER_S)
             assert len(node.finished(orders.partition)) == 2
             await node.assert_quiesced()
             await node.remote_log.close()

@@ -21,7 +21,7 @@ from rlmm.partition_state import Mode
 from rlmm.records import ClaimReset, PartitionClaim
 from rlmm.segment import Incarnation
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import Node, Steps, new_world
+from tests.rlm.one_node import CLEANED_UP_AFTER_S, Node, Steps, new_world
 from tests.rlm.planner_facts import epochs, uuid
 from tests.rlm.virtual_time import run_virtually
 
@@ -198,7 +198,7 @@ def test_losing_leadership_cancels_the_copy_and_the_next_leadership_cleans_up(
             steps.stopped.clear()
             orders.set_epochs((0, 0), (2, 25))
             broker.words[ORDERS] = Leads(2, 25)
-            await asyncio.sleep(120)
+            await asyncio.sleep(CLEANED_UP_AFTER_S)
             assert len(node.finished(orders.partition)) == 2
             assert [type(each) for each in node.events].count(SegmentDeleted) == 1
             await node.assert_quiesced()
