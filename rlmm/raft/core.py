@@ -30,6 +30,7 @@ from rlmm.raft import (
     dispatch,
     follower_fetch,
     leader,
+    progress,
     snapshots,
     start,
 )
@@ -39,6 +40,7 @@ from rlmm.raft.events import (
 )
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
+    DescribeQuorumResponse,
     ReplicaKey,
     SnapshotId,
     VoterSet,
@@ -129,6 +131,10 @@ class RaftCore:
     def snapshot_refusal(self, snapshot: SnapshotId) -> str | None:
         """Why no snapshot with this id may be taken; None if it may."""
         return snapshots.refusal(self.replica, snapshot)
+
+    def describe(self) -> DescribeQuorumResponse:
+        """What a DescribeQuorum request would be answered; replicas are known to the leader only."""
+        return progress.describe(self.replica)
 
     def next_deadline_ms(self) -> int:
         """When the next `Tick` is due; may lie in the past."""
