@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from kafka_formats.errors import InvalidRequest
+from rlm.events import ignore_event
 from rlm.run_report import CopyRunReport
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.copy_progress import CopyProgressView
@@ -64,6 +65,8 @@ def copy_command(
     )
     if format_for(settings, only_if_absent=True):
         errors.print(f"made a new data directory at {settings.node.data_dir}; keep it", style="dim")
+        if store is not None:
+            _make_folder(settings.stores["main"])
     report = asyncio.run(_run(settings, quiet=json))
     _print(report, as_json=json)
     return ExitCode.OK if report.complete else ExitCode.INCOMPLETE
@@ -72,7 +75,7 @@ def copy_command(
 async def _run(settings: Settings, *, quiet: bool) -> CopyRunReport:
     view = CopyProgressView(errors)
     with contextlib.nullcontext() if quiet else view:
-        node = await Node.open(settings, on_event=view.on_event)
+        node = await Node.open(settings, on_event=ignore_event if quiet else view.on_event)
         try:
             run = asyncio.ensure_future(node.remote_log.run_once())
             loop = asyncio.get_running_loop()
@@ -122,9 +125,7 @@ def _store_settings(
         return None
     url = urlsplit(store)
     if url.scheme == "file" and url.path and not url.netloc:
-        path = Path(url.path)
-        path.mkdir(parents=True, exist_ok=True)
-        return StoreSettings(kind="filesystem", path=path)
+        return StoreSettings(kind="filesystem", path=Path(url.path))
     if url.scheme == "s3" and url.netloc:
         return StoreSettings(
             kind="s3",
@@ -136,6 +137,18 @@ def _store_settings(
     raise InvalidRequest(
         f"{store!r} is no store: write s3://bucket/prefix/ or file:///directory", field="--store"
     )
+
+
+def _make_folder(store: StoreSettings) -> None:
+    """Only for the first run: later an absent folder may be a disk that is not mounted."""
+    if store.path is None:
+        return
+    try:
+        store.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(
+            f"{store.path} can't be made ({error.strerror})", field="--store"
+        ) from None
 
 
 def _print(report: CopyRunReport, *, as_json: bool) -> None:

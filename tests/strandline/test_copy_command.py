@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from rlmm.data_directory import open_data_directory
-from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS, started, strandline
+from strandline.cli.exit_codes import ExitCode
+from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS, invoke, started, strandline
 
 
 def copy(home: Path, *more: object, log_dir: Path = CAPTURED) -> tuple[object, ...]:
@@ -45,6 +47,7 @@ def test_one_pass_copies_every_sealed_stable_segment_and_a_second_has_nothing_le
     first = strandline(*copy(tmp_path, "--json"))
     report = json.loads(first.stdout)
     assert len(report["copied"]) == CAPTURED_SEGMENTS, first.stderr
+    assert "copied  " not in first.stderr  # a script reads the report
     assert report["failed"] == []
     # One captured partition ends in an open transaction: that segment may not be copied.
     assert [p["why_not"] for p in report["partitions"] if not p["complete"]] == ["waiting_for_lso"]
@@ -56,11 +59,32 @@ def test_one_pass_copies_every_sealed_stable_segment_and_a_second_has_nothing_le
     assert_tier_equals_disk(tmp_path)
 
 
-def test_one_topic_alone_ends_with_success_and_a_table(tmp_path: Path) -> None:
-    run = strandline(*copy(tmp_path, "--topic", "orders"))
+@pytest.fixture(scope="module")
+def orders_run(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """One topic copied, and what the command said; `orders_copied` gives each test its own."""
+    home = tmp_path_factory.mktemp("orders")
+    return home, strandline(*copy(home, "--topic", "orders"))
+
+
+@pytest.fixture
+def orders_copied(
+    orders_run: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> Path:
+    home = tmp_path / "home"
+    shutil.copytree(orders_run[0], home)
+    return home
+
+
+def test_one_topic_alone_ends_with_success_and_a_table(
+    orders_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    run = orders_run[1]
     assert run.returncode == 0, run.stderr
     assert "27 segments" in run.stdout
     assert "no pattern in topics.include names payments" in run.stdout
+    assert run.stderr.count("copied  orders-") == 27
 
 
 @pytest.mark.timeout(300)
@@ -104,34 +128,39 @@ def test_a_directory_that_is_no_log_directory_is_refused_and_nothing_is_made(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    run = strandline(*copy(tmp_path, log_dir=empty))
-    assert run.returncode == 2
+    run = invoke(*copy(tmp_path, log_dir=empty))
+    assert run.exit_code == ExitCode.USAGE
     assert "is not a Kafka log directory" in run.stderr
     assert not (tmp_path / "data").exists()
 
 
-def test_a_log_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    assert strandline(*copy(tmp_path, "--topic", "orders")).returncode == 0
-    run = strandline(*copy(tmp_path, log_dir=other_cluster(tmp_path)))
-    assert run.returncode == 5, run.stderr
+def test_a_log_directory_of_another_cluster_is_refused(orders_copied: Path, tmp_path: Path) -> None:
+    run = strandline(*copy(orders_copied, log_dir=other_cluster(tmp_path)))
+    assert run.returncode == ExitCode.REFUSED, run.stderr
     assert "cluster" in run.stderr
 
 
-def test_a_store_that_belongs_to_another_cluster_is_refused(tmp_path: Path) -> None:
-    assert strandline(*copy(tmp_path, "--topic", "orders")).returncode == 0
-    before = stored_logs(tmp_path)
-    shutil.rmtree(tmp_path / "data")
-    run = strandline(*copy(tmp_path))
-    assert run.returncode == 5, run.stderr
+def test_a_store_that_belongs_to_another_cluster_is_refused(orders_copied: Path) -> None:
+    before = stored_logs(orders_copied)
+    shutil.rmtree(orders_copied / "data")
+    run = strandline(*copy(orders_copied))
+    assert run.returncode == ExitCode.REFUSED, run.stderr
     assert "cluster" in run.stderr
-    assert stored_logs(tmp_path) == before
+    assert stored_logs(orders_copied) == before
 
 
-def test_two_at_once_on_one_data_directory_are_refused(tmp_path: Path) -> None:
-    assert strandline(*copy(tmp_path, "--topic", "events")).returncode == 0
-    with open_data_directory(tmp_path / "data"):
-        run = strandline(*copy(tmp_path))
-    assert run.returncode == 4, run.stderr
+def test_a_folder_that_is_gone_at_a_later_run_is_not_made_anew(orders_copied: Path) -> None:
+    (orders_copied / "tier").rename(orders_copied / "unmounted")
+    run = strandline(*copy(orders_copied))
+    assert run.returncode in (ExitCode.NOT_FOUND, ExitCode.USAGE), run.stderr
+    assert str(orders_copied / "tier") in run.stderr
+    assert not (orders_copied / "tier").exists()
+
+
+def test_two_at_once_on_one_data_directory_are_refused(orders_copied: Path) -> None:
+    with open_data_directory(orders_copied / "data"):
+        run = strandline(*copy(orders_copied))
+    assert run.returncode == ExitCode.CONFLICT, run.stderr
     assert "in use" in run.stderr
 
 
@@ -143,7 +172,7 @@ def test_two_at_once_on_one_data_directory_are_refused(tmp_path: Path) -> None:
         (["copy", "--once", "--log-dir", CAPTURED], "--store"),
         (["copy", "--once", "--log-dir", CAPTURED, "--store", "gopher://x"], "is no store"),
         (["copy", "--once", "--log-dir", CAPTURED, "--store", "file://x/y"], "is no store"),
-        (["copy", "--once", "--log-dir", "/nonexistent", "--store", "file:///tmp/x"], "log_dirs"),
+        (["copy", "--once", "--log-dir", "/nonexistent", "--store", "file:///nonexistent/x"], "log_dirs"),
         (["node", "--config", "/nonexistent.toml"], "can't be read"),
         (["format", "--node-id", "1"], "--kafka-cluster-id"),
     ],
@@ -152,6 +181,7 @@ def test_wrong_usage_says_what_to_give(
     tmp_path: Path, arguments: list[object], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = strandline(*arguments)
-    assert run.returncode == 2, run.stderr
+    run = invoke(*arguments)
+    assert run.exit_code == ExitCode.USAGE, run.stderr
     assert complaint in run.stderr
+    assert list(tmp_path.iterdir()) == []
