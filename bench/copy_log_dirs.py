@@ -1,4 +1,4 @@
-"""Log directories for the copy benchmarks: segments as a broker writes them, of a chosen batch size.
+"""Log directories for the copy benchmarks: segments as a broker writes them.
 
 The batches come from five idempotent producers (what Kafka's clients are by default) and hold
 incompressible values. One segment is encoded record by record; the others are the same batches with

@@ -1,7 +1,7 @@
-"""One pass of a whole node, in this process as its supervisor, with its event loop's delay measured.
+"""One pass of a whole node with this process as its supervisor, whose event loop is watched.
 
-Started by `bench.copy_segments`: `python -m bench.copy_loop_delay CONFIG.toml` prints one JSON line.
-The loop is set up as `strandline node` sets it up.
+Started by `bench.copy_segments` as `python -m bench.copy_loop_delay CONFIG.toml`; prints JSON. The
+loop is set up as `strandline node` sets it up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copies 16 segments of 128 MiB by a whole node and by rclone, to MinIO and to a folder.
 
-`python -m bench.copy_segments` writes one table. Everything lies in memory (/dev/shm) and is removed
-afterwards. The runs of both programs alternate; CPU is that of supervisor and worker together
-(user + system), the store's server is not counted.
+`python -m bench.copy_segments` writes one table. Everything lies in memory (/dev/shm, about 6 GiB)
+and is removed afterwards. The runs of both programs alternate; CPU is that of supervisor and worker
+together (user + system, starting them included), the store's server is not counted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from pathlib import Path
 
 from bench.copy_log_dirs import LogDir, write_log_dir
 from bench.copy_processes import Measured, measured
-from bench.report import machine, table
+from bench.table import Measure, percentile, write_table
 from rsm_backends.store_config import StoreConfig
 from tests.real import s3_admin
 from tests.real.minio import MINIO_VERSION, MinioServer
 from tests.real.rclone import RCLONE_VERSION, rclone_program
 
+STRANDLINE = str(Path(sys.executable).with_name("strandline"))
 MIB, GIB = 1 << 20, 1 << 30
+BIG_KIB = 16
+BIG = "16 KiB batches"
+RESIDENT_MIB_MAX = 400
+DELAY_MS_MAX = 10
 Command = Callable[[LogDir], Measured]
 
 
@@ -81,7 +86,7 @@ class Workshop:
         data_dir = self._data_dir()
         run = measured(
             [
-                *(sys.executable, "-m", "strandline", "copy", "--once", "--json"),
+                *(STRANDLINE, "copy", "--once", "--json"),
                 *("--log-dir", str(source.path), "--data-dir", str(data_dir), *store),
             ]
         )
@@ -130,6 +135,10 @@ class Workshop:
         delays: list[float] = found["delays_ms"]
         return delays
 
+    def empty_bucket(self) -> None:
+        """Delete every object, and so free the memory it takes."""
+        empty_bucket(self._config)
+
     def _data_dir(self) -> Path:
         self._runs += 1
         return self._home / f"data-{self._runs}"
@@ -146,42 +155,68 @@ def empty_bucket(config: StoreConfig) -> None:
 
 
 def compare(
-    target: Target, source: LogDir, batches: str, rounds: int
-) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Rows of both programs, and their ratios."""
-    runs: dict[str, list[Measured]] = {"strandline": [], "rclone": []}
+    target: Target, source: LogDir, batches: str, rounds: int, cpu_ratio_max: float
+) -> list[Measure]:
+    """Both programs, and their ratios round by round."""
+    ours: list[Measured] = []
+    peer: list[Measured] = []
     for _ in range(rounds):
-        for name, command in (("strandline", target.ours), ("rclone", target.peer)):
-            runs[name].append(command(source))
+        for runs, command in ((ours, target.ours), (peer, target.peer)):
+            runs.append(command(source))
             target.empty()
-    size = source.total_bytes
-    rows = []
-    for name, found in runs.items():
-        rows.append(
-            (
-                target.name,
-                batches,
-                name,
-                spread([size / MIB / run.wall_s for run in found], 0),
-                spread([run.cpu_s / (size / GIB) for run in found], 2),
-                f"{max(run.resident_bytes for run in found) / MIB:.0f}",
-            )
-        )
-    ours, peer = runs["strandline"], runs["rclone"]
-    speed = median(peer, lambda run: run.wall_s) / median(ours, lambda run: run.wall_s)
-    cpu = median(ours, lambda run: run.cpu_s) / median(peer, lambda run: run.cpu_s)
-    return rows, [f"{target.name}, {batches}: MB/s {speed:.2f} x, CPU {cpu:.2f} x rclone's"]
+    mib, gib = source.total_bytes / MIB, source.total_bytes / GIB
+    where = f"{target.name}, {batches}"
+    measures = []
+    for name, runs in (("strandline", ours), ("rclone", peer)):
+        resident = [run.resident_bytes / MIB for run in runs]
+        bound = name == "strandline"
+        measures += [
+            Measure(f"{where}: {name}", "MiB/s", [mib / run.wall_s for run in runs]),
+            Measure(f"{where}: {name}", "CPU s/GiB", [run.cpu_s / gib for run in runs]),
+            Measure(
+                f"{where}: {name}, resident", "MiB", resident,
+                target="< 400" if bound else "",
+                met=max(resident) < RESIDENT_MIB_MAX if bound else None,
+            ),
+        ]  # fmt: skip
+    pairs = list(zip(ours, peer, strict=True))
+    speeds = [theirs.wall_s / mine.wall_s for mine, theirs in pairs]
+    cpu = [mine.cpu_s / theirs.cpu_s for mine, theirs in pairs]
+    held = statistics.median(speeds) >= 1
+    aim = "" if batches != BIG else ">= 1"
+    measures += [
+        Measure(f"{where}: speed", "x rclone's", speeds, aim, held if aim else None),
+        Measure(
+            f"{where}: CPU", "x rclone's", cpu,
+            target=f"<= {cpu_ratio_max:g}",
+            met=statistics.median(cpu) <= cpu_ratio_max,
+        ),
+    ]  # fmt: skip
+    return measures
 
 
-def median(runs: list[Measured], of: Callable[[Measured], float]) -> float:
-    """The median of one figure."""
-    return statistics.median(of(run) for run in runs)
+def loop_delay(workshop: Workshop, source: LogDir, batches: str) -> list[Measure]:
+    """What the supervisor's loop was late by."""
+    delays = workshop.loop_delays_ms(source)
+    late = percentile(delays, 99)
+    return [
+        Measure(f"MinIO, {batches}: supervisor loop delay", "ms", delays),
+        Measure(
+            f"MinIO, {batches}: supervisor loop delay, p99", "ms", [late],
+            target="< 10", met=late < DELAY_MS_MAX,
+        ),
+    ]  # fmt: skip
 
 
-def spread(values: list[float], digits: int) -> str:
-    """Minimum / median / maximum."""
-    chosen = (min(values), statistics.median(values), max(values))
-    return " / ".join(f"{value:.{digits}f}" for value in chosen)
+def measures_of(workshop: Workshop, source: LogDir, kib: int, rounds: int) -> list[Measure]:
+    """Everything about one batch size."""
+    batches = BIG if kib >= BIG_KIB else f"{kib} KiB batches"
+    found = []
+    for target in workshop.targets():
+        found += compare(target, source, batches, rounds, 0.75 if batches == BIG else 1.0)
+    found += loop_delay(workshop, source, batches)
+    workshop.empty_bucket()
+    return found
 
 
 def main() -> None:
@@ -189,37 +224,28 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--batch-kib", type=int, action="append", help="default: 16 and 1")
-    options.add_argument("--target", choices=("MinIO", "folder"), help="default: both")
     options.add_argument("--work-dir", type=Path, default=Path("/dev/shm"))
     chosen = options.parse_args()
-    rows: list[tuple[str, ...]] = []
-    ratios: list[str] = []
-    print(machine(f"MinIO {MINIO_VERSION}", f"rclone {RCLONE_VERSION}"), flush=True)
+    measures: list[Measure] = []
     with tempfile.TemporaryDirectory(dir=chosen.work_dir, prefix="bench-copy-") as folder:
         home = Path(folder)
+        (home / "minio").mkdir()
         with MinioServer(home / "minio") as minio:
             workshop = Workshop(home, minio)
-            for kib in chosen.batch_kib or (16, 1):
+            for kib in chosen.batch_kib or (BIG_KIB, 1):
                 source = write_log_dir(home / f"log-dir-{kib}", batch_bytes=kib * 1024)
-                for target in workshop.targets():
-                    if chosen.target not in (None, target.name):
-                        continue
-                    found, ratio = compare(target, source, f"{kib} KiB", chosen.rounds)
-                    rows += found
-                    ratios += ratio
-                if chosen.target != "folder":
-                    delays = workshop.loop_delays_ms(source)
-                    empty_bucket(minio.store_config)
-                    p99 = delays[len(delays) * 99 // 100]
-                    ratios.append(
-                        f"supervisor loop delay while copying, {kib} KiB: median "
-                        f"{statistics.median(delays):.2f} ms, p99 {p99:.2f} ms, "
-                        f"max {delays[-1]:.2f} ms ({len(delays)} samples)"
-                    )
+                measures += measures_of(workshop, source, kib, chosen.rounds)
                 shutil.rmtree(source.path)
-    head = ("store", "batches", "program", "MiB/s", "CPU s per GiB", "resident MiB, peak")
-    print(table(head, rows))
-    print("\n".join(ratios))
+    write_table(
+        "Copy: 16 segments of 128 MiB",
+        measures,
+        packages=("aiobotocore", "aiohttp", "uvloop", "crc32c"),
+        notes=(
+            f"MinIO {MINIO_VERSION} over plain HTTP on the same machine, folder on tmpfs",
+            f"rclone {RCLONE_VERSION}, defaults, 4 transfers",
+            "strandline copy --once, defaults: 1 worker, 4 copies of 2 parts of 16 MiB at once",
+        ),
+    )
 
 
 if __name__ == "__main__":
