@@ -58,11 +58,12 @@ def node_process(home: Path, data: Path, *, log_dir: Path | None = None) -> Iter
     `log_dir`: a standalone log directory, of which it counts as leader.
     """
     port = _free_port()
-    config, log = home / "strandline.toml", home / "node.log"
+    config, log, store = home / "strandline.toml", home / "node.log", home / "store"
+    store.mkdir(exist_ok=True)
     kafka = f'[kafka]\nlog_dirs = ["{log_dir}"]\n[topics]\ninclude = ["*"]\n' if log_dir else ""
     config.write_text(
         f'[node]\ndata_dir = "{data}"\n[http]\nport = {port}\nanonymous_role = "read"\n{kafka}'
-        f'[stores.main]\nkind = "filesystem"\npath = "{home / "store"}"\n'
+        f'[stores.main]\nkind = "filesystem"\npath = "{store}"\n'
     )
     program = Path(sys.executable).with_name("strandline")
     with log.open("ab") as output:

@@ -31,7 +31,9 @@ SEGMENTS_A_PROPOSAL = 100
 
 async def write_and_die(path: Path, metadata_set: MetadataSet, life: int) -> None:
     """Apply records up to just below a flush of the view, then SIGKILL."""
-    async with metadata_node(path) as node:
+    # A snapshot would flush the view too.
+    limits = MetadataLimits(snapshot_records=2**62, snapshot_bytes=2**62)
+    async with metadata_node(path, limits=limits) as node:
         flushed = node.view.flushed_offset
         segments = [
             metadata_set.started(
