@@ -11,10 +11,15 @@ rules:
 The digest is the sum modulo 2**128 of a hash over the logical rows. A write subtracts the hash of
 the old row and adds that of the new one, so equal rows give an equal digest on every node,
 whichever way they came about.
+
+Damage (RocksDB checks every block it reads) never gives a wrong row: it is an error at once, and
+from the next `open` on a view made again from the newest snapshot and the log. The damaged one is
+kept beside it as `view.damaged`.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import struct
@@ -48,9 +53,21 @@ INSTALL_BATCH_ROWS = 500
 DIGEST_BYTES = 16
 NOTHING_APPLIED = -1
 
+log = logging.getLogger(__name__)
+
 _POSITION_KEY = b"\x00"
 _POSITION = struct.Struct(">qi16s")
 _MODULUS = 2**128
+_SIGNS_OF_DAMAGE = (
+    "Corruption",
+    "checksum mismatch",
+    "IO error: No such file or directory",
+    "Invalid argument",
+    "Not implemented",
+)
+"""In RocksDB's texts; a missing file is one that its CURRENT or MANIFEST names. Not among them:
+whatever passes by itself or with more space, rights or handles.
+"""
 
 
 def row_digest(key: bytes, value: bytes) -> int:
@@ -77,14 +94,28 @@ class View:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the view in directory `path`, an empty one where there is none.
+        """Open the view in directory `path`, an empty one where there is none or a damaged one.
 
-        Conflict: another process has it open. CorruptData: RocksDB cannot read it; remove the
-        directory, and the view is made again from the newest snapshot and the log.
+        Conflict: another process has it open.
         """
         _settle_swap(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        return cls(path, _open_database(path))
+        if _damage_mark(path).exists():
+            _set_aside(path, "damage was found while it was in use")
+        try:
+            return cls._opened(path)
+        except CorruptData as error:
+            _set_aside(path, str(error))
+            return cls._opened(path)
+
+    @classmethod
+    def _opened(cls, path: Path) -> Self:
+        database = _open_database(path)
+        try:
+            return cls(path, database)
+        except BaseException:
+            database.close()
+            raise
 
     def _use(self, database: Rdict) -> None:
         self._database = database
@@ -121,7 +152,7 @@ class View:
         try:
             value: bytes | None = self._database.get(key)
         except Exception as error:
-            raise _ours(error, self._path) from error
+            raise self._failed(error) from error
         return value
 
     def scan(
@@ -139,7 +170,7 @@ class View:
             rows = self._database.iter(options)
             rows.seek(start)
         except Exception as error:
-            raise _ours(error, self._path) from error
+            raise self._failed(error) from error
         return self._ascending(rows, options)
 
     def _ascending(
@@ -176,7 +207,17 @@ class View:
         try:
             rows.status()
         except Exception as error:
-            raise _ours(error, self._path) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> StrandlineError:
+        """The error as ours. Damage is remembered beside the view, for the next `open`."""
+        ours = _ours(error, self._path)
+        if isinstance(ours, CorruptData):
+            try:
+                _damage_mark(self._path).touch()
+            except OSError as unmarked:
+                log.error("%s: remove this directory before the next start: %s", ours, unmarked)
+        return ours
 
     def rows_in_key_order(self) -> Iterator[tuple[bytes, bytes]]:
         """All logical rows, as they are at this call."""
@@ -208,7 +249,7 @@ class View:
             batch.put(_POSITION_KEY, _encode_position(applied_offset, epoch, digest))
             self._database.write(batch)
         except Exception as error:
-            raise _ours(error, self._path) from error
+            raise self._failed(error) from error
         self._applied_offset, self._applied_epoch, self._digest = applied_offset, epoch, digest
 
     def flush(self) -> None:
@@ -217,7 +258,7 @@ class View:
         try:
             self._database.flush()
         except Exception as error:
-            raise _ours(error, self._path) from error
+            raise self._failed(error) from error
         self._flushed_offset = max(self._flushed_offset, offset)
 
     def close(self) -> None:
@@ -226,7 +267,7 @@ class View:
             self._database.close()
         except Exception as error:
             if type(error).__name__ != "DbClosedError":
-                raise _ours(error, self._path) from error
+                raise self._failed(error) from error
 
     def install_from(
         self, rows: Iterable[tuple[bytes, bytes]], *, applied_offset: int, epoch: int
@@ -304,6 +345,28 @@ def _settle_swap(path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def _damage_mark(path: Path) -> Path:
+    return _beside(path, ".damage-found")
+
+
+def _set_aside(path: Path, reason: str) -> None:
+    """Make room for a new view. The old one is kept for whoever looks for the cause."""
+    damaged = _beside(path, ".damaged")
+    log.error(
+        "the view %s is damaged (%s): it is kept as %s and made again from the newest snapshot and "
+        "the metadata log. Check the disk",
+        path,
+        reason,
+        damaged.name,
+    )
+    shutil.rmtree(damaged, ignore_errors=True)
+    if path.exists():
+        path.rename(damaged)
+    # The mark goes last and durably: a crash before only repeats this.
+    _damage_mark(path).unlink(missing_ok=True)
+    _sync(path.parent)
+
+
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
@@ -354,7 +417,10 @@ def _encode_position(applied_offset: int, epoch: int, digest: int) -> bytes:
 
 
 def _read_position(database: Rdict, path: Path) -> tuple[int, int, int]:
-    value: bytes | None = database.get(_POSITION_KEY)
+    try:
+        value: bytes | None = database.get(_POSITION_KEY)
+    except Exception as error:
+        raise _ours(error, path) from error
     if value is None:
         return NOTHING_APPLIED, -1, 0
     if len(value) != _POSITION.size:
@@ -370,9 +436,10 @@ def _ours(error: Exception, path: Path) -> StrandlineError:
     text = str(error)
     if "lock hold by" in text or "While lock file" in text:
         return Conflict(f"the view {path} is in use ({text})", reason="IN_USE")
-    if text.startswith("Corruption") or "checksum mismatch" in text:
+    if any(sign in text for sign in _SIGNS_OF_DAMAGE):
         return CorruptData(
-            f"{text}; remove this directory, and it is made again from the metadata log",
+            f"{text}. The view is damaged: restart the node, and it is made again from the newest "
+            "snapshot and the metadata log",
             source=str(path),
             position=0,
         )

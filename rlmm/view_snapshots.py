@@ -45,8 +45,9 @@ async def write_snapshot(
 async def install_if_needed(metadata_log: MetadataLog, view: View) -> None:
     """Let the view start from the newest snapshot where the log alone does not lead on from it.
 
-    An empty view starts from a snapshot too, if there is one: that is shorter than the log.
-    CorruptData: there is a gap between view and log that no snapshot closes.
+    An empty view starts from a snapshot too, if there is one: that is shorter than the log; if that
+    snapshot is damaged and the log is whole, from the log. CorruptData: there is a gap between view
+    and log that no snapshot closes.
     """
     log_start = metadata_log.describe().log_start_offset
     snapshot = metadata_log.latest_snapshot()
@@ -70,4 +71,9 @@ async def install_if_needed(metadata_log: MetadataLog, view: View) -> None:
             epoch=snapshot.epoch,
         )
 
-    await asyncio.get_running_loop().run_in_executor(None, install)
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, install)
+    except CorruptData as error:
+        if next_offset < log_start:
+            raise
+        log.error("%s. The view starts from the log instead: remove this file", error)

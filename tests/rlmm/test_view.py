@@ -142,11 +142,19 @@ def test_a_view_in_use_is_a_conflict(view: View, tmp_path: Path) -> None:
         View.open(tmp_path / "view")
 
 
-def test_a_damaged_view_is_corrupt_data_that_says_what_to_do(tmp_path: Path) -> None:
-    filled(View.open(tmp_path / "view")).close()
-    (tmp_path / "view" / "CURRENT").write_text("garbage\n")
-    with pytest.raises(CorruptData, match="remove this directory"):
-        View.open(tmp_path / "view")
+def test_a_damaged_view_is_kept_aside_and_an_empty_one_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for content in ("garbage\n", "MANIFEST-009999\n"):
+        filled(View.open(tmp_path / "view")).close()
+        (tmp_path / "view" / "CURRENT").write_text(content)
+        view = View.open(tmp_path / "view")
+        assert view.applied_offset == -1
+        assert list(view.rows_in_key_order()) == []
+        view.close()
+        assert (tmp_path / "view.damaged" / "CURRENT").read_text() == content
+        assert "is kept as view.damaged and made again" in caplog.text
+        shutil.rmtree(tmp_path / "view")
 
 
 def test_damage_under_a_scan_is_corrupt_data_and_no_end(tmp_path: Path) -> None:
@@ -159,7 +167,7 @@ def test_damage_under_a_scan_is_corrupt_data_and_no_end(tmp_path: Path) -> None:
     data[len(data) // 3 : len(data) // 3 + 500] = bytes(500)
     table.write_bytes(data)
     view = View.open(tmp_path / "view")
-    with pytest.raises(CorruptData):
+    with pytest.raises(CorruptData, match="restart the node"):
         list(view.rows_in_key_order())
     with pytest.raises(CorruptData):
         list(view.scan(b"\x01", b"\xf0", reverse=True))

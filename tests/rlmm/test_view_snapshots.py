@@ -80,6 +80,21 @@ async def test_a_damaged_snapshot_is_not_installed(tmp_path: Path) -> None:
         await open_node(tmp_path, boot=2)
 
 
+async def test_a_damaged_snapshot_is_passed_over_where_the_log_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_node(tmp_path) as node:
+        await copied(node.manager, 3)
+        await node.manager.take_snapshot()
+        digest = node.manager.digest()
+    lose_view(tmp_path)
+    path = newest_snapshot(tmp_path)
+    path.write_bytes(path.read_bytes()[:-5])
+    async with running_node(tmp_path, boot=2) as node:
+        assert node.manager.digest() == digest
+    assert "starts from the log instead" in caplog.text
+
+
 async def test_a_gap_that_no_snapshot_closes_is_a_hard_error(tmp_path: Path) -> None:
     await cut_log(tmp_path)
     lose_view(tmp_path)
