@@ -25,6 +25,7 @@ from rlmm.apply_outcome import (
     wrong_name,
 )
 from rlmm.control_records import ClaimReset, PartitionClaim, PartitionModeChange
+from rlmm.coverage import covered_ranges
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import CLAIMABLE_MODES, Claim, Mode
 from rlmm.row_reads import highest_copied, read_lineage, read_partition_row
@@ -54,7 +55,7 @@ def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
             f"{partition} is recorded as {row.mode.name}, and the claim says {claim.mode.name}: "
             "an admin changes the mode first",
         )
-    before = read_lineage(draft.rows, partition)
+    before = _with_proven_head(draft, claim, row.log_start_offset)
     try:
         merged = merge(
             before,
@@ -100,6 +101,25 @@ def _check_claim(claim: PartitionClaim) -> Outcome | None:
             Verdict.INVALID, f"the checkpoint has more than {LINEAGE_EPOCHS_MAX} entries"
         )
     return None
+
+
+def _with_proven_head(draft: Draft, claim: PartitionClaim, log_start: int) -> Epochs:
+    """The recorded lineage; its first epoch begins where it serves, if only that still tells.
+
+    Look-ups leave the first epoch open downwards. A checkpoint that begins where it does, and does
+    not know it, would put it out of the lineage, and what is served below with it.
+    """
+    lineage = read_lineage(draft.rows, claim.partition)
+    if not lineage or not 0 <= log_start < lineage[0].start_offset:
+        return lineage
+    head = lineage[0]
+    if any(entry.epoch == head.epoch for entry in claim.leader_epochs):
+        return lineage
+    end = head.start_offset - 1
+    served = next(covered_ranges(draft.rows, claim.partition, head.epoch, log_start, end), None)
+    if served is None:
+        return lineage
+    return (head._replace(start_offset=max(served.start, log_start)), *lineage[1:])
 
 
 def _is_higher(row: PartitionRow, claim: PartitionClaim) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlmm.apply_claim_holes import LINEAGE_CHANGED
+from rlmm.apply_outcome import Verdict
 from rlmm.partition_state import LostOffsets, Mode
 from rlmm.segment import SegmentState
 from tests.rlmm.state_world import NODE_1, NODE_2, World, epochs
@@ -67,6 +68,29 @@ def test_a_head_below_log_start_touches_no_lost_range() -> None:
     taken_over(world, (3, 100), (5, 450), (6, 800))
     assert world.state.lineage == epochs((3, 100), (5, 450), (6, 800))
     assert world.lost() == [(600, 699)]
+
+
+def test_what_is_served_below_a_cut_head_stays_in_the_lineage() -> None:
+    """Epoch 4 is known from 600 on and serves from 500 on; then a leader knows nothing below 600.
+    Its copies are in retention: they are served, and may not go.
+    """
+    world = World()
+    world.leads((5, 500))
+    taken_over(world, (4, 600), (6, 700))
+    world.copy(1, 500, 699, [(4, 500)])
+    taken_over(world, (7, 600))
+    assert world.state.lineage == epochs((4, 500), (7, 600))
+    assert world.serving(4, 500) == 1
+    assert (world.state.next_offset, world.lost()) == (600, [])
+    assert world.verdict(world.a_delete(1)) is Verdict.IN_USE
+
+
+def test_what_is_served_below_log_start_proves_no_epoch() -> None:
+    world = World()
+    world.leads((4, 600))
+    world.copy(1, 500, 699, [(4, 500)])
+    taken_over(world, (7, 600))
+    assert world.state.lineage == epochs((7, 600))
 
 
 def test_a_gap_below_an_epoch_that_comes_back_is_recorded() -> None:

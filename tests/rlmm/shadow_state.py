@@ -1,0 +1,57 @@
+"""A second node: it starts from a snapshot, applies in steps of its own, and must agree."""
+
+from __future__ import annotations
+
+from random import Random
+
+from rlmm.apply import apply
+from rlmm.metadata_log import CommittedRecord
+from rlmm.rows import MemoryRows, OverlayRows
+from rlmm.snapshot_rows import from_proposals, to_proposals
+from rlmm.view import DIGEST_BYTES, digest_of, row_digest
+from tests.rlmm.state_world import World
+
+NAME = "same_offset_same_state"
+
+
+class ShadowState:
+    """`follow` after every record of the world."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self.world = world
+        self.random = random
+        self.rows = MemoryRows()
+        self.applied = 0
+        self.digest = 0
+
+    def follow(self) -> None:
+        """Now and then: apply what came since, in one step as the view does, and compare."""
+        if self.random.random() < 0.8:
+            return
+        self._apply(self.world.records[self.applied :])
+        self.applied = len(self.world.records)
+        self.compare(self.rows)
+        found = (self.digest % 2**128).to_bytes(DIGEST_BYTES, "big")
+        assert found == digest_of(self.rows.items()), f"{NAME}: the digest as it is kept"
+        if self.random.random() < 0.2:
+            self.rows = MemoryRows(from_proposals(to_proposals(self.world.rows.items())))
+
+    def _apply(self, records: list[CommittedRecord]) -> None:
+        overlay = OverlayRows(self.rows)
+        for record in records:
+            overlay.write(apply(overlay, record).writes)
+        for key, value in overlay.writes():
+            old = self.rows.get(key)
+            self.digest -= 0 if old is None else row_digest(key, old)
+            self.digest += 0 if value is None else row_digest(key, value)
+        self.rows.write(overlay.writes())
+
+    def compare(self, rows: MemoryRows) -> None:
+        assert digest_of(rows.items()) == digest_of(self.world.rows.items()), NAME
+
+    def check_replay(self) -> None:
+        """From the first record on."""
+        rows = MemoryRows()
+        for record in self.world.records:
+            rows.write(apply(rows, record).writes)
+        self.compare(rows)

@@ -1,0 +1,96 @@
+"""Seeded simulations of nodes that write into one metadata log, checked after every event."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import pytest
+
+from rlmm import apply_claims, apply_purge, row_reads
+from tests.rlmm import recomputed_state
+from tests.rlmm.planted_state_bugs import PLANTED
+from tests.rlmm.simulated_nodes import Simulation
+
+STEPS = 250
+SEEDS = range(33, 45)
+SEEDS_MAX = 20
+"""A planted bug is found within so many runs of `STEPS`, from the first of `SEEDS` on."""
+SOAK_SEEDS = range(1000, 1300)
+SOAK_STEPS = 800
+
+# Verdicts that the seeds of the fast tier reach, by record: what is not reached is not checked.
+REACHED = {
+    "ClaimReset": {"ACCEPTED", "CONFLICT"},
+    "LogStart": {"ACCEPTED", "NO_EFFECT", "FENCED", "CONFLICT", "GAP"},
+    "LostRange": {"ACCEPTED", "FENCED", "CONFLICT"},
+    "PartitionClaim": {"ACCEPTED", "FENCED", "CONFLICT", "GONE", "SUSPECT"},
+    "PartitionDeleteUndo": {"ACCEPTED"},
+    "PartitionModeChange": {"ACCEPTED"},
+    "RemoteLogSegmentMetadata": {"ACCEPTED", "FENCED", "CONFLICT", "GONE"},
+    "RemoteLogSegmentMetadataUpdate": {
+        "ACCEPTED", "NO_EFFECT", "FENCED", "CONFLICT", "GONE", "DIVERGED", "GAP", "IN_USE"
+    },
+    "RemotePartitionDeleteMetadata": {"ACCEPTED", "CONFLICT"},
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a short run sees purges, and cuts that an admin has to allow.
+
+    The auditor reads the same segment rows over and over, so their decoding is remembered.
+    """
+    remembered = lru_cache(10_000)(row_reads.decode_segment_row)
+    monkeypatch.setattr(row_reads, "decode_segment_row", remembered)
+    monkeypatch.setattr(recomputed_state, "decode_segment_row", remembered)
+    monkeypatch.setattr(apply_purge, "TOMBSTONE_KEPT_MS", 24 * 3_600_000)
+    monkeypatch.setattr(apply_claims, "LINEAGE_CUT_OFFSETS_MAX", 15)
+
+
+def test_the_invariants_hold_after_every_event() -> None:
+    seen: set[str] = set()
+    topics = 0
+    for seed in SEEDS:
+        simulation = Simulation(seed)
+        try:
+            simulation.run(STEPS)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+        seen |= simulation.seen
+        topics += simulation.topics
+    missing = {f"{record} {verdict}" for record, found in REACHED.items() for verdict in found}
+    assert missing - seen == set()
+    assert topics, "a partition was deleted to its end and created anew"
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, invariant = PLANTED[name]
+    plant(monkeypatch)
+    for seed in range(SEEDS.start, SEEDS.start + SEEDS_MAX):
+        found = broken_invariant(seed)
+        if found is not None:
+            assert re.match(invariant, found)
+            return
+    pytest.fail(f"not found within {SEEDS_MAX} seeds")
+
+
+def broken_invariant(seed: int) -> str | None:
+    try:
+        Simulation(seed).run(STEPS)
+    except AssertionError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_the_invariants_hold_for_long() -> None:
+    for seed in SOAK_SEEDS:
+        try:
+            Simulation(seed).run(SOAK_STEPS)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
