@@ -14,7 +14,7 @@ from kafka_formats.errors import InternalError
 from kafka_formats.kafka_uuid import Uuid
 from rlmm import row_keys as keys
 from rlmm import row_values as values
-from rlmm.coverage import covering, epoch_ranges
+from rlmm.coverage import covered_ranges, covering, epoch_ranges
 from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
 from rlmm.row_reads import (
@@ -30,6 +30,7 @@ from rlmm.row_reads import (
     read_segment,
     read_totals,
 )
+from rlmm.row_values import Covered
 from rlmm.rows import RowReader, first_row, prefix_end
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -56,12 +57,15 @@ def segment_for_offset(
     if bounds is None or not bounds[0] <= offset <= bounds[1]:
         return None
     covered = covering(rows, partition, leader_epoch, offset)
-    if covered is None:
-        return None
+    return None if covered is None else _answer(rows, covered, bounds[1])
+
+
+def _answer(rows: RowReader, covered: Covered, last: int) -> SegmentAnswer:
+    """`last` is the last offset of the epoch in the lineage."""
     metadata = read_segment(rows, covered.segment)
     if metadata is None:
         raise InternalError(f"coverage names segment {covered.segment}, which has no row")
-    return SegmentAnswer(metadata, min(covered.end, bounds[1]))
+    return SegmentAnswer(metadata, min(covered.end, last))
 
 
 def next_segment_with_txn_index(
@@ -69,13 +73,20 @@ def next_segment_with_txn_index(
 ) -> SegmentAnswer | None:
     """The first segment at or behind `offset` in that epoch that has a transaction index.
 
-    None where the epoch has none any more; the caller goes on with the next epoch.
+    None where the epoch has none any more; the caller goes on with the next epoch. Offsets that
+    nothing serves are passed over: what was aborted before them may be told behind them.
     """
-    while True:
-        answer = segment_for_offset(rows, partition, leader_epoch, offset)
-        if answer is None or not answer.metadata.txn_index_empty:
+    if offset < 0 or leader_epoch < 0:
+        return None
+    bounds = epoch_bounds(read_lineage(rows, partition), leader_epoch)
+    if bounds is None or offset > bounds[1]:
+        return None
+    first = max(offset, bounds[0])
+    for covered in covered_ranges(rows, partition, leader_epoch, first, bounds[1]):
+        answer = _answer(rows, covered, bounds[1])
+        if not answer.metadata.txn_index_empty:
             return answer
-        offset = answer.valid_until + 1
+    return None
 
 
 def highest_offset_for_epoch(

@@ -12,6 +12,7 @@ from rlmm import queries
 from rlmm.partition_state import Mode
 from rlmm.row_keys import segment_key
 from rlmm.segment import SegmentState, TopicIdPartition
+from tests.rlmm.recomputed_state import number_of
 from tests.rlmm.state_world import ORDERS, PAYMENTS, World, segment_uuid
 
 COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
@@ -83,6 +84,23 @@ def test_following_valid_until_reads_every_offset_once(world: World) -> None:
         (0, 19, 1), (20, 79, 1), (80, 100, 1), (101, 200, 2), (201, 239, 3), (240, 249, 3),
         (250, 369, 4), (370, 400, 4),
     ]  # fmt: skip
+
+
+def test_a_hole_in_an_epoch_hides_no_transaction_index_behind_it() -> None:
+    """An aborted transaction's marker may lie behind offsets that were lost."""
+    world = World()
+    world.leads((0, 0))
+    world.accept(replace(world.an_add(1, 0, 99, [(0, 0)]), txn_index_empty=True), world.a_finish(1))
+    world.accept(world.a_lost_range(100, 149))
+    world.copy(2, 150, 199, [(0, 150)])
+
+    def following(offset: int) -> int | None:
+        found = queries.next_segment_with_txn_index(world.rows, ORDERS, 0, offset)
+        return None if found is None else number_of(found.metadata)
+
+    assert [following(offset) for offset in (0, 99, 100, 150, 199, 200)] == [2, 2, 2, 2, 2, None]
+    world.claim((0, 0), (1, 180))
+    assert [following(offset) for offset in (179, 180)] == [2, None], "a dead tail has none"
 
 
 def test_segments_are_visible_by_state() -> None:
