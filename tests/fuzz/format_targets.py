@@ -238,7 +238,7 @@ def _batches() -> list[Target]:
     ]
 
 
-def _files() -> list[Target]:
+def _binary_files() -> list[Target]:
     return [
         Target(
             "offset_index",
@@ -265,6 +265,11 @@ def _files() -> list[Target]:
             lambda: captured("*/*.snapshot"),
             repair=repairs.producer_snapshot,
         ),
+    ]
+
+
+def _text_files() -> list[Target]:
+    return [
         Target(
             "leader_epoch_checkpoint",
             ("kafka_formats.leader_epoch_checkpoint.parse",),
@@ -350,4 +355,4 @@ def _names() -> list[Target]:
 
 def format_targets() -> list[Target]:
     """All rows of this module."""
-    return [*_batches(), *_files(), *_names()]
+    return [*_batches(), *_binary_files(), *_text_files(), *_names()]

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from kafka_formats.errors import CorruptData, InternalError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.primitives import Reader, Writer
-from rlmm import control_records, row_reads, row_values, snapshot_rows
+from rlmm import control_records, row_segments, row_values, snapshot_rows
 from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snapshot_files
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
@@ -31,7 +32,8 @@ from rlmm.records import (
     encode,
 )
 from rlmm.row_keys import RowKind
-from rlmm.segment import SegmentState
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from rlmm.segment_records import decode_segment_record
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
 from tests.rlmm.log.crash_disk import CrashDisk
@@ -88,6 +90,23 @@ def _values(kind: RowKind) -> Callable[[], list[bytes]]:
     return lambda: [value for key, value in _rows() if key[0] == kind] or [bytes(10), bytes(16)]
 
 
+def _segment_row(data: bytes) -> None:
+    """The fast way and the general one have one judgement."""
+    general: object
+    try:
+        general = decode_segment_record(data, source="segment row")
+    except CorruptData as error:
+        general = error
+    try:
+        fast: object = row_segments.decode_segment_row(data)
+    except (CorruptData, InternalError):
+        assert not isinstance(general, RemoteLogSegmentMetadata)
+    else:
+        assert fast == general
+    if isinstance(general, CorruptData):
+        raise general
+
+
 def _row_target(
     name: str, kind: RowKind, run: Callable[[bytes], object], *, covers: str = ""
 ) -> Target:
@@ -114,8 +133,8 @@ def _rows_targets() -> list[Target]:
         _row_target(
             "decode_segment_row",
             RowKind.SEGMENT,
-            row_reads.decode_segment_row,
-            covers="rlmm.row_reads.decode_segment_row",
+            _segment_row,
+            covers="rlmm.row_segments.decode_segment_row",
         ),
         Target(
             "snapshot_rows.from_proposals",
@@ -277,7 +296,6 @@ def _file_targets() -> list[Target]:
             ("rlmm.log.segment_file.scan_segment",),
             _scan_segment,
             _log_seeds,
-            errors=(),
             repair=repairs.batches,
         ),
         Target(
