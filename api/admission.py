@@ -39,11 +39,16 @@ MinOffset = Annotated[
 ]
 
 
-async def context_of(request: Request) -> ApiContext:
-    """What the application was made with."""
+def context_in(request: Request) -> ApiContext:
+    """What the application was made with. For dependencies: one dependency less to solve."""
     context = request.scope[CONTEXT_SCOPE_KEY]
     assert isinstance(context, ApiContext)
     return context
+
+
+async def context_of(request: Request) -> ApiContext:
+    """What the application was made with."""
+    return context_in(request)
 
 
 Context = Annotated[ApiContext, Depends(context_of)]
@@ -52,8 +57,8 @@ Context = Annotated[ApiContext, Depends(context_of)]
 def require(role: Role) -> Callable[..., Awaitable[Principal]]:
     """A dependency: the caller must have `role`. 401 without a valid token, 403 below that role."""
 
-    async def admit(request: Request, context: Context, credentials: Credentials) -> Principal:
-        principal = _principal(request, context, credentials)
+    async def admit(request: Request, credentials: Credentials) -> Principal:
+        principal = _principal(request, context_in(request), credentials)
         if principal.role < role:
             raise Refused(
                 f"{principal.name} has the role {principal.role.name.lower()}; this needs "
@@ -122,11 +127,12 @@ async def known_parameters(request: Request) -> None:
             raise InvalidRequest("give it once", field=name)
 
 
-async def wished_offset(request: Request, context: Context, min_offset: MinOffset = None) -> None:
+async def wished_offset(request: Request, min_offset: MinOffset = None) -> None:
     """Wait for the offset that the caller wants to see, and note where the answer is true.
 
     Taken before the route reads: the answer holds at least everything up to the noted offset.
     """
+    context = context_in(request)
     if min_offset is not None:
         deadline_s = context.limits.min_offset_wait_s
         try:

@@ -65,7 +65,8 @@ def _v1() -> APIRouter:
             Depends(wished_offset),
         ],
     )
-    for resource in (cluster, topics, partitions, segments, contents):
+    # Routes are tried in this order: what brokers and readers ask all the time comes first.
+    for resource in (segments, contents, partitions, topics, cluster):
         router.include_router(resource.router)
     return router
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
 
-from api.admission import Context
+from api.admission import Context, context_in
 from api.context import ApiContext
 from api.validation import PartitionNumber, SegmentIdText, TopicName, parse_uuid
 from kafka_formats.errors import NotFound
@@ -34,12 +34,14 @@ CheckedTopic = Annotated[str, Depends(checked_topic)]
 
 
 async def found_partition(
-    context: Context,
-    topic: CheckedTopic,
+    request: Request,
+    topic: TopicName,
     partition: PartitionNumber,
     topic_id: TopicIdParameter = None,
 ) -> TopicIdPartition:
     """The partition that the path names: known to the metadata, or found in a log directory."""
+    context = context_in(request)
+    check_topic_name(topic)
     if topic_id is not None:
         tip = TopicIdPartition(topic, parse_uuid(topic_id, "topic_id"), partition)
         if context.manager.partition_state(tip) is not None:
