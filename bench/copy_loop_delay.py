@@ -22,11 +22,14 @@ from strandline.settings_loading import load_settings
 TICK_S = 0.002
 
 
-async def _probe(delays: list[float]) -> None:
+async def _probe(delays: list[float], own: list[float]) -> None:
+    """`own` is the part of each delay in which the loop's thread worked and did not wait."""
     while True:
-        due = time.perf_counter() + TICK_S
+        due, worked = time.perf_counter() + TICK_S, time.thread_time()
         await asyncio.sleep(TICK_S)
-        delays.append(max(0.0, time.perf_counter() - due))
+        delay = max(0.0, time.perf_counter() - due)
+        delays.append(delay)
+        own.append(min(delay, time.thread_time() - worked))
 
 
 async def _run(config: Path) -> dict[str, object]:
@@ -34,8 +37,9 @@ async def _run(config: Path) -> dict[str, object]:
     format_for(settings, only_if_absent=True)
     node = await Node.open(settings)
     delays: list[float] = []
+    own: list[float] = []
     try:
-        probe = asyncio.create_task(_probe(delays))
+        probe = asyncio.create_task(_probe(delays, own))
         began_at = time.perf_counter()
         report = await node.remote_log.run_once()
         took_s = time.perf_counter() - began_at
@@ -47,6 +51,7 @@ async def _run(config: Path) -> dict[str, object]:
         "segments": len(report.copied),
         "took_s": took_s,
         "delays_ms": sorted(1000 * delay for delay in delays),
+        "own_delays_ms": sorted(1000 * delay for delay in own),
     }
 
 

@@ -16,7 +16,7 @@ from rlmm.segment import RemoteLogSegmentId
 class UploadLimits:
     """Bounds of one copy. Memory for parts is at most `part_bytes` times (`parts_parallel` + 1)."""
 
-    part_bytes: int = 16 * 2**20
+    part_bytes: int = 12 * 2**20
     parts_parallel: int = 2
     progress_interval_ms: int = 200
 

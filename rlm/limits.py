@@ -28,7 +28,7 @@ class CopyLimits:
     copies_parallel_max: int = 4
     claims_parallel_max: int = 32
     clean_ups_parallel_max: int = 8
-    part_bytes: int = 16 * 2**20
+    part_bytes: int = 12 * 2**20
     parts_parallel: int = 2
     upload_deadline_s: float = 900.0
     upload_margin_s: float = 30.0

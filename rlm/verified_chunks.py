@@ -72,7 +72,8 @@ class VerifiedObject:
         """The whole verified chunks [chunk, until), by one request."""
         chunk_bytes, size = self._checksums.chunk_bytes, self.size_bytes
         start, end = chunk * chunk_bytes, min(until * chunk_bytes, size)
-        held = bytearray()
+        held: list[memoryview] = []
+        crc = 0
         wanted = min(chunk_bytes, end - start)
         async with closing_stream(self._store.get(self._key, start=start, end=end)) as pieces:
             async for piece in pieces:
@@ -80,27 +81,32 @@ class VerifiedObject:
                 while len(rest):
                     if chunk == until:
                         raise self._corrupt("the store sent more than was asked for", end)
-                    taken = rest[: wanted - len(held)]
-                    rest = rest[len(taken) :]
-                    held += taken
-                    if len(held) == wanted:
-                        self._check(chunk, held)
-                        yield bytes(held)
+                    taken, rest = rest[:wanted], rest[wanted:]
+                    held.append(taken)
+                    crc = crc32c(taken, crc)
+                    wanted -= len(taken)
+                    if wanted == 0:
+                        self._check(chunk, crc)
+                        yield b"".join(held)
                         chunk += 1
                         held.clear()
+                        crc = 0
                         wanted = min(chunk_bytes, end - chunk * chunk_bytes)
         if chunk < until:
             raise self._corrupt(
-                f"the object ends here; {size} bytes are recorded", chunk * chunk_bytes + len(held)
+                f"the object ends here; {size} bytes are recorded",
+                chunk * chunk_bytes + sum(map(len, held)),
             )
 
-    def _check(self, chunk: int, data: bytearray) -> None:
-        computed, recorded = crc32c(data), self._checksums.chunks[chunk]
+    def _check(self, chunk: int, computed: int) -> None:
+        recorded = self._checksums.chunks[chunk]
         if computed != recorded:
+            at = chunk * self._checksums.chunk_bytes
+            size = min(self._checksums.chunk_bytes, self.size_bytes - at)
             raise self._corrupt(
-                f"the {len(data)} bytes from here on fail their CRC32C: {recorded:08x} is "
+                f"the {size} bytes from here on fail their CRC32C: {recorded:08x} is "
                 f"recorded, {computed:08x} computed",
-                chunk * self._checksums.chunk_bytes,
+                at,
             )
 
     def _corrupt(self, message: str, position: int) -> CorruptData:

@@ -139,7 +139,7 @@ class CopierSettings(_Section):
     )
     parallel_max: PositiveInt = Field(default=4, description="Copies under way at once, in all.")
     part_bytes: Annotated[int, Field(ge=5 * 2**20, le=2**30)] = Field(
-        default=16 * 2**20, description="Size of one multipart part, in bytes."
+        default=12 * 2**20, description="Size of one multipart part, in bytes."
     )
     parts_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Parts of one segment under way at once."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import uvloop
@@ -10,6 +11,9 @@ import uvloop
 from rlm import worker
 from rlm.limits import Ambient
 from strandline import ambient
+
+NICENESS = 5
+"""Behind the supervisor, whose event loop must be on time, and the broker on the same machine."""
 
 
 def main(arguments: list[str]) -> None:
@@ -19,6 +23,7 @@ def main(arguments: list[str]) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s worker %(process)d %(levelname)s %(message)s"
     )
+    os.nice(NICENESS)
     worker.run(
         int(arguments[0]),
         Ambient(

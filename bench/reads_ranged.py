@@ -1,0 +1,162 @@
+"""Ranged reads of verified chunks from MinIO, beside bare ranged GETs by the same client.
+
+`python -m bench.reads_ranged`. Eight readers take 4 MiB ranges of one segment, by turns verified
+and bare; then single readers ask for the first byte of `records`, with manifest and index cold, and
+for as many bytes by one bare GET. Both run in this process, through the same opened store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+from bench.copy_log_dirs import write_log_dir
+from bench.table import Measure, write_table
+from rlm.data_plane import DataPlane
+from rlm.log_dir import find_partitions
+from rlm.object_keys import segment_keys
+from rlm.read_request import LogRequest, RecordsRequest, SegmentPiece
+from rlm.verified_chunks import WINDOW_CHUNKS
+from rsm_backends.open_store import open_store
+from rsm_backends.store import ObjectStore
+from rsm_backends.store_config import StoreConfig
+from rsm_backends.streams import closing_stream
+from strandline import ambient
+from tests.real.minio import MINIO_VERSION, MinioServer
+from tests.rlm.tier import STORE, Pieces, copy_job, tiered
+
+MIB = 1 << 20
+READERS = 8
+RANGE_BYTES = 4 * MIB
+RANGES_PER_READER = 24
+ROUNDS = 5
+FIRST_BYTES = 30
+NEVER_MS = 10**15
+
+
+async def drain(stream: AsyncIterator[bytes]) -> int:
+    """How many bytes come."""
+    async with closing_stream(stream):
+        return sum([len(piece) async for piece in stream])
+
+
+async def speed(read: Callable[[int], AsyncIterator[bytes]], size: int) -> float:
+    """MiB/s of all readers together; each begins elsewhere."""
+
+    async def reader(number: int) -> int:
+        done = 0
+        for step in range(RANGES_PER_READER):
+            at = (number * 7 + step * 3) * RANGE_BYTES % (size - RANGE_BYTES)
+            done += await drain(read(at))
+        return done
+
+    began_at = time.perf_counter()
+    total = sum(await asyncio.gather(*(reader(number) for number in range(READERS))))
+    return total / MIB / (time.perf_counter() - began_at)
+
+
+async def first_byte_ms(stream: AsyncIterator[bytes]) -> float:
+    """From asking to the first piece."""
+    began_at = time.perf_counter()
+    async with closing_stream(stream):
+        await anext(stream)
+        return 1000 * (time.perf_counter() - began_at)
+
+
+async def opened(config: StoreConfig) -> ObjectStore:
+    """The store as a worker opens it."""
+    return await open_store(
+        replace(config, name=STORE),
+        sleep=ambient.sleep,
+        monotonic=ambient.monotonic,
+        random_fraction=ambient.random_fraction,
+        now_ms=ambient.now_ms,
+    )
+
+
+def plane_on(store: ObjectStore) -> DataPlane:
+    """A data plane whose caches are empty."""
+    return DataPlane({STORE: store}, now_ms=ambient.now_ms)
+
+
+async def run(config: StoreConfig, log_dir: Path) -> list[Measure]:
+    """Copy one segment, then read it."""
+    store = await opened(config)
+    (partition,) = find_partitions([log_dir], kafka_cluster_id=None).partitions
+    job = replace(copy_job(partition, partition.segments[0]), upload_deadline_ms=NEVER_MS)
+    segment = tiered(job, await plane_on(store).copy(job))
+    key = segment_keys(job.prefix, job.segment_id, job.start_offset).log
+    size = segment.custom_metadata.log_bytes
+    plane = plane_on(store)
+
+    def verified(at: int) -> AsyncIterator[bytes]:
+        return plane.read_log(LogRequest(segment, at, at + RANGE_BYTES))
+
+    def bare(at: int) -> AsyncIterator[bytes]:
+        return store.get(key, start=at, end=at + RANGE_BYTES)
+
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        theirs.append(await speed(bare, size))
+        ours.append(await speed(verified, size))
+    pieces = Pieces([SegmentPiece(segment, segment.end_offset)])
+    middle = (segment.start_offset + segment.end_offset) // 2
+    cold, got = [], []
+    for _ in range(FIRST_BYTES):
+        got.append(await first_byte_ms(store.get(key, start=size // 2, end=size // 2 + MIB)))
+        request = RecordsRequest(middle, MIB)
+        cold.append(await first_byte_ms(plane_on(store).read_records(request, pieces)))
+    await store.close()
+    return measures(ours, theirs, cold, got)
+
+
+def measures(
+    ours: list[float], theirs: list[float], cold: list[float], got: list[float]
+) -> list[Measure]:
+    """The table's lines."""
+    ratios = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
+    ratio = ratios[len(ratios) // 2]
+    typical, bare_typical = sorted(cold)[len(cold) // 2], sorted(got)[len(got) // 2]
+    bound_ms = 1.2 * bare_typical + 2
+    return [
+        Measure("verified ranges of 4 MiB, 8 readers", "MiB/s", ours),
+        Measure("bare ranged GETs, 8 readers", "MiB/s", theirs),
+        Measure("verified", "x bare", ratios, ">= 0.8", ratio >= 0.8),
+        Measure(
+            "first byte of records, cold", "ms", cold,
+            f"<= {bound_ms:.1f} (1.2 x bare + 2)", typical <= bound_ms,
+        ),
+        Measure("first byte of a bare GET of 1 MiB", "ms", got),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="bench-reads-") as folder:
+        home = Path(folder)
+        source = write_log_dir(home / "log-dir", batch_bytes=16 * 1024, partitions=1, segments=1)
+        (home / "minio").mkdir()
+        with (
+            MinioServer(home / "minio") as minio,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            found = runner.run(run(minio.store_config, source.path))
+    write_table(
+        "Reads: one segment of 128 MiB, 16 KiB batches",
+        found,
+        packages=("aiobotocore", "aiohttp", "uvloop", "crc32c"),
+        notes=(
+            f"MinIO {MINIO_VERSION} over plain HTTP on the same machine, data on tmpfs",
+            f"windows of {WINDOW_CHUNKS} chunks of 1 MiB",
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()
