@@ -32,11 +32,15 @@ class Survivors(Enum):
 
 
 class Torn:
-    """Any subset, drawn from a seed: sectors of `sector_bytes`, sizes, changes of directories."""
+    """Any subset, drawn from a seed: sectors of `sector_bytes`, sizes, changes of directories.
 
-    def __init__(self, seed: int, sector_bytes: int = 512) -> None:
+    With `ordered` the changes of one directory survive up to some one of them, as a journal has it.
+    """
+
+    def __init__(self, seed: int, sector_bytes: int = 512, *, ordered: bool = False) -> None:
         self.seed = seed
         self.sector_bytes = sector_bytes
+        self.ordered = ordered
         self.random = random.Random(seed)
         self.stale = self.random.random() < 0.3
 
@@ -156,7 +160,9 @@ class Directory:
     def survivors(self, fate: Fate) -> dict[str, Node]:
         """The names after a power cut."""
         changes = self.unsynced
-        if isinstance(fate, Torn):
+        if isinstance(fate, Torn) and fate.ordered:
+            kept = changes[: fate.random.randint(0, len(changes))]
+        elif isinstance(fate, Torn):
             share = fate.random.choice((0.1, 0.5, 0.9))
             kept = [change for change in changes if fate.random.random() < share]
         elif fate is Survivors.FIRST_HALF:
