@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "node_commands:config_command",
         "Print the effective settings and where each value came from.",
     ),
+    "support-bundle": (
+        "support_command:support_bundle_command",
+        "Gather what a report of trouble needs into one archive, without secrets.",
+    ),
     "copy": (
         "copy_command:copy_command",
         "Copy every sealed, stable segment of log directories to a store, once.",
@@ -72,7 +76,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name -> (module in this package and what to take from it, first line of its help)."""
 
 PANELS = {
-    "On the node itself": ("format", "doctor", "node", "config"),
+    "On the node itself": ("format", "doctor", "node", "config", "support-bundle"),
     "Asked of a running node": (
         "status",
         "topics",

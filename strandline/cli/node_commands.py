@@ -12,7 +12,7 @@ from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_json, print_table
 from strandline.formatting import format_for
-from strandline.settings_loading import leaves, load_settings
+from strandline.settings_loading import LoadedSettings, leaves, load_settings
 
 
 def format_command(
@@ -56,13 +56,21 @@ def config_command(
         (key, value, loaded.origins.get(key, "default")) for key, value in leaves(loaded.settings)
     ]
     if json:
-        print_json({key: {"value": _plain(value), "origin": where} for key, value, where in rows})
+        print_json(settings_document(loaded))
     else:
         print_table(
             ["setting", "value", "from"],
             [(key, _shown(value), where) for key, value, where in rows],
         )
     return ExitCode.OK
+
+
+def settings_document(loaded: LoadedSettings) -> dict[str, object]:
+    """Key -> value and origin, as `config --json` prints it."""
+    return {
+        key: {"value": _plain(value), "origin": loaded.origins.get(key, "default")}
+        for key, value in leaves(loaded.settings)
+    }
 
 
 def _shown(value: object) -> object:

@@ -1,0 +1,144 @@
+"""`strandline support-bundle`: gathers, writes, and says what is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kafka_formats.errors import StrandlineError
+from strandline import ambient
+from strandline.cli.answers import path_part
+from strandline.cli.client import DEFAULT_URL, NodeClient, TokenFileOption
+from strandline.cli.config_option import ConfigOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.node_commands import settings_document
+from strandline.cli.output import console, print_table
+from strandline.doctor import examine
+from strandline.doctor_host import versions
+from strandline.masking import Masker, known_secrets
+from strandline.settings import Settings
+from strandline.settings_loading import LoadedSettings, load_settings
+from strandline.support_bundle import (
+    Source,
+    as_json,
+    data_directory_sources,
+    gather,
+    log_tail,
+    write_bundle,
+)
+
+
+def support_bundle_command(
+    config: ConfigOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The archive; by default strandline-support-TIME.tar.gz, here."),
+    ] = None,
+    log_file: Annotated[
+        Path | None, typer.Option(help="The node's log, if it is kept in a file; its last lines.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="STRANDLINE_URL", help="Address of the node; by default as the settings say."
+        ),
+    ] = None,
+    token_file: TokenFileOption = None,
+) -> int:
+    """Gather what a report of trouble needs into one archive, without secrets.
+
+    Settings, versions, doctor's findings, the node's status and metrics if it runs, and what the
+    data directory holds. No records, no keys, passwords or tokens.
+
+    Example: `strandline support-bundle --config strandline.toml --log-file /var/log/strandline.log`
+    """
+    loaded, trouble = _load(config)
+    settings = None if loaded is None else loaded.settings
+    more = [] if token_file is None else [token_file]
+    masker = Masker(known_secrets(settings, os.environ, more))
+    sources = [Source("versions.json", "of everything", lambda: as_json(versions()))]
+    if loaded is None:
+        sources.append(Source("config-error.txt", "why the settings can't be used", trouble))
+    else:
+        sources += _node_sources(loaded, url, token_file)
+    if log_file is not None:
+        sources.append(Source("log.txt", f"last lines of {log_file}", lambda: log_tail(log_file)))
+    now_ms = ambient.now_ms()
+    when = datetime.fromtimestamp(now_ms / 1_000, UTC)
+    path = output or Path(f"strandline-support-{when:%Y%m%dT%H%M%SZ}.tar.gz")
+    members = write_bundle(
+        path,
+        gather(sources, masker),
+        when=f"{when:%Y-%m-%d %H:%M:%SZ}",
+        version=versions()["strandline"],
+        now_ms=now_ms,
+    )
+    print_table(
+        ["member", "holds", "bytes"],
+        [(member.name, member.about, len(member.text.encode())) for member in members],
+    )
+    console.print(f"wrote {path}; look through it before you pass it on", markup=False)
+    return ExitCode.OK
+
+
+def _load(config: Path | None) -> tuple[LoadedSettings | None, Any]:
+    """The settings, or a source of the sentence why there are none."""
+    try:
+        return load_settings(config), None
+    except StrandlineError as error:
+        text = f"{error}\n"
+        return None, lambda: text
+
+
+def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | None) -> list[Source]:
+    settings = loaded.settings
+    address = url or _address(settings)
+
+    def ask(path: str) -> str:
+        with NodeClient(address, token_file) as client:
+            return as_json(client.get(path))
+
+    def metrics() -> str:
+        with NodeClient(address, token_file) as client:
+            return b"".join(client.stream("/metrics", accept="text/plain")).decode()
+
+    def partitions() -> str:
+        with NodeClient(address, token_file) as client:
+            topics = [each["topic"] for each in client.pages("/v1/topics", "topics")]
+            return as_json(
+                [
+                    {"topic": topic} | each
+                    for topic in topics
+                    for each in client.pages(f"/v1/topics/{path_part(topic)}", "partition_list")
+                ]
+            )
+
+    def doctor() -> str:
+        return as_json([asdict(finding) for finding in asyncio.run(examine(settings))])
+
+    return [
+        Source("config.json", "every setting, and where its value came from",
+               lambda: as_json(settings_document(loaded))),
+        Source("doctor.json", "what `strandline doctor` finds", doctor),
+        Source("node/cluster.json", f"who {address} is, totals", lambda: ask("/v1/cluster")),
+        Source("node/quorum.json", "its metadata log", lambda: ask("/v1/quorum")),
+        Source("node/partitions.json", "its partitions, and why they wait", partitions),
+        Source("node/metrics.txt", "its metrics", metrics),
+        *data_directory_sources(settings.node.data_dir),
+    ]  # fmt: skip
+
+
+def _address(settings: Settings) -> str:
+    """Where the node of these settings listens."""
+    http = settings.http
+    if http.port == 0:
+        return DEFAULT_URL
+    host = "127.0.0.1" if http.host in ("0.0.0.0", "") else http.host  # noqa: S104 - compared
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if http.tls_certificate_file else 'http'}://{host}:{http.port}"
