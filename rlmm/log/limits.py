@@ -11,6 +11,7 @@ class LogLimits:
 
     queue_bytes_max: int = 8 * 1024 * 1024
     proposal_bytes_max: int = 1024 * 1024
+    group_bytes_max: int = 1024 * 1024
     segment_bytes_max: int = 16 * 1024 * 1024
     retain_bytes_max: int = 64 * 1024 * 1024
     snapshots_kept: int = 2

@@ -11,6 +11,7 @@ a commit, writes everything twice, and Kafka's tools report the zeros behind the
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from rlmm.log.recovery import (
     PARTITION_DIRECTORY,
     RecoveredLog,
     recover,
+    restart_log,
     store_recovery_point,
 )
 from rlmm.log.segment_file import INDEX_INTERVAL_BYTES, SegmentFile
@@ -75,6 +77,7 @@ class LogDirectory:
         self._segments = recovered.segments
         self._epochs = recovered.epochs
         self._failure: str | None = None
+        self._recovery_point_lock = threading.Lock()
         self._active: AppendFile | None = disk.open_append(recovered.segments[-1].path)
         self.cut = recovered.cut
         self.synced_end = recovered.segments[-1].end_offset
@@ -130,10 +133,84 @@ class LogDirectory:
         this object refuses everything from then on; a sync is never repeated, because the kernel
         may have dropped the bytes and would report success.
         """
+        self.append(batches)
+        self.sync()
+
+    def append(self, batches: Sequence[EncodedBatch]) -> None:
+        """Write the batches; a crash may lose them. Errors as `append_and_sync`."""
         with self._fatal_errors():
             self._append(batches)
+
+    def sync(self) -> None:
+        """Make everything written durable. Errors as `append_and_sync`."""
+        with self._fatal_errors():
+            end = self.log_end_offset
             self._sync_active()
-            self.synced_end = self.log_end_offset
+            self.synced_end = end
+
+    def truncate_to(self, end_offset: int) -> None:
+        """Remove everything at and above `end_offset`, a batch border; durable on return.
+
+        The recovery point goes back first: a crash must not leave a log that is shorter than what
+        it says was durable. Then the newest segments, one by one: never a hole.
+        """
+        with self._fatal_errors():
+            if end_offset >= self.log_end_offset:
+                return
+            with self._recovery_point_lock:
+                if end_offset < self.synced_end:
+                    self.synced_end = end_offset
+                    store_recovery_point(self._disk, self._metadata_directory, end_offset)
+            self._handle().close()
+            self._active = None
+            while len(self._segments) > 1 and self._segments[-1].base_offset >= end_offset:
+                *older, newest = self._segments
+                self._segments = tuple(older)
+                self._disk.remove(newest.path)
+                self._disk.sync_directory(self.directory)
+            last = self._segments[-1]
+            position = self._position_of(last, end_offset)
+            self._disk.truncate(last.path, position)
+            last.cut(end_offset, position)
+            self._active = self._disk.open_append(last.path)
+            self._epochs = leader_epoch_checkpoint.truncate_from_end(self._epochs, end_offset)
+            self._store_epochs()
+
+    def _position_of(self, segment: SegmentFile, offset: int) -> int:
+        """Where the batch at `offset`, a batch border in `segment`, starts in its file."""
+        position = segment.position_before(offset)
+        source = str(segment.path)
+        data = self._disk.read(segment.path, position, segment.size_bytes - position)
+        at = 0
+        while at < len(data):
+            header = parse_header(data, at, source=source, position=position + at)
+            if header.base_offset >= offset:
+                break
+            at += header.size_bytes
+        return position + at
+
+    def install_snapshot(self, snapshot: SnapshotId, part: Path) -> None:
+        """Make the complete, checked file `part` the snapshot, and the whole log begin behind it.
+
+        Order: old log and new bytes durable, name durable, then the log goes. A crash in between
+        leaves an intact log that ends below its newest snapshot; recovery goes on from there.
+        """
+        with self._fatal_errors():
+            self._sync_active()
+            handle = self._disk.open_append(part)
+            try:
+                handle.sync()
+            finally:
+                handle.close()
+            self._disk.rename(part, self.snapshot_path(snapshot))
+            self._disk.sync_directory(self.directory)
+            self._handle().close()
+            self._active = None
+            segment = restart_log(self._disk, self.directory, snapshot.end_offset, self._segments)
+            self._segments = (segment,)
+            self._epochs = ()
+            self._active = self._disk.open_append(segment.path)
+            self.synced_end = snapshot.end_offset
 
     def _append(self, batches: Sequence[EncodedBatch]) -> None:
         pending = bytearray()
@@ -188,7 +265,7 @@ class LogDirectory:
 
     def store_recovery_point(self) -> int:
         """Make `synced_end` the durable end a later start goes by; any thread but one at a time."""
-        with self._fatal_errors():
+        with self._fatal_errors(), self._recovery_point_lock:
             end = self.synced_end
             store_recovery_point(self._disk, self._metadata_directory, end)
             return end

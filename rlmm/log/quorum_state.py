@@ -23,23 +23,31 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """`leader_id` and `voted_id` are -1 for none; the directory id belongs to the vote."""
+    """`leader_id` and `voted_id` are -1 for none; the directory id belongs to the vote.
+
+    `cut_epoch` and `cut_end_offset` (ours, -1 for none) are what a log must reach that lacks
+    nothing this replica may have acknowledged before recovery cut its tail (design 5.1 (6)).
+    """
 
     leader_epoch: int
     leader_id: int = NOBODY
     voted_id: int = NOBODY
     voted_directory_id: Uuid = ZERO_UUID
+    cut_epoch: int = NOBODY
+    cut_end_offset: int = NOBODY
 
 
 def encode(state: QuorumState) -> bytes:
     """Kafka's field names and order."""
-    fields = {
+    fields: dict[str, object] = {
         "leaderId": state.leader_id,
         "leaderEpoch": state.leader_epoch,
         "votedId": state.voted_id,
         "votedDirectoryId": str(state.voted_directory_id),
-        "data_version": DATA_VERSION,
     }
+    if state.cut_end_offset != NOBODY:
+        fields |= {"cutEpoch": state.cut_epoch, "cutEndOffset": state.cut_end_offset}
+    fields["data_version"] = DATA_VERSION
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -56,6 +64,8 @@ def parse(data: bytes, *, source: str) -> QuorumState:
             leader_id=_integer(fields, "leaderId"),
             voted_id=_integer(fields, "votedId"),
             voted_directory_id=directory,
+            cut_epoch=_integer(fields, "cutEpoch") if "cutEpoch" in fields else NOBODY,
+            cut_end_offset=_offset(fields, "cutEndOffset") if "cutEpoch" in fields else NOBODY,
         )
         if state.leader_epoch < 0:
             raise ValueError(f"leaderEpoch {state.leader_epoch} is negative")
@@ -75,6 +85,13 @@ def _integer(fields: dict[str, object], name: str) -> int:
         raise TypeError(f"{name} is no integer")
     if not NOBODY <= value <= _INT32_MAX:
         raise ValueError(f"{name} is not between {NOBODY} and {_INT32_MAX}")
+    return value
+
+
+def _offset(fields: dict[str, object], name: str) -> int:
+    value = fields[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{name} is no offset")
     return value
 
 

@@ -30,15 +30,25 @@ PARTITION_DIRECTORY = f"{TOPIC}-0"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_SUFFIX = ".log"
+SMALLEST_RECORD_BYTES = 7
 
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """What recovery took away: everything from `offset` on, because of `reason`."""
+    """What recovery took away: everything from `offset` on, because of `reason`.
+
+    `epoch` is an upper bound of what was there, -1 if no epoch was known.
+    """
 
     offset: int
     bytes_removed: int
     reason: str
+    epoch: int
+
+    @property
+    def old_end_offset(self) -> int:
+        """An upper bound of the log end before: no record takes less than its smallest."""
+        return self.offset + self.bytes_removed // SMALLEST_RECORD_BYTES + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,8 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     _remove_temporaries(disk, metadata_directory)
     snapshots = list_snapshots(disk, directory)
     snapshot_end = snapshots[-1].end_offset if snapshots else 0
-    durable_end = max(view_flushed_end, snapshot_end, load_recovery_point(disk, metadata_directory))
+    logged_end = max(view_flushed_end, load_recovery_point(disk, metadata_directory))
+    durable_end = max(logged_end, snapshot_end)
     bases = _segment_bases(disk, directory)
     if not bases:
         return _start_empty(disk, directory, snapshots, durable_end)
@@ -104,9 +115,15 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
             source=str(directory),
             position=0,
         )
-    scans, cut = _scan(disk, directory, bases, durable_end)
+    scans, cut = _scan(disk, directory, bases, durable_end, logged_end)
     if cut is not None:
         _apply_cut(disk, directory, bases, scans)
+    if scans[-1].segment.end_offset < snapshot_end:
+        # Died between naming an installed snapshot and replacing the log by it. A snapshot of our
+        # own cannot get here: the recovery point is at its end before it has its name.
+        segments = tuple(scan.segment for scan in scans)
+        fresh = restart_log(disk, directory, snapshot_end, segments)
+        return RecoveredLog((fresh,), (), snapshots, snapshot_end, None)
     epochs = scans[-1].epochs
     _store_epochs(disk, directory, epochs)
     for scan in scans:
@@ -134,13 +151,30 @@ def _start_empty(
     return RecoveredLog((segment,), (), snapshots, durable_end, None)
 
 
+def restart_log(
+    disk: Disk, directory: Path, start: int, segments: tuple[SegmentFile, ...]
+) -> SegmentFile:
+    """Replace all `segments` by an empty log that starts at `start`, where a snapshot ends.
+
+    Newest first, each durable: what a crash leaves is an older log that is too short, never a hole.
+    """
+    for segment in reversed(segments):
+        disk.remove(segment.path)
+        disk.sync_directory(directory)
+    _store_epochs(disk, directory, ())
+    fresh = SegmentFile(start, directory / segment_file_name(start, LOG_SUFFIX))
+    disk.open_append(fresh.path).close()
+    disk.sync_directory(directory)
+    return fresh
+
+
 def _segment_bases(disk: Disk, directory: Path) -> tuple[int, ...]:
     names = (parse_segment_file_name(name) for name in disk.list_names(directory))
     return tuple(sorted(name[0] for name in names if name is not None and name[1] == LOG_SUFFIX))
 
 
 def _scan(
-    disk: Disk, directory: Path, bases: tuple[int, ...], durable_end: int
+    disk: Disk, directory: Path, bases: tuple[int, ...], durable_end: int, logged_end: int
 ) -> tuple[list[SegmentScan], LogCut | None]:
     """Scans up to and including the first damaged segment, and the cut it makes necessary."""
     expected = _load_epochs(disk, directory)
@@ -162,8 +196,10 @@ def _scan(
             _check_may_cut(damage, end, durable_end)
             later = (directory / segment_file_name(base, LOG_SUFFIX) for base in bases[index + 1 :])
             removed = scan.file_bytes - scan.segment.size_bytes + sum(map(disk.size, later))
-            return scans, LogCut(end, removed, str(damage))
-    if scans[-1].segment.end_offset < durable_end:
+            known = (*epochs, *(expected or ()))
+            epoch = max((entry.epoch for entry in known), default=-1)
+            return scans, LogCut(end, removed, str(damage), epoch)
+    if scans[-1].segment.end_offset < logged_end:
         segment = scans[-1].segment
         missing = CorruptData(
             f"the log ends at offset {segment.end_offset}",

@@ -1,0 +1,1 @@
+"""The quorum at work: the pure core (`rlmm/raft`) on a disk, a clock and a network."""

@@ -1,0 +1,33 @@
+"""Who a replica is, and what it takes from its surroundings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from rlmm.raft.messages import ReplicaKey, VoterSet
+from rlmm.raft.timers import RaftSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """What the driver takes from its surroundings; times in milliseconds or seconds by name."""
+
+    now_ms: Callable[[], int]
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+    random_fraction: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumConfig:
+    """Who this replica is. `format_voters` counts until the log names voters; `bootstrap` are
+    addresses of nodes to ask for the leader, by node id.
+    """
+
+    cluster_id: str
+    key: ReplicaKey
+    format_voters: VoterSet
+    bootstrap: tuple[tuple[int, str, int], ...] = ()
+    listener_name: str = "QUORUM"
+    settings: RaftSettings = field(default_factory=RaftSettings)

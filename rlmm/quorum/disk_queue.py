@@ -1,0 +1,197 @@
+"""The driver's disk work, in order, in one thread: group commit with zero linger.
+
+Whatever queues up while one pass runs goes into the next; a pass ends with one sync for all flushes
+in it. Quorum state, appends, truncations and snapshots keep the order in which the core asked for
+them (`rlmm/raft/actions.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import CorruptData
+from rlmm.log import quorum_state
+from rlmm.log.disk import Disk
+from rlmm.log.log_directory import LogDirectory
+from rlmm.log.quorum_state import QuorumState
+from rlmm.log.snapshot_files import read_snapshot, snapshot_file_name, snapshot_voters
+from rlmm.metadata_log import SnapshotId
+from rlmm.quorum.framing import PlacedBatch, voter_set
+from rlmm.raft.actions import Flush, InstallSnapshot, TruncateTo, WriteSnapshotChunk
+from rlmm.raft.events import (
+    Event,
+    FlushCompleted,
+    SnapshotChunkWritten,
+    SnapshotDamaged,
+    SnapshotInstalled,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    batches: tuple[PlacedBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Durable before anything behind it; `done` is called on the event loop."""
+
+    state: QuorumState
+    done: Callable[[], None]
+
+
+Job = Append | Persist | Flush | TruncateTo | WriteSnapshotChunk | InstallSnapshot
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What one pass of the thread brought about."""
+
+    events: list[Event]
+    done: list[Callable[[], None]]
+    written_end: int
+    generation: int
+
+
+class DiskQueue:
+    """`submit` on the event loop; `on_event` and `on_written` are called there too."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        disk: Disk,
+        writer: ThreadPoolExecutor,
+        *,
+        on_event: Callable[[Event], None],
+        on_written: Callable[[int, int], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._writer = writer
+        self._on_event = on_event
+        self._on_written = on_written
+        self._on_failure = on_failure
+        self._jobs: list[Job] = []
+        self._running: asyncio.Future[_Pass] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._failed = False
+        self._generation = 0
+
+    def submit(self, job: Job) -> None:
+        if self._failed:
+            return
+        self._jobs.append(job)
+        if self._running is None:
+            self._idle.clear()
+            self._start()
+
+    async def settled(self) -> None:
+        """Everything submitted so far is done."""
+        await self._idle.wait()
+
+    def _start(self) -> None:
+        jobs, self._jobs = self._jobs, []
+        loop = asyncio.get_running_loop()
+        self._running = loop.run_in_executor(self._writer, self._run, jobs)
+        self._running.add_done_callback(self._ended)
+
+    def _ended(self, running: asyncio.Future[_Pass]) -> None:
+        self._running = None
+        if running.cancelled() or (error := running.exception()) is not None:
+            self._failed = True
+            self._jobs = []
+            self._idle.set()
+            if not running.cancelled():
+                assert isinstance(error, Exception), error
+                self._on_failure(error)
+            return
+        done = running.result()
+        # The next pass starts before its results are looked at: the disk is what takes long.
+        if self._jobs:
+            self._start()
+        self._on_written(done.written_end, done.generation)
+        for call in done.done:
+            call()
+        for event in done.events:
+            self._on_event(event)
+        if self._running is None:
+            if self._jobs:
+                self._start()
+            else:
+                self._idle.set()
+
+    # ---- in the thread
+
+    def _run(self, jobs: Sequence[Job]) -> _Pass:
+        done = _Pass([], [], 0, self._generation)
+        flush: Flush | None = None
+        waiting: list[PlacedBatch] = []
+        for job in jobs:
+            if isinstance(job, Append):
+                waiting.extend(job.batches)
+                continue
+            if isinstance(job, Flush):
+                flush = job
+                continue
+            self._append(waiting)
+            waiting = []
+            if isinstance(job, Persist):
+                quorum_state.store(self._disk, self._directory.directory, job.state)
+                done.done.append(job.done)
+            elif isinstance(job, TruncateTo):
+                self._directory.truncate_to(job.end_offset)
+                self._generation = job.generation
+            elif isinstance(job, WriteSnapshotChunk):
+                done.events.append(self._write_chunk(job))
+            else:
+                done.events.append(self._install(job))
+        self._append(waiting)
+        if flush is not None:
+            self._directory.sync()
+            # Only the last: it covers the others, or they are about a log that is no more.
+            done.events.append(FlushCompleted(flush.epoch, flush.offset, flush.generation))
+        done.written_end, done.generation = self._directory.log_end_offset, self._generation
+        return done
+
+    def _append(self, batches: Sequence[PlacedBatch]) -> None:
+        if batches:
+            self._directory.append([batch.encoded() for batch in batches])
+
+    def _part(self, end_offset: int, epoch: int) -> Path:
+        name = snapshot_file_name(SnapshotId(end_offset, epoch))
+        return self._directory.directory / f"{name}.part"
+
+    def _write_chunk(self, job: WriteSnapshotChunk) -> SnapshotChunkWritten:
+        path = self._part(*job.snapshot)
+        if job.position == 0:
+            self._disk.remove(path)
+        assert isinstance(job.payload, bytes)
+        handle = self._disk.open_append(path)
+        try:
+            handle.append(job.payload)
+        finally:
+            handle.close()
+        return SnapshotChunkWritten(job.snapshot, job.position + job.payload_bytes)
+
+    def _install(self, job: InstallSnapshot) -> Event:
+        """Check, sync, name, and only then replace the log: a crash in between is continued by
+        recovery (`rlmm/log/recovery.py`).
+        """
+        part = self._part(*job.snapshot)
+        try:
+            for _ in read_snapshot(self._disk, part):
+                pass
+            voters = voter_set(snapshot_voters(self._disk, part))
+        except CorruptData:
+            self._disk.remove(part)
+            return SnapshotDamaged(job.snapshot)
+        snapshot = SnapshotId(*job.snapshot)
+        self._directory.install_snapshot(snapshot, part)
+        self._generation = job.generation
+        return SnapshotInstalled(job.snapshot, job.size_bytes, voters)

@@ -1,0 +1,404 @@
+"""Carries out what the core asks for, in the order its contract demands (`rlmm/raft/actions.py`).
+
+One event loop owns core, queue of actions, tail and timer; one thread writes (`disk_queue.py`), one
+reads. Nothing here decides anything about the quorum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from rlmm.log.disk import Disk
+from rlmm.log.log_directory import LogDirectory
+from rlmm.log.quorum_records import Endpoint
+from rlmm.metadata_log import SnapshotId
+from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
+from rlmm.quorum.framing import place
+from rlmm.quorum.initial import stored
+from rlmm.quorum.ports import Answer, PeerFailedError, Peers
+from rlmm.quorum.tail import Tail
+from rlmm.raft import actions as do
+from rlmm.raft.core import RaftCore
+from rlmm.raft.events import (
+    Event,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+    SnapshotInstalled,
+    Tick,
+)
+from rlmm.raft.messages import (
+    Error,
+    FetchResponse,
+    FetchSnapshotResponse,
+    LogRead,
+    Request,
+    Response,
+    SnapshotRead,
+    VoterSet,
+)
+from rlmm.raft.timers import NEVER_MS
+
+log = logging.getLogger(__name__)
+
+
+class ProposalHandle(Protocol):
+    """What a Propose event carries as its handle."""
+
+    def committed(self, base_offset: int) -> None: ...
+
+    def failed(self, failure: do.ProposalFailed) -> None: ...
+
+
+class QuorumDriver:
+    """`feed` it events; it calls back on the same loop: `on_advance` when more is committed or the
+    log was replaced, `on_role` after any change of role or voters, `on_failure` once.
+    """
+
+    def __init__(
+        self,
+        core: RaftCore,
+        directory: LogDirectory,
+        disk: Disk,
+        peers: Peers,
+        *,
+        addresses: dict[int, tuple[str, int]],
+        listener_name: str,
+        recent_bytes_max: int,
+        monotonic_ms: Callable[[], int],
+        now_ms: Callable[[], int],
+        writer: ThreadPoolExecutor,
+        reader: ThreadPoolExecutor,
+        on_advance: Callable[[], None],
+        on_role: Callable[[], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self.core = core
+        self.tail = Tail(bytes_max=recent_bytes_max)
+        self.apply_to = 0
+        self.high_watermark = 0
+        self.failure: str | None = None
+        self.shutdown_done = asyncio.Event()
+        self._directory = directory
+        self._disk = disk
+        self._peers = peers
+        self._addresses = addresses
+        self._listener_name = listener_name
+        self._monotonic_ms = monotonic_ms
+        self._now_ms = now_ms
+        self._reader = reader
+        self._on_advance = on_advance
+        self._on_role = on_role
+        self._on_failure = on_failure
+        self._queue: deque[do.Action] = deque()
+        self._draining = False
+        self._persisting = False
+        self._stopped = False
+        self._installing = 0
+        self._generation = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = NEVER_MS
+        self._arming = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.jobs = DiskQueue(
+            directory,
+            disk,
+            writer,
+            on_event=self.feed,
+            on_written=self.tail.written,
+            on_failure=self._disk_failed,
+        )
+        self._perform: dict[type, Callable[[object], None]] = self._performers()
+
+    def start(self) -> None:
+        self._peers.set_addresses(self._addresses)
+        self._take(self.core.start(self._monotonic_ms()))
+
+    def feed(self, event: Event) -> None:
+        """One event into the core; what it asks for is begun before this returns."""
+        if self._stopped:
+            return
+        if isinstance(event, SnapshotInstalled):
+            self.tail.reset(self._installing)
+        self._take(self.core.step(event, self._monotonic_ms()))
+
+    async def answer(self, request: Request) -> Answer:
+        """Feed a request and wait for its response. RetryLater: the node stops."""
+        if self._stopped:
+            raise RetryLater(self.failure or "the node is shutting down")
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.feed(RequestReceived(waiting, request))
+        return await waiting
+
+    async def read_bytes(self, from_offset: int, bytes_max: int) -> bytes:
+        """Whole batches from `from_offset` on, below what is committed and durable here."""
+        end = self.apply_to
+        if from_offset >= end:
+            return b""
+        data = self.tail.bytes_at(from_offset, end, bytes_max)
+        if data is not None:
+            return data
+        read = partial(self._read_log, LogRead(from_offset, end, bytes_max, self._generation))
+        return await asyncio.get_running_loop().run_in_executor(self._reader, read)
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._directory.log_start_offset
+
+    def nodes(self) -> tuple[tuple[int, str, int], ...]:
+        """(node id, host, port) of every node whose address is known."""
+        return tuple(
+            (node_id, host, port) for node_id, (host, port) in sorted(self._addresses.items())
+        )
+
+    async def stop(self) -> None:
+        """Take no more events; what was asked of the disk is still done."""
+        await self.jobs.settled()
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.jobs.settled()
+
+    # ---- the queue of actions
+
+    def _take(self, actions: tuple[do.Action, ...]) -> None:
+        self._queue.extend(actions)
+        self._drain()
+        if not self._arming and not self._stopped:
+            # Once a turn of the loop, however many events it brings.
+            self._arming = True
+            asyncio.get_running_loop().call_soon(self._arm)
+
+    def _drain(self) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._queue and not self._persisting and self.failure is None:
+                action = self._queue.popleft()
+                self._perform[type(action)](action)
+        finally:
+            self._draining = False
+
+    def _performers(self) -> dict[type, Callable[..., None]]:
+        return {
+            do.PersistQuorumState: self._persist,
+            do.AppendBatches: self._append,
+            do.Flush: self.jobs.submit,
+            do.TruncateTo: self._truncate,
+            do.WriteSnapshotChunk: self.jobs.submit,
+            do.InstallSnapshot: self._install,
+            do.SendRequest: self._send_request,
+            do.SendResponse: self._send_response,
+            do.AdvanceHighWatermark: self._advance,
+            do.ProposalsCommitted: self._committed,
+            do.ProposalFailed: lambda action: action.handle.failed(action),
+            do.WaitersDone: self._waiters_done,
+            do.WaitersFailed: self._waiters_failed,
+            do.CommandDone: self._command_done,
+            do.RoleChanged: self._role_changed,
+            do.VotersChanged: self._voters_changed,
+            do.Warn: lambda action: log.warning("%s", action.message),
+            do.ShutdownDone: lambda _: self.shutdown_done.set(),
+            do.Fatal: lambda action: self.fail(action.message),
+        }
+
+    def _persist(self, action: do.PersistQuorumState) -> None:
+        self._persisting = True
+        self.jobs.submit(Persist(stored(action.state), self._persisted))
+
+    def _persisted(self) -> None:
+        self._persisting = False
+        self._drain()
+
+    def _append(self, action: do.AppendBatches) -> None:
+        now_ms = self._now_ms()
+        placed = tuple(place(batch, timestamp_ms=now_ms) for batch in action.batches)
+        for batch in placed:
+            self.tail.add(batch)
+        self.jobs.submit(Append(placed))
+
+    def _truncate(self, action: do.TruncateTo) -> None:
+        self._generation = action.generation
+        self.tail.truncate_to(action.end_offset, action.generation)
+        self.jobs.submit(action)
+
+    def _install(self, action: do.InstallSnapshot) -> None:
+        self._installing = self._generation = action.generation
+        self.jobs.submit(action)
+
+    def _advance(self, action: do.AdvanceHighWatermark) -> None:
+        self.high_watermark, self.apply_to = action.high_watermark, action.apply_to
+        self._on_advance()
+
+    def _committed(self, action: do.ProposalsCommitted) -> None:
+        for handle, offset in action.proposals:
+            handle.committed(offset)  # type: ignore[attr-defined]  # a ProposalHandle of ours
+
+    def _waiters_done(self, action: do.WaitersDone) -> None:
+        for handle in action.handles:
+            if isinstance(handle, asyncio.Future) and not handle.done():
+                handle.set_result(action.offset)
+
+    def _waiters_failed(self, action: do.WaitersFailed) -> None:
+        for handle in action.handles:
+            if isinstance(handle, asyncio.Future) and not handle.done():
+                handle.set_exception(
+                    RetryLater(f"the quorum's leader changed ({action.error.name}); ask again")
+                )
+
+    def _command_done(self, action: do.CommandDone) -> None:
+        if isinstance(action.handle, asyncio.Future) and not action.handle.done():
+            action.handle.set_result((action.error, action.message))
+
+    def _role_changed(self, action: do.RoleChanged) -> None:
+        log.info(
+            "quorum role %s in epoch %d, leader %d",
+            action.role.value,
+            action.epoch,
+            action.leader_id,
+        )
+        self._on_role()
+
+    def _voters_changed(self, action: do.VotersChanged) -> None:
+        self._addresses |= _addresses(action.voters, self._listener_name)
+        self._peers.set_addresses(self._addresses)
+        self._on_role()
+
+    def fail(self, message: str) -> None:
+        """Nothing more is done: the node has to stop."""
+        if self.failure is None:
+            self.failure = message
+            self._stopped = True
+            log.error("the metadata log stopped: %s", message)
+            self._on_advance()
+            self._on_failure(message)
+
+    def _disk_failed(self, error: Exception) -> None:
+        self.fail(str(error))
+
+    # ---- time
+
+    def _arm(self) -> None:
+        self._arming = False
+        if self._stopped:
+            return
+        due = self.core.next_deadline_ms()
+        if self._timer is not None:
+            if self._timer_due_ms <= due:
+                return  # an early tick does no harm, and arms anew
+            self._timer.cancel()
+            self._timer = None
+        if due < NEVER_MS:
+            delay_s = max(due - self._monotonic_ms(), 0) / 1000
+            self._timer_due_ms = due
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.feed(Tick())
+
+    # ---- messages
+
+    def _send_request(self, action: do.SendRequest) -> None:
+        self._run(self._ask(action))
+
+    async def _ask(self, action: do.SendRequest) -> None:
+        timeout_ms = max(action.deadline_ms - self._monotonic_ms(), 1)
+        try:
+            response = await self._peers.ask(
+                action.destination, action.request, deadline_ms=timeout_ms
+            )
+        except PeerFailedError as error:
+            log.debug("node %d: %s", action.destination, error)
+            self.feed(RequestFailed(action.request_id, error.unsupported_version))
+        else:
+            self.feed(ResponseReceived(action.request_id, response))
+
+    def _send_response(self, action: do.SendResponse) -> None:
+        waiting, response = action.correlation, action.response
+        assert isinstance(waiting, asyncio.Future)
+        if waiting.done():
+            return
+        read = (
+            response.read if isinstance(response, FetchResponse | FetchSnapshotResponse) else None
+        )
+        if read is None:
+            waiting.set_result(Answer(response))
+        elif isinstance(read, LogRead):
+            data = self.tail.bytes_at(read.from_offset, read.end_offset, read.bytes_max)
+            if data is not None:
+                waiting.set_result(Answer(response, data))
+            else:
+                self._run(self._answer_from_disk(waiting, response, partial(self._read_log, read)))
+        else:
+            reading = partial(self._read_snapshot, read)
+            self._run(self._answer_from_disk(waiting, response, reading))
+
+    async def _answer_from_disk(
+        self,
+        waiting: asyncio.Future[Answer],
+        response: Response,
+        read: Callable[[], bytes],
+    ) -> None:
+        generation = self._generation
+        try:
+            data = await asyncio.get_running_loop().run_in_executor(self._reader, read)
+        except (NotFound, OSError) as error:
+            log.info("nothing to send: %s", error)
+            data = None
+        except CorruptData as error:
+            self.fail(f"a committed part of the metadata log is damaged: {error}")
+            data = None
+        if waiting.done():
+            return
+        if data is None or generation != self._generation:
+            # What was to be read is no more: the replica asks anew and is told where to go on.
+            assert isinstance(response, FetchResponse | FetchSnapshotResponse)
+            error_code = Error.NOT_LEADER_OR_FOLLOWER
+            if isinstance(response, FetchSnapshotResponse):
+                error_code = Error.SNAPSHOT_NOT_FOUND
+            waiting.set_result(Answer(replace(response, error=error_code, read=None)))
+        else:
+            waiting.set_result(Answer(response, data))
+
+    def _read_log(self, read: LogRead) -> bytes:
+        batches = self._directory.read(read.from_offset, read.end_offset, bytes_max=read.bytes_max)
+        return b"".join(batch.data for batch in batches)
+
+    def _read_snapshot(self, read: SnapshotRead) -> bytes:
+        path = self._directory.snapshot_path(SnapshotId(*read.snapshot))
+        return self._disk.read(path, read.position, read.bytes_max)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the quorum failed", exc_info=error)
+            self.fail(f"internal error: {error!r}")
+
+
+def _addresses(voters: VoterSet, listener_name: str) -> dict[int, tuple[str, int]]:
+    """Where each voter listens; the first endpoint where none has the name."""
+    found: dict[int, tuple[str, int]] = {}
+    for voter in voters.voters:
+        endpoints = [each for each in voter.endpoints if isinstance(each, Endpoint)]
+        named = [each for each in endpoints if each.name == listener_name] or endpoints
+        if named:
+            found[voter.key.node_id] = (named[0].host, named[0].port)
+    return found

@@ -1,0 +1,179 @@
+"""What the core is told when a node starts: everything comes from the recovered, synced disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from kafka_formats.control_record import ControlType, parse_control_key
+from kafka_formats.errors import CorruptData
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
+from kafka_formats.record_batch import iter_records
+from rlmm.log import quorum_records, quorum_state
+from rlmm.log.disk import Disk
+from rlmm.log.log_directory import LogDirectory
+from rlmm.log.quorum_state import QuorumState
+from rlmm.log.snapshot_files import snapshot_voters
+from rlmm.metadata_log import SnapshotId
+from rlmm.quorum.config import QuorumConfig
+from rlmm.quorum.framing import voter_set
+from rlmm.raft.actions import LogCut, PersistedState
+from rlmm.raft.core import RaftCore
+from rlmm.raft.initial_state import InitialState, StoredSnapshot
+from rlmm.raft.messages import NONE_ID, ReplicaKey, VoterSet
+from rlmm.raft.messages import SnapshotId as CoreSnapshotId
+
+_READ_BYTES = 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+def open_replica(
+    disk: Disk,
+    metadata_directory: Path,
+    config: QuorumConfig,
+    *,
+    view_flushed_end: int,
+    segment_bytes_max: int,
+    jitter: Callable[[], float],
+) -> tuple[LogDirectory, RaftCore]:
+    """The recovered log and a core that knows it, not started yet; blocks. CorruptData: see
+    `recovery.recover` and `initial_state`.
+    """
+    directory = LogDirectory.open(
+        disk,
+        metadata_directory,
+        view_flushed_end=view_flushed_end,
+        segment_bytes_max=segment_bytes_max,
+    )
+    try:
+        initial = initial_state(
+            disk,
+            directory,
+            format_voters=config.format_voters,
+            view_flushed_end=view_flushed_end,
+        )
+    except BaseException:
+        directory.close()
+        raise
+    core = RaftCore(
+        config.key,
+        initial,
+        settings=config.settings,
+        jitter=jitter,
+        peers=tuple(node_id for node_id, _, _ in config.bootstrap),
+    )
+    return directory, core
+
+
+def initial_state(
+    disk: Disk, directory: LogDirectory, *, format_voters: VoterSet, view_flushed_end: int
+) -> InitialState:
+    """Read it; blocks. CorruptData: the quorum state or a snapshot cannot be trusted."""
+    stored = quorum_state.load(disk, directory.directory)
+    if stored is None and directory.log_end_offset > 0:
+        raise CorruptData(
+            "the log holds records, but the quorum state is missing: restore it from a backup, "
+            "or format this node anew",
+            source=str(directory.directory / quorum_state.QUORUM_STATE),
+            position=0,
+        )
+    snapshots = directory.snapshots()
+    sets = _voter_sets(directory)
+    if snapshots:
+        newest = snapshots[-1]
+        voters = snapshot_voters(disk, directory.snapshot_path(newest))
+        if newest.end_offset > 0:
+            sets.append((newest.end_offset - 1, voter_set(voters)))
+    start = directory.log_start_offset
+    return InitialState(
+        quorum=None if stored is None else persisted(stored),
+        log_start_offset=start,
+        log_start_epoch=_start_epoch(directory, snapshots),
+        log_end_offset=directory.log_end_offset,
+        epochs=tuple((entry.epoch, entry.start_offset) for entry in directory.epochs),
+        snapshots=tuple(
+            StoredSnapshot(CoreSnapshotId(*_pair(each)), _size(disk, directory.snapshot_path(each)))
+            for each in snapshots
+            if each.end_offset > 0
+        ),
+        voter_sets=tuple(sorted(set(sets))),
+        format_voters=format_voters,
+        committed_offset=min(view_flushed_end, directory.log_end_offset),
+        cut=_cut(directory),
+    )
+
+
+def _pair(snapshot: SnapshotId) -> tuple[int, int]:
+    return snapshot.end_offset, snapshot.epoch
+
+
+def _size(disk: Disk, path: Path) -> int:
+    return disk.size(path)
+
+
+def _start_epoch(directory: LogDirectory, snapshots: tuple[SnapshotId, ...]) -> int:
+    start = directory.log_start_offset
+    for snapshot in snapshots:
+        if snapshot.end_offset == start:
+            return snapshot.epoch
+    return directory.epochs[0].epoch if directory.epochs else 0
+
+
+def _cut(directory: LogDirectory) -> LogCut | None:
+    cut = directory.cut
+    if cut is None:
+        return None
+    log.warning(
+        "the metadata log was cut at offset %d, %d bytes removed: %s. Nothing above it was known "
+        "to be durable",
+        cut.offset,
+        cut.bytes_removed,
+        cut.reason,
+    )
+    return LogCut(max(cut.epoch, 0), cut.old_end_offset)
+
+
+def _voter_sets(directory: LogDirectory) -> list[tuple[int, VoterSet]]:
+    found: list[tuple[int, VoterSet]] = []
+    position, end = directory.log_start_offset, directory.log_end_offset
+    while position < end:
+        batches = directory.read(position, end, bytes_max=_READ_BYTES)
+        if not batches:
+            break
+        for batch in batches:
+            position = batch.header.last_offset + 1
+            if not batch.header.is_control:
+                continue
+            for record in iter_records(batch.data, source=batch.source, position=batch.position):
+                kind = parse_control_key(record.key, source=batch.source, position=batch.position)
+                if kind == ControlType.KRAFT_VOTERS:
+                    voters = quorum_records.decode_voters(record.value or b"", source=batch.source)
+                    found.append((record.offset, voter_set(voters)))
+    return found
+
+
+def persisted(state: QuorumState) -> PersistedState:
+    """The file's content as the core knows it."""
+    voted = None
+    if state.voted_id != quorum_state.NOBODY:
+        directory = state.voted_directory_id
+        voted = ReplicaKey(state.voted_id, "" if directory == ZERO_UUID else str(directory))
+    cut = None
+    if state.cut_end_offset != quorum_state.NOBODY:
+        cut = LogCut(state.cut_epoch, state.cut_end_offset)
+    return PersistedState(state.leader_epoch, state.leader_id, voted, cut)
+
+
+def stored(state: PersistedState) -> QuorumState:
+    """What the core asks to be persisted, as the file has it."""
+    voted = state.voted or ReplicaKey(NONE_ID)
+    return QuorumState(
+        state.epoch,
+        leader_id=state.leader_id,
+        voted_id=voted.node_id,
+        voted_directory_id=Uuid.parse(voted.directory_id) if voted.directory_id else ZERO_UUID,
+        cut_epoch=state.cut.epoch if state.cut else quorum_state.NOBODY,
+        cut_end_offset=state.cut.old_end_offset if state.cut else quorum_state.NOBODY,
+    )

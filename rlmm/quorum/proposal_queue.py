@@ -1,0 +1,133 @@
+"""Proposals of this node on their way to the leader, coalesced: one group under way at a time when
+the leader is another node, one group a turn of the event loop when it is this one.
+
+A group that certainly was not appended goes back to the front of the queue; one whose fate is not
+known ends as OutcomeUnknown, and its proposers read the row by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater, StrandlineError
+from rlmm.log.limits import LogLimits
+from rlmm.metadata_log import Proposal
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """Neighbouring records of one caller; `taken` once they may have left this node."""
+
+    proposals: tuple[Proposal, ...]
+    size_bytes: int
+    done: asyncio.Future[int]
+    taken: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """What is proposed together. Ends in one of `committed`, `unknown`; or goes back."""
+
+    members: list[Waiting] = field(default_factory=list)
+
+    @property
+    def proposals(self) -> tuple[Proposal, ...]:
+        return tuple(each for member in self.members for each in member.proposals)
+
+    def committed(self, base_offset: int) -> None:
+        offset = base_offset
+        for member in self.members:
+            if not member.done.done():
+                member.done.set_result(offset)
+            offset += len(member.proposals)
+
+    def failed(self, error: StrandlineError) -> None:
+        for member in self.members:
+            if not member.done.done():
+                member.done.set_exception(error)
+
+
+class ProposalQueue:
+    """One event loop's; not for threads."""
+
+    def __init__(self, limits: LogLimits) -> None:
+        self._limits = limits
+        self._queue: deque[Waiting] = deque()
+        self._bytes = 0
+        self._closed: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def add(self, proposals: tuple[Proposal, ...]) -> Waiting:
+        """InvalidRequest: none or too large. RetryLater: the queue is full, or closed."""
+        if not proposals:
+            raise InvalidRequest("nothing to append", field="proposals")
+        if self._closed is not None:
+            raise RetryLater(self._closed)
+        size = sum(len(proposal.value) for proposal in proposals)
+        if size > self._limits.proposal_bytes_max:
+            raise InvalidRequest(
+                f"{size} bytes in one proposal, at most {self._limits.proposal_bytes_max}",
+                field="proposals",
+            )
+        if self._queue and self._bytes + size > self._limits.queue_bytes_max:
+            raise RetryLater("the metadata log's queue is full", retry_after_ms=100)
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        # Nobody may be left to fetch the error: a caller that was cancelled, for one.
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())
+        waiting = Waiting(proposals, size, done)
+        self._queue.append(waiting)
+        self._bytes += size
+        return waiting
+
+    def take(self) -> Group:
+        """Neighbours up to the size of one group; callers that gave up are left out."""
+        group = Group()
+        size = 0
+        while self._queue:
+            first = self._queue[0]
+            if group.members and size + first.size_bytes > self._limits.group_bytes_max:
+                break
+            self._queue.popleft()
+            self._bytes -= first.size_bytes
+            if first.done.done():
+                continue
+            first.taken = True
+            size += first.size_bytes
+            group.members.append(first)
+        return group
+
+    def put_back(self, group: Group) -> None:
+        """None of it was appended."""
+        if self._closed is not None:
+            group.failed(RetryLater(self._closed))
+            return
+        for member in reversed(group.members):
+            member.taken = False
+            self._queue.appendleft(member)
+            self._bytes += member.size_bytes
+
+    def give_up(self, waiting: Waiting, deadline_s: float) -> StrandlineError:
+        """What a caller is told whose deadline passed."""
+        if waiting.taken:
+            return OutcomeUnknown(
+                f"the metadata log did not commit within {deadline_s:g} s: read the row by its id "
+                "before deciding anything"
+            )
+        waiting.done.cancel()
+        return RetryLater(
+            f"no leader of the metadata quorum took the record within {deadline_s:g} s; nothing "
+            "was appended"
+        )
+
+    def close(self, message: str) -> None:
+        """Refuse what is queued and whatever comes: nothing of it was appended."""
+        self._closed = message
+        while self._queue:
+            member = self._queue.popleft()
+            if not member.done.done():
+                member.done.set_exception(RetryLater(message))
+        self._bytes = 0

@@ -1,0 +1,467 @@
+"""The metadata log of a quorum of any size, one voter included: `MetadataLog` over core and driver.
+
+Proposals go to the leader, wherever it is; reads are local, below what is committed and durable
+here. The event loop never waits for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from kafka_formats.errors import (
+    Conflict,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    RetryLater,
+)
+from rlmm.log.committed import committed_group
+from rlmm.log.disk import Disk, OsDisk
+from rlmm.log.limits import LogLimits
+from rlmm.log.log_directory import LogDirectory
+from rlmm.log.snapshot_files import SnapshotWriter, read_snapshot
+from rlmm.metadata_log import (
+    CommittedGroup,
+    CommittedRecord,
+    LogDescription,
+    Proposal,
+    ReplicaState,
+    SnapshotId,
+    SnapshotSink,
+)
+from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.driver import QuorumDriver
+from rlmm.quorum.framing import NO_OP, stored_voters
+from rlmm.quorum.initial import open_replica
+from rlmm.quorum.ports import Peers
+from rlmm.quorum.proposal_queue import ProposalQueue
+from rlmm.quorum.proposals import Proposals
+from rlmm.raft.core import RaftCore
+from rlmm.raft.events import BarrierRequested, LogStartAdvanced, Shutdown, SnapshotsDeleted
+from rlmm.raft.events import SnapshotTaken as CoreSnapshotTaken
+from rlmm.raft.messages import ReplicaDescription
+from rlmm.raft.messages import SnapshotId as CoreSnapshotId
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+GROUP_RECORDS_MAX = 512
+ESTABLISH_DEADLINE_S = 10.0
+
+
+class QuorumLog:
+    """`MetadataLog` of one replica. Make it with `open`; a listener serves `driver` to others."""
+
+    def __init__(
+        self,
+        config: QuorumConfig,
+        directory: LogDirectory,
+        disk: Disk,
+        core: RaftCore,
+        peers: Peers,
+        *,
+        ambient: Ambient,
+        on_failure: Callable[[str], None],
+        limits: LogLimits,
+        writer: ThreadPoolExecutor,
+        reader: ThreadPoolExecutor,
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._disk = disk
+        self._core = core
+        self._peers = peers
+        self._ambient = ambient
+        self._limits = limits
+        self._writer = writer
+        self._reader = reader
+        self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._recovery_point_due = asyncio.Event()
+        self._may_truncate_to = 0
+        self._closed = False
+        self._recovery_point_task: asyncio.Task[None] | None = None
+        self.driver = QuorumDriver(
+            core,
+            directory,
+            disk,
+            peers,
+            addresses={node_id: (host, port) for node_id, host, port in config.bootstrap},
+            listener_name=config.listener_name,
+            recent_bytes_max=limits.recent_bytes_max,
+            monotonic_ms=lambda: int(ambient.monotonic() * 1000),
+            now_ms=ambient.now_ms,
+            writer=writer,
+            reader=reader,
+            on_advance=self._on_advance,
+            on_role=self._on_role,
+            on_failure=self._failed,
+        )
+        self._on_failure = on_failure
+        self._proposals = Proposals(
+            self.driver,
+            peers,
+            ProposalQueue(limits),
+            now_ms=ambient.now_ms,
+            sleep=ambient.sleep,
+            retry_backoff_s=config.settings.retry_backoff_ms / 1000,
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        metadata_directory: Path,
+        config: QuorumConfig,
+        peers: Peers,
+        *,
+        view_flushed_end: int,
+        ambient: Ambient,
+        on_failure: Callable[[str], None],
+        limits: LogLimits | None = None,
+        disk: Disk | None = None,
+    ) -> QuorumLog:
+        """Recover and take part. A sole voter leads on return; others may know no leader yet.
+
+        `view_flushed_end` is the offset below which the view holds everything durably (0: nothing).
+        `on_failure` is called once if the log fails: the node has to stop then. CorruptData: the
+        log, the quorum state or the recovery point is damaged where it must not be.
+        """
+        limits = limits or LogLimits()
+        disk = disk or OsDisk()
+        writer = ThreadPoolExecutor(1, thread_name_prefix="metadata-log-writer")
+        reader = ThreadPoolExecutor(1, thread_name_prefix="metadata-log-reader")
+
+        try:
+            opening = partial(
+                open_replica,
+                disk,
+                metadata_directory,
+                config,
+                view_flushed_end=view_flushed_end,
+                segment_bytes_max=limits.segment_bytes_max,
+                jitter=ambient.random_fraction,
+            )
+            loop = asyncio.get_running_loop()
+            directory, core = await loop.run_in_executor(writer, opening)
+        except BaseException as error:
+            writer.shutdown(wait=False)
+            reader.shutdown(wait=False)
+            if isinstance(error, OSError):
+                raise _open_failed(metadata_directory, error) from error
+            raise
+        self = cls(
+            config,
+            directory,
+            disk,
+            core,
+            peers,
+            ambient=ambient,
+            on_failure=on_failure,
+            limits=limits,
+            writer=writer,
+            reader=reader,
+        )
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        self._recovery_point_task = asyncio.create_task(
+            self._recovery_point_loop(), name="metadata-log-recovery-point"
+        )
+        self.driver.start()
+        if self._core.voters.keys != (self._config.key,):
+            return
+        async with asyncio.timeout(ESTABLISH_DEADLINE_S):
+            while not self._core.established and self.driver.failure is None:
+                await asyncio.shield(self._advanced)
+        self._check_open()
+
+    # ---- proposals
+
+    async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
+        self._check_open()
+        return await self._proposals.propose(proposals, deadline_s=deadline_s)
+
+    async def barrier(self, *, deadline_s: float) -> int:
+        self._check_open()
+        if not self._core.established:
+            no_op = (Proposal(NO_OP, b""),)
+            try:
+                return await self._proposals.propose(no_op, deadline_s=deadline_s) + 1
+            except OutcomeUnknown as error:
+                raise RetryLater("the metadata quorum's leader changed; ask again") from error
+        waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(deadline_s):
+                self.driver.feed(BarrierRequested(waiting))
+                return await waiting
+        except TimeoutError as error:
+            raise RetryLater(
+                f"the metadata quorum did not confirm its leader within {deadline_s:g} s"
+            ) from error
+
+    def _on_role(self) -> None:
+        self._proposals.role_changed()
+
+    def _on_advance(self) -> None:
+        self._recovery_point_due.set()
+        advanced, self._advanced = self._advanced, asyncio.get_running_loop().create_future()
+        if not advanced.done():
+            advanced.set_result(None)
+
+    def _failed(self, message: str) -> None:
+        self._proposals.log_failed(message)
+        self._on_failure(message)
+
+    async def _recovery_point_loop(self) -> None:
+        """Say about once a second, durably, how far the log is durable."""
+        while True:
+            await self._recovery_point_due.wait()
+            await self._ambient.sleep(self._limits.recovery_point_interval_s)
+            self._recovery_point_due.clear()
+            if self.driver.failure is not None:
+                return
+            try:
+                await self._in(self._reader, self._directory.store_recovery_point)
+            except (OSError, RetryLater) as error:
+                self.driver.fail(str(error))
+                return
+
+    # ---- reading
+
+    async def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
+        position = from_offset
+        while not self._closed:
+            if self.driver.failure is not None:
+                raise RetryLater(self.driver.failure)
+            if position >= self.driver.apply_to:
+                await asyncio.shield(self._advanced)
+                continue
+            group = await self._group_at(position)
+            yield group
+            position = group.end_offset
+
+    async def read(self, from_offset: int, *, limit: int) -> tuple[CommittedRecord, ...]:
+        found: list[CommittedRecord] = []
+        position = from_offset
+        while len(found) < limit and position < self.driver.apply_to:
+            group = await self._group_at(position)
+            found.extend(group.records)
+            position = group.end_offset
+        return tuple(found[:limit])
+
+    async def _group_at(self, position: int) -> CommittedGroup:
+        if position < self._directory.log_start_offset:
+            raise NotFound(
+                f"offset {position} is below the metadata log's start "
+                f"{self._directory.log_start_offset}: install a snapshot first"
+            )
+        end = self.driver.apply_to
+        group = self.driver.tail.group_at(position, end, GROUP_RECORDS_MAX)
+        if group is not None:
+            return group
+        return await self._in(self._reader, self._read_group, position, end)
+
+    def _read_group(self, position: int, end: int) -> CommittedGroup:
+        batches = self._directory.read(position, end, bytes_max=self._limits.read_bytes_max)
+        if not batches:
+            raise InternalError(f"no batch at offset {position}, below the high watermark {end}")
+        return committed_group(batches, position)
+
+    # ---- snapshots
+
+    def latest_snapshot(self) -> SnapshotId | None:
+        newest = self._directory.snapshots()[-1:]
+        return newest[0] if newest and newest[0].end_offset > 0 else None
+
+    def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
+        return read_snapshot(self._disk, self._directory.snapshot_path(snapshot))
+
+    async def begin_snapshot(
+        self, snapshot: SnapshotId, *, last_contained_timestamp_ms: int
+    ) -> SnapshotSink:
+        self._check_open()
+        wanted = CoreSnapshotId(snapshot.end_offset, snapshot.epoch)
+        if snapshot in self._directory.snapshots():
+            raise Conflict(f"snapshot {snapshot} exists", reason="ALREADY_EXISTS")
+        refusal = self._core.snapshot_refusal(wanted)
+        if refusal is not None:
+            raise InvalidRequest(
+                f"no snapshot up to {snapshot.end_offset} may be taken: {refusal}", field="snapshot"
+            )
+        open_writer = partial(
+            SnapshotWriter,
+            self._disk,
+            self._directory.directory,
+            snapshot,
+            last_contained_timestamp_ms=last_contained_timestamp_ms,
+            voters=stored_voters(self._core.voters_at(snapshot.end_offset)),
+        )
+        try:
+            writer = await self._in(self._reader, open_writer)
+        except OSError as error:
+            raise _snapshot_failed(error) from error
+        return _Sink(writer, self, wanted)
+
+    async def snapshot_finished(self, writer: SnapshotWriter, snapshot: CoreSnapshotId) -> None:
+        """Complete it, tell the core, and cut the log."""
+
+        def finish() -> int:
+            # First, so that a log that ends below this snapshot is known for a damaged one.
+            self._directory.store_recovery_point()
+            return self._disk.size(writer.finish())
+
+        size = await self._in(self._reader, finish)
+        self.driver.feed(CoreSnapshotTaken(snapshot, size))
+        await self._cut()
+
+    async def _cut(self) -> None:
+        """Cut the log up to what both a snapshot and the flushed view hold, no further."""
+        newest = self.latest_snapshot()
+        if newest is None:
+            return
+        up_to = min(newest.end_offset, self._may_truncate_to)
+        before = set(self._directory.snapshots())
+
+        def cut() -> None:
+            self._directory.cut_start(up_to, keep_bytes=self._limits.retain_bytes_max)
+            self._directory.remove_old_snapshots(keep=self._limits.snapshots_kept)
+
+        await self._in(self._writer, cut)
+        self.driver.feed(LogStartAdvanced(self._directory.log_start_offset))
+        gone = before - set(self._directory.snapshots())
+        if gone:
+            ids = tuple(sorted(CoreSnapshotId(each.end_offset, each.epoch) for each in gone))
+            self.driver.feed(SnapshotsDeleted(ids))
+
+    def allow_truncation_to(self, offset: int) -> None:
+        self._may_truncate_to = max(self._may_truncate_to, offset)
+
+    # ---- the rest
+
+    def describe(self) -> LogDescription:
+        known = self._core.describe()
+        stopped = self.driver.failure is not None or self._closed
+        return LogDescription(
+            cluster_id=self._config.cluster_id,
+            node_id=self._config.key.node_id,
+            leader_id=-1 if stopped else self._core.leader_id,
+            leader_epoch=self._core.epoch,
+            high_watermark=self.driver.high_watermark,
+            log_start_offset=self._directory.log_start_offset,
+            log_end_offset=self._core.log_end_offset,
+            voters=self._replicas(known.voters) or self._unknown_voters(),
+            observers=self._replicas(known.observers),
+        )
+
+    def _replicas(self, replicas: Sequence[ReplicaDescription]) -> tuple[ReplicaState, ...]:
+        # The core's clock counts from anywhere; people want the time of day.
+        to_wall = self._ambient.now_ms() - int(self._ambient.monotonic() * 1000)
+        return tuple(
+            ReplicaState(
+                each.key.node_id,
+                each.key.directory_id,
+                each.log_end_offset,
+                each.last_fetch_ms + to_wall if each.last_fetch_ms >= 0 else -1,
+                each.last_caught_up_ms + to_wall if each.last_caught_up_ms >= 0 else -1,
+            )
+            for each in replicas
+        )
+
+    def _unknown_voters(self) -> tuple[ReplicaState, ...]:
+        return tuple(
+            ReplicaState(key.node_id, key.directory_id, -1, -1, -1)
+            for key in self._core.voters.keys
+        )
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        deadline_s = 2 * self._config.settings.shutdown_timeout_ms / 1000
+        await self._proposals.close(
+            "the metadata log is closed: the node is shutting down", deadline_s=deadline_s
+        )
+        if self.driver.failure is None:
+            self.driver.feed(Shutdown())
+            try:
+                async with asyncio.timeout(deadline_s):
+                    await self.driver.shutdown_done.wait()
+            except TimeoutError:
+                log.warning("the quorum was not told of this node's end within %g s", deadline_s)
+        await self._proposals.stop()
+        await self.driver.stop()
+        if self._recovery_point_task is not None:
+            self._recovery_point_task.cancel()
+            await asyncio.gather(self._recovery_point_task, return_exceptions=True)
+        self._on_advance()
+        await self._peers.close()
+        if self.driver.failure is None:
+            await self._in(self._reader, self._directory.store_recovery_point)
+        await self._in(self._writer, self._directory.close)
+        self._writer.shutdown(wait=False)
+        self._reader.shutdown(wait=False)
+
+    def _check_open(self) -> None:
+        if self.driver.failure is not None:
+            raise RetryLater(self.driver.failure)
+        if self._closed:
+            raise RetryLater("the metadata log is closed: the node is shutting down")
+
+    async def in_reader(self, call: Callable[[], T]) -> T:
+        """Run `call` in the thread that reads and writes snapshots."""
+        return await self._in(self._reader, call)
+
+    async def _in(self, executor: ThreadPoolExecutor, call: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(executor, call, *args)
+
+
+class _Sink:
+    """A snapshot being written, in the reader thread."""
+
+    def __init__(self, writer: SnapshotWriter, owner: QuorumLog, snapshot: CoreSnapshotId) -> None:
+        self._writer = writer
+        self._owner = owner
+        self._snapshot = snapshot
+
+    async def add(self, rows: Sequence[Proposal]) -> None:
+        await self._run(partial(self._writer.add, rows))
+
+    async def finish(self) -> None:
+        try:
+            await self._owner.snapshot_finished(self._writer, self._snapshot)
+        except OSError as error:
+            raise _snapshot_failed(error) from error
+
+    async def abandon(self) -> None:
+        await self._run(self._writer.abandon)
+
+    async def _run(self, call: Callable[[], object]) -> None:
+        try:
+            await self._owner.in_reader(call)
+        except OSError as error:
+            raise _snapshot_failed(error) from error
+
+
+def _open_failed(metadata_directory: Path, error: OSError) -> RetryLater:
+    return RetryLater(
+        f"the metadata log in {metadata_directory} could not be opened: {error}. Check the disk "
+        "and its free space, then start the node again"
+    )
+
+
+def _snapshot_failed(error: OSError) -> RetryLater:
+    return RetryLater(
+        f"the snapshot could not be written: {error}. Check the disk and its free space",
+        retry_after_ms=60_000,
+    )

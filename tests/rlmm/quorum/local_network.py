@@ -1,0 +1,175 @@
+"""Replicas in one process: drivers over forgetful disks, connected without a wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kafka_formats.errors import RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from rlmm.log.limits import LogLimits
+from rlmm.log.quorum_records import Endpoint, Voter
+from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.framing import fetched_batches, voter_set
+from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
+from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.quorum.server import DriverServer
+from rlmm.raft.messages import (
+    FetchResponse,
+    FetchSnapshotResponse,
+    PeerRequest,
+    PeerResponse,
+    ReplicaKey,
+)
+from rlmm.raft.timers import RaftSettings
+from tests.rlmm.log.crash_disk import CrashDisk
+
+METADATA = Path("/data/metadata")
+QUICK = RaftSettings(
+    election_timeout_ms=80,
+    fetch_timeout_ms=160,
+    election_backoff_max_ms=80,
+    request_timeout_ms=200,
+    retry_backoff_ms=5,
+    pre_vote_retry_ms=20,
+    fetch_wait_max_ms=40,
+)
+
+
+def voters_of(*node_ids: int) -> tuple[Voter, ...]:
+    return tuple(
+        Voter(node_id, directory_id(node_id), (Endpoint("QUORUM", f"node-{node_id}", 9),))
+        for node_id in node_ids
+    )
+
+
+def directory_id(node_id: int) -> Uuid:
+    return Uuid(b"directory-%06d" % node_id)
+
+
+@dataclass
+class Network:
+    """Who can be reached; `cut` holds directed pairs that lose every message."""
+
+    servers: dict[int, DriverServer] = field(default_factory=dict)
+    cut: set[tuple[int, int]] = field(default_factory=set)
+
+    def isolate(self, node_id: int, others: tuple[int, ...]) -> None:
+        for other in others:
+            self.cut |= {(node_id, other), (other, node_id)}
+
+
+class LocalPeers:
+    """`Peers` of one node."""
+
+    def __init__(self, network: Network, me: int) -> None:
+        self._network = network
+        self._me = me
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        pass
+
+    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
+        server = self._server(node_id)
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                answer = await server.answer(request)
+                await asyncio.sleep(0)
+                self._check(node_id, self._me)
+        except (TimeoutError, RetryLater) as error:
+            raise PeerFailedError("no answer") from error
+        response = answer.response
+        if isinstance(response, FetchResponse):
+            batches = tuple(fetched_batches(answer.data, source="peer"))
+            return replace(response, read=None, batches=batches)
+        if isinstance(response, FetchSnapshotResponse):
+            return replace(response, read=None, payload=answer.data, payload_bytes=len(answer.data))
+        assert not hasattr(response, "message")
+        return response  # type: ignore[return-value]  # a peer's request has a peer's response
+
+    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
+        server = self._server(node_id)
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                answer = await server.produce(records)
+        except (TimeoutError, RetryLater) as error:
+            raise PeerFailedError("no answer") from error
+        self._check(node_id, self._me)
+        return answer
+
+    async def close(self) -> None:
+        pass
+
+    def _server(self, node_id: int) -> DriverServer:
+        self._check(self._me, node_id)
+        server = self._network.servers.get(node_id)
+        if server is None:
+            raise PeerFailedError("connection refused", sent=False)
+        return server
+
+    def _check(self, origin: int, destination: int) -> None:
+        if (origin, destination) in self._network.cut:
+            raise PeerFailedError("lost")
+
+
+class Replica:
+    """One node's disk, and its log while it runs."""
+
+    def __init__(self, network: Network, node_id: int, voters: tuple[Voter, ...]) -> None:
+        self.node_id = node_id
+        self.disk = CrashDisk()
+        self.failures: list[str] = []
+        self._network = network
+        self._voters = voters
+        self._log: QuorumLog | None = None
+
+    @property
+    def log(self) -> QuorumLog:
+        assert self._log is not None, "not running"
+        return self._log
+
+    @property
+    def running(self) -> bool:
+        return self._log is not None
+
+    async def start(self, *, limits: LogLimits | None = None) -> QuorumLog:
+        config = QuorumConfig(
+            "cluster",
+            ReplicaKey(self.node_id, str(directory_id(self.node_id))),
+            voter_set(self._voters),
+            bootstrap=tuple((each.node_id, f"node-{each.node_id}", 9) for each in self._voters),
+            settings=QUICK,
+        )
+        loop = asyncio.get_running_loop()
+        fraction = (self.node_id * 0.37) % 1
+        self._log = await QuorumLog.open(
+            METADATA,
+            config,
+            LocalPeers(self._network, self.node_id),
+            view_flushed_end=0,
+            ambient=Ambient(
+                lambda: int(loop.time() * 1000), loop.time, asyncio.sleep, lambda: fraction
+            ),
+            on_failure=self.failures.append,
+            limits=limits,
+            disk=self.disk,
+        )
+        self._network.servers[self.node_id] = DriverServer(self._log.driver, now_ms=lambda: 7_000)
+        return self._log
+
+    async def stop(self) -> None:
+        log, self._log = self.log, None
+        await log.close()
+        self._network.servers.pop(self.node_id, None)
+
+
+async def leader_of(replicas: list[Replica], *, deadline_s: float = 10) -> Replica:
+    """The running replica that leads and has committed in its epoch."""
+    async with asyncio.timeout(deadline_s):
+        while True:
+            for replica in replicas:
+                if replica.running and replica.log.driver.core.established:
+                    return replica
+            await asyncio.sleep(0.005)

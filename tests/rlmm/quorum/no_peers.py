@@ -1,0 +1,24 @@
+"""A network with nobody else on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
+from rlmm.raft.messages import PeerRequest, PeerResponse
+
+
+class NoPeers:
+    """`Peers` of a sole voter."""
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        pass
+
+    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
+        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+
+    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
+        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+
+    async def close(self) -> None:
+        pass

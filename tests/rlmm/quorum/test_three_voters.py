@@ -1,0 +1,144 @@
+"""Three drivers agree: over disks that forget, and a network that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kafka_formats.errors import OutcomeUnknown, RetryLater
+from rlmm.metadata_log import CommittedRecord, Proposal
+from tests.rlmm.log.crash_disk import Survivors
+from tests.rlmm.quorum.local_network import Network, Replica, leader_of, voters_of
+
+NODES = (1, 2, 3)
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+async def replicas(network: Network) -> AsyncIterator[list[Replica]]:
+    replicas = [Replica(network, node_id, voters_of(*NODES)) for node_id in NODES]
+    for replica in replicas:
+        await replica.start()
+    yield replicas
+    for replica in replicas:
+        if replica.running:
+            await replica.stop()
+    assert [replica.failures for replica in replicas] == [[], [], []]
+
+
+def data(value: bytes) -> tuple[Proposal, ...]:
+    return (Proposal(None, value),)
+
+
+async def collect(replica: Replica, end: int) -> list[CommittedRecord]:
+    found: list[CommittedRecord] = []
+    async with asyncio.timeout(10):
+        async for group in replica.log.follow(0):
+            found += group.records
+            if group.end_offset >= end:
+                return found
+    raise AssertionError("follow ended by itself")
+
+
+async def test_every_node_proposes_and_every_node_reads_the_same(replicas: list[Replica]) -> None:
+    await leader_of(replicas)
+    offsets = await asyncio.gather(
+        *(
+            replica.log.propose(data(b"%d-%d" % (replica.node_id, each)), deadline_s=10)
+            for replica in replicas
+            for each in range(50)
+        )
+    )
+    assert len(set(offsets)) == 150
+    logs = [await collect(replica, max(offsets) + 1) for replica in replicas]
+    assert logs[0] == logs[1] == logs[2]
+    assert {record.value for record in logs[0]} == {
+        b"%d-%d" % (node_id, each) for node_id in NODES for each in range(50)
+    }
+    by_offset = {record.offset: record.value for record in logs[0]}
+    assert by_offset[offsets[0]] == b"1-0"
+
+
+async def test_neighbours_stay_neighbours_and_control_records_pass(
+    replicas: list[Replica],
+) -> None:
+    await leader_of(replicas)
+    for replica in replicas:
+        first = await replica.log.propose(
+            (Proposal(None, b"a"), Proposal(1005, b"b"), Proposal(None, b"c")), deadline_s=10
+        )
+        found = [
+            (record.offset - first, record.control_type, record.value)
+            for record in await collect(replica, first + 3)
+            if record.offset >= first
+        ]
+        assert found == [(0, None, b"a"), (1, 1005, b"b"), (2, None, b"c")]
+
+
+async def test_a_new_leader_has_everything_that_was_acknowledged(
+    replicas: list[Replica],
+) -> None:
+    acknowledged = set()
+    for round_ in range(3):
+        leader = await leader_of(replicas)
+        for each in range(10):
+            value = b"%d-%d" % (round_, each)
+            await leader.log.propose(data(value), deadline_s=10)
+            acknowledged.add(value)
+        await leader.stop()
+        leader.disk.power_cut(Survivors.NONE, Survivors.NONE)
+        await leader_of(replicas)
+        await leader.start()
+    leader = await leader_of(replicas)
+    end = await leader.log.propose(data(b"last"), deadline_s=10) + 1
+    for replica in replicas:
+        values = [record.value for record in await collect(replica, end)]
+        assert acknowledged <= set(values)
+        assert len(values) == len(set(values)) == 31
+
+
+async def test_a_leader_that_is_cut_off_commits_nothing_and_its_tail_goes(
+    network: Network, replicas: list[Replica]
+) -> None:
+    old = await leader_of(replicas)
+    await old.log.propose(data(b"before"), deadline_s=10)
+    network.isolate(old.node_id, NODES)
+    lost = asyncio.ensure_future(old.log.propose(data(b"lost"), deadline_s=10))
+    others = [replica for replica in replicas if replica is not old]
+    new = await leader_of(others)
+    end = await new.log.propose(data(b"after"), deadline_s=10) + 1
+    with pytest.raises(OutcomeUnknown):
+        await lost
+    network.cut.clear()
+    for replica in replicas:
+        values = [record.value for record in await collect(replica, end)]
+        assert values == [b"before", b"after"]
+
+
+async def test_without_a_majority_nothing_is_appended_and_nobody_hangs(
+    replicas: list[Replica],
+) -> None:
+    leader = await leader_of(replicas)
+    others = [replica for replica in replicas if replica is not leader]
+    for other in others:
+        await other.stop()
+    with pytest.raises((RetryLater, OutcomeUnknown)):
+        await leader.log.propose(data(b"alone"), deadline_s=1)
+    with pytest.raises(RetryLater):
+        await leader.log.barrier(deadline_s=0.2)
+
+
+async def test_a_barrier_of_any_node_lies_above_every_completed_write(
+    replicas: list[Replica],
+) -> None:
+    await leader_of(replicas)
+    for writer in replicas:
+        offset = await writer.log.propose(data(b"x"), deadline_s=10)
+        for reader in replicas:
+            assert await reader.log.barrier(deadline_s=10) > offset
