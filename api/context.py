@@ -24,7 +24,7 @@ from rlm.read_request import IndexType, RecordsRequest
 from rlmm.history import HistoryEntry
 from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
-from rlmm.queries import SegmentAnswer
+from rlmm.queries import ListPosition, SegmentAnswer
 from rlmm.records import TopicPolicyChange
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -54,9 +54,14 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def list_remote_log_segments(
-        self, tip: TopicIdPartition, leader_epoch: int | None = None, /
+        self,
+        tip: TopicIdPartition,
+        leader_epoch: int | None = None,
+        /,
+        *,
+        after: ListPosition | None = None,
     ) -> Iterator[RemoteLogSegmentMetadata]:
-        """All segments of the partition, or of one of its epochs."""
+        """All segments of the partition, or of one of its epochs, that stand behind `after`."""
         ...
 
     def is_ready(self, tip: TopicIdPartition, /) -> bool:

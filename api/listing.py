@@ -8,7 +8,7 @@ from typing import TypeVar
 from api.limits import SCAN_ITEMS_PER_SLICE
 
 Item = TypeVar("Item")
-Key = tuple[str | int, ...]
+Key = tuple[str | int | bytes, ...]
 Pause = Callable[[float], Awaitable[None]]
 
 

@@ -33,7 +33,7 @@ from rlmm.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
 from rlmm.proposal_waiters import Decision, ProposalWaiters
-from rlmm.queries import SegmentAnswer
+from rlmm.queries import ListPosition, SegmentAnswer
 from rlmm.records import (
     ClaimReset,
     LogStart,
@@ -275,10 +275,16 @@ class RemoteLogMetadataManager:
         return queries.highest_offset_for_epoch(self._view, tip, leader_epoch)
 
     def list_remote_log_segments(
-        self, tip: TopicIdPartition, leader_epoch: int | None = None
+        self,
+        tip: TopicIdPartition,
+        leader_epoch: int | None = None,
+        *,
+        after: ListPosition | None = None,
     ) -> Iterator[RemoteLogSegmentMetadata]:
-        """Segments of every state but DELETE_SEGMENT_FINISHED, ascending by start offset."""
-        return queries.list_segments(self._view, tip, leader_epoch)
+        """Segments of every state but DELETE_SEGMENT_FINISHED, ascending by `list_position`, those
+        behind `after`.
+        """
+        return queries.list_segments(self._view, tip, leader_epoch, after=after)
 
     def remote_log_size(self, tip: TopicIdPartition, leader_epoch: int) -> int:
         """Bytes of all listed segments of the epoch, whatever their state (as Kafka's does)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafka_formats.errors import InternalError
 from kafka_formats.kafka_uuid import Uuid
@@ -104,27 +105,52 @@ def highest_offset_for_epoch(
     return highest if bounds is None else min(highest, bounds[1])
 
 
+class ListPosition(NamedTuple):
+    """Where a segment stands in a list: the epoch it is listed under, its first offset in that
+    epoch, its id. Lists ascend by it.
+    """
+
+    epoch: int
+    start: int
+    segment: Uuid
+
+
+def list_position(
+    metadata: RemoteLogSegmentMetadata, leader_epoch: int | None = None
+) -> ListPosition:
+    """The position of a segment that `list_segments` gave for this `leader_epoch`."""
+    for each in epoch_ranges(metadata):
+        if leader_epoch is None or leader_epoch == each.epoch:
+            return ListPosition(each.epoch, each.start, metadata.segment_id.id)
+    raise InternalError(f"segment {metadata.segment_id} holds nothing of epoch {leader_epoch}")
+
+
 def list_segments(
-    rows: RowReader, partition: TopicIdPartition, leader_epoch: int | None = None
+    rows: RowReader,
+    partition: TopicIdPartition,
+    leader_epoch: int | None = None,
+    *,
+    after: ListPosition | None = None,
 ) -> Iterator[RemoteLogSegmentMetadata]:
     """All segments that are not DELETE_SEGMENT_FINISHED, whatever their state.
 
     With an epoch: those that hold it, by ascending start offset in it. Without: by their lowest
-    epoch, then by ascending start offset in that.
+    epoch, then by ascending start offset in that. Only those behind `after`, which costs no more
+    for what lies before it.
     """
     if leader_epoch is not None:
         if leader_epoch >= 0:
-            yield from _segments_of_epoch(
-                rows, partition, leader_epoch, _unfinished(rows, partition)
-            )
+            unfinished = _unfinished(rows, partition)
+            yield from _segments_of_epoch(rows, partition, leader_epoch, unfinished, after=after)
         return
-    unfinished = _unfinished(rows, partition)
     by_lowest: dict[int, list[RemoteLogSegmentMetadata]] = {}
-    for metadata in unfinished:
+    for metadata in _unfinished(rows, partition):
         by_lowest.setdefault(epoch_ranges(metadata)[0].epoch, []).append(metadata)
     for epoch in sorted(by_lowest.keys() | set(_epochs_with_intervals(rows, partition))):
-        others = by_lowest.get(epoch, [])
-        yield from _segments_of_epoch(rows, partition, epoch, others, lowest_only=True)
+        if after is None or epoch >= after.epoch:
+            yield from _segments_of_epoch(
+                rows, partition, epoch, by_lowest.get(epoch, []), after=after, lowest_only=True
+            )
 
 
 def _unfinished(
@@ -155,17 +181,19 @@ def _segments_of_epoch(
     epoch: int,
     unfinished: tuple[RemoteLogSegmentMetadata, ...] | list[RemoteLogSegmentMetadata],
     *,
+    after: ListPosition | None,
     lowest_only: bool = False,
 ) -> Iterator[RemoteLogSegmentMetadata]:
     """Finished ones from their intervals, and of `unfinished` those that hold the epoch."""
+    behind = after[1:] if after is not None and after.epoch == epoch else None
     others = sorted(
         (each.start, metadata.segment_id.id)
         for metadata in unfinished
         for each in epoch_ranges(metadata)
-        if each.epoch == epoch
+        if each.epoch == epoch and (behind is None or (each.start, metadata.segment_id.id) > behind)
     )
     found = heapq.merge(
-        *_finished_by_class(rows, partition, epoch, lowest_only=lowest_only), iter(others)
+        *_finished_by_class(rows, partition, epoch, behind, lowest_only=lowest_only), iter(others)
     )
     for _, id_ in found:
         metadata = read_segment(rows, id_)
@@ -174,16 +202,24 @@ def _segments_of_epoch(
 
 
 def _finished_by_class(
-    rows: RowReader, partition: TopicIdPartition, epoch: int, *, lowest_only: bool
+    rows: RowReader,
+    partition: TopicIdPartition,
+    epoch: int,
+    behind: _Found | None,
+    *,
+    lowest_only: bool,
 ) -> list[Iterator[_Found]]:
-    """For each span class there is, its intervals in ascending order."""
+    """For each span class there is, its intervals behind `behind` in ascending order."""
     prefix = keys.interval_prefix(partition, epoch)
     runs: list[Iterator[_Found]] = []
     class_ = 0
     while (row := first_row(rows, prefix + bytes((class_,)), prefix_end(prefix))) is not None:
         class_ = keys.fields_of_interval_key(row[0])[1]
         low = prefix + bytes((class_,))
-        runs.append(_starts(rows.scan(low, prefix_end(low)), lowest_only=lowest_only))
+        end = prefix_end(low)
+        if behind is not None:
+            low = keys.interval_from(prefix, class_, behind[0]) + behind[1] + b"\0"
+        runs.append(_starts(rows.scan(low, end), lowest_only=lowest_only))
         class_ += 1
     return runs
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -11,7 +12,7 @@ from pydantic import Field
 from api.admission import Context
 from api.cursors import decode_cursor, encode_cursor
 from api.limits import HISTORY_ENTRIES_DEFAULT, HISTORY_ENTRIES_MAX
-from api.listing import Key, first_after
+from api.listing import first_after
 from api.models.base import IncarnationView, known
 from api.models.segments import (
     SegmentChange,
@@ -23,15 +24,19 @@ from api.models.segments import (
 )
 from api.routes.found import FoundPartition, FoundSegment, ParsedSegmentId
 from api.validation import (
+    INT32_MAX,
+    INT64_MAX,
     PAGE_LIMIT_DEFAULT,
     EpochNumber,
     OffsetNumber,
     PageCursor,
     PageLimit,
     Whole,
+    parse_uuid,
 )
-from kafka_formats.errors import NotFound, RetryLater
+from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
 from rlmm.history import HistoryEntry
+from rlmm.queries import ListPosition, list_position
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -60,31 +65,32 @@ async def list_segments(
     """All states, unfinished and superseded ones too; filters combine."""
     filters = {"state": state, "epoch": epoch, "offset": offset, "since_ms": since_ms}
     listing = f"segments of {tip}"
-    after = None if cursor is None else decode_cursor(listing, filters, cursor, (int, int, str))
-    order, matches = _order(epoch), _filter(state, offset, since_ms)
+    after = None if cursor is None else _position(listing, filters, cursor)
+    key, matches = partial(list_position, leader_epoch=epoch), _filter(state, offset, since_ms)
     segments, more = await first_after(
-        context.manager.list_remote_log_segments(tip, epoch),
-        order,
-        after,
+        context.manager.list_remote_log_segments(tip, epoch, after=after),
+        key,
+        None,  # what lies before is not read at all
         limit,
         context.sleep,
         matches,
     )
+    next_cursor = None
+    if more:
+        by, start, id_ = key(segments[-1])
+        next_cursor = encode_cursor(listing, filters, (by, start, str(id_)))
     return SegmentPage(
         segments=[SegmentView.of_segment(segment) for segment in segments],
-        next_cursor=encode_cursor(listing, filters, order(segments[-1])) if more else None,
+        next_cursor=next_cursor,
     )
 
 
-def _order(epoch: int | None) -> Callable[[RemoteLogSegmentMetadata], Key]:
-    """The order of `list_remote_log_segments`: by epoch, start offset in it, and id."""
-
-    def key(segment: RemoteLogSegmentMetadata) -> Key:
-        epochs = dict(segment.leader_epochs)
-        by = segment.leader_epochs[0][0] if epoch is None else epoch
-        return by, epochs.get(by, segment.start_offset), segment.segment_id.id.hex()
-
-    return key
+def _position(listing: str, filters: Mapping[str, object], cursor: str) -> ListPosition:
+    """The list position in a cursor; InvalidRequest(cursor) for one that no page ever had."""
+    by, start, id_ = decode_cursor(listing, filters, cursor, (int, int, str))
+    if not 0 <= int(by) <= INT32_MAX or not 0 <= int(start) <= INT64_MAX:
+        raise InvalidRequest("names no place in this list", field="cursor")
+    return ListPosition(int(by), int(start), parse_uuid(str(id_), "cursor"))
 
 
 def _filter(

@@ -39,7 +39,7 @@ from rlm.read_request import IndexType, RecordsRequest
 from rlmm.history import HistoryEntry
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, TopicPolicy, Totals
-from rlmm.queries import SegmentAnswer
+from rlmm.queries import ListPosition, SegmentAnswer, list_position
 from rlmm.records import TopicPolicyChange
 from rlmm.segment import (
     Incarnation,
@@ -123,12 +123,18 @@ class FakeMetadata:
         return SegmentAnswer(self.segments[-1], self.segments[-1].end_offset)
 
     def list_remote_log_segments(
-        self, tip: TopicIdPartition, leader_epoch: int | None = None, /
+        self,
+        tip: TopicIdPartition,
+        leader_epoch: int | None = None,
+        /,
+        *,
+        after: ListPosition | None = None,
     ) -> Iterator[RemoteLogSegmentMetadata]:
         return (
             segment
             for segment in self.segments
-            if leader_epoch is None or leader_epoch in dict(segment.leader_epochs)
+            if (leader_epoch is None or leader_epoch in dict(segment.leader_epochs))
+            and (after is None or list_position(segment, leader_epoch) > after)
         )
 
     def is_ready(self, tip: TopicIdPartition, /) -> bool:

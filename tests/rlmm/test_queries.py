@@ -143,6 +143,24 @@ def test_all_segments_are_listed_once_though_they_hold_several_epochs(world: Wor
     assert queries.remote_log_size(world.rows, ORDERS, 9) == 0
 
 
+@pytest.mark.parametrize("epoch", [None, 0, 2, 3, 9])
+def test_a_listing_goes_on_behind_any_of_its_segments(world: World, epoch: int | None) -> None:
+    world.accept(world.an_add(7, 90, 110, [(2, 90)]), world.an_add(8, 10, 110, [(0, 10), (2, 90)]))
+    whole = list(queries.list_segments(world.rows, ORDERS, epoch))
+    positions = [queries.list_position(each, epoch) for each in whole]
+    assert positions == sorted(positions)
+    for number, position in enumerate(positions, 1):
+        rest = queries.list_segments(world.rows, ORDERS, epoch, after=position)
+        assert list(rest) == whole[number:]
+
+
+def test_a_listing_goes_on_where_its_last_segment_is_gone(world: World) -> None:
+    whole = list(queries.list_segments(world.rows, ORDERS))
+    first = queries.list_position(whole[0])
+    gone = first._replace(segment=Uuid(bytes(15) + b"\xff"), start=first.start + 1)
+    assert list(queries.list_segments(world.rows, ORDERS, after=gone)) == whole[1:]
+
+
 def test_a_listing_survives_changes_made_while_it_is_read(world: World) -> None:
     listing = queries.list_segments(world.rows, ORDERS)
     first = next(listing)
