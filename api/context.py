@@ -116,7 +116,7 @@ class RemoteLog(Protocol):
         """One partition; NotFound if neither the view nor a log directory has it."""
         ...
 
-    def statuses(self) -> Sequence[PartitionStatus]:
+    def partitions(self) -> Sequence[TopicIdPartition]:
         """All partitions of the view and of the log directories, by topic and partition."""
         ...
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from api.limits import SCAN_ITEMS_PER_SLICE
+from api.limits import SCAN_ITEMS_PER_SLICE, STATUSES_PER_SLICE
+from kafka_formats.errors import NotFound
+from rlm.partition_status import PartitionStatus
+from rlmm.segment import TopicIdPartition
 
 Item = TypeVar("Item")
 Key = tuple[str | int | bytes, ...]
@@ -35,3 +38,22 @@ async def first_after(
             return found, True
         found.append(item)
     return found, False
+
+
+async def statuses_of(
+    partitions: Iterable[TopicIdPartition],
+    status: Callable[[TopicIdPartition], PartitionStatus],
+    pause: Pause,
+) -> list[PartitionStatus]:
+    """Where each partition stands, each at the moment it was looked at; those that went meanwhile
+    are left out.
+    """
+    found: list[PartitionStatus] = []
+    for number, tip in enumerate(partitions, start=1):
+        if number % STATUSES_PER_SLICE == 0:
+            await pause(0)
+        try:
+            found.append(status(tip))
+        except NotFound:
+            continue
+    return found

@@ -206,8 +206,12 @@ class RemoteLogManager:
             )
         return status
 
-    def statuses(self) -> tuple[PartitionStatus, ...]:
+    def partitions(self) -> tuple[TopicIdPartition, ...]:
         """All partitions of the view and of the log directories, by topic and partition."""
+        return self._table.partitions()
+
+    def statuses(self) -> tuple[PartitionStatus, ...]:
+        """Where each of `partitions` stands, in one go: for who serves nobody meanwhile."""
         return self._table.statuses(self._ambient.now_ms())
 
     def problems(self) -> tuple[LogDirProblem, ...]:

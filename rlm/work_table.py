@@ -198,11 +198,14 @@ class WorkTable:
             work = PartitionWork(partition, wait=NO_LOCAL_LOG)
         return work.status(state, now_ms, self._metadata.applied_offset)
 
-    def statuses(self, now_ms: int) -> tuple[PartitionStatus, ...]:
-        """All status pages, by topic, partition and topic id."""
+    def partitions(self) -> tuple[TopicIdPartition, ...]:
+        """All partitions that have a status page, by topic, partition and topic id."""
         known = set(self._works) | set(self._metadata.partitions())
-        order = sorted(known, key=lambda each: (each.topic, each.partition, each.topic_id))
-        pages = (self.status(partition, now_ms) for partition in order)
+        return tuple(sorted(known, key=lambda each: (each.topic, each.partition, each.topic_id)))
+
+    def statuses(self, now_ms: int) -> tuple[PartitionStatus, ...]:
+        """All status pages in that order, at one moment. Takes a while where there are many."""
+        pages = (self.status(partition, now_ms) for partition in self.partitions())
         return tuple(page for page in pages if page is not None)
 
     def cleaned_up(self, segment_id: RemoteLogSegmentId) -> None:

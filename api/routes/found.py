@@ -56,8 +56,7 @@ async def found_partition(
 def _found_on_disk(
     context: ApiContext, topic: str, partition: int, topic_id: str | None
 ) -> TopicIdPartition:
-    for status in context.rlm.statuses():
-        tip = status.partition
+    for tip in context.rlm.partitions():
         if (tip.topic, tip.partition) == (topic, partition) and topic_id in (
             None,
             str(tip.topic_id),

@@ -9,6 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.admission import Context, known_parameters, require
+from api.listing import statuses_of
 from api.metrics import METRICS_MEDIA_TYPE
 from api.models.base import Wire
 from api.tokens import Role
@@ -61,5 +62,7 @@ async def metrics(context: Context) -> Response:
     state = context.metrics.state
     state.set_log(context.manager.describe(), context.manager.applied_offset)
     state.set_totals(context.manager.totals())
-    state.set_partitions(context.rlm.statuses())
+    state.set_partitions(
+        await statuses_of(context.rlm.partitions(), context.rlm.status, context.sleep)
+    )
     return Response(context.metrics.exposition(), media_type=METRICS_MEDIA_TYPE)

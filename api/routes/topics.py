@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from api.admission import Context, require
 from api.cursors import decode_cursor, encode_cursor
 from api.gate import METADATA_OFFSET_SCOPE_KEY
-from api.listing import first_after
+from api.listing import first_after, statuses_of
 from api.models.topics import (
     PartitionSummary,
     PolicyRequest,
@@ -21,6 +21,7 @@ from api.tokens import Role
 from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
 from kafka_formats.errors import NotFound
 from rlm.partition_status import PartitionStatus
+from rlmm.segment import TopicIdPartition
 
 router = APIRouter(prefix="/topics", tags=["topics"])
 
@@ -31,14 +32,18 @@ async def list_topics(
 ) -> TopicPage:
     """Those in the metadata and those in this node's log directories, tiered or not."""
     after = None if cursor is None else str(decode_cursor("topics", {}, cursor, (str,))[0])
-    by_topic: dict[str, list[PartitionStatus]] = {}
-    for status in context.rlm.statuses():
-        if after is None or status.partition.topic > after:
-            by_topic.setdefault(status.partition.topic, []).append(status)
+    by_topic: dict[str, list[TopicIdPartition]] = {}
+    for tip in context.rlm.partitions():
+        if after is None or tip.topic > after:
+            by_topic.setdefault(tip.topic, []).append(tip)
     names = sorted(by_topic)
     shown = names[:limit]
+    topics = []
+    for name in shown:
+        statuses = await statuses_of(by_topic[name], context.rlm.status, context.sleep)
+        topics.append(TopicSummary.of_statuses(name, statuses))
     return TopicPage(
-        topics=[TopicSummary.of_statuses(name, by_topic[name]) for name in shown],
+        topics=topics,
         next_cursor=(
             encode_cursor("topics", {}, (shown[-1],)) if len(names) > len(shown) else None
         ),
@@ -55,7 +60,8 @@ async def describe_topic(
     """Partitions come in pages; the sums are over all of them."""
     listing = f"partitions of {topic}"
     after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
-    statuses = [status for status in context.rlm.statuses() if status.partition.topic == topic]
+    partitions = [tip for tip in context.rlm.partitions() if tip.topic == topic]
+    statuses = await statuses_of(partitions, context.rlm.status, context.sleep)
     if not statuses:
         raise NotFound(
             f"topic {topic} is neither in the metadata nor in this node's log directories"

@@ -279,8 +279,8 @@ class FakeRemoteLog:
                 return status
         raise NotFound(f"{partition} is unknown")
 
-    def statuses(self) -> Sequence[PartitionStatus]:
-        return self.known
+    def partitions(self) -> Sequence[TopicIdPartition]:
+        return [status.partition for status in self.known]
 
     def problems(self) -> Sequence[LogDirProblem]:
         return ()
