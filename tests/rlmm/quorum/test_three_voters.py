@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kafka_formats.errors import OutcomeUnknown, RetryLater
-from rlmm.metadata_log import CommittedRecord, Proposal
+from kafka_formats.errors import NotFound, OutcomeUnknown, RetryLater
+from rlmm.log.limits import LogLimits
+from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
 from tests.rlmm.log.crash_disk import Survivors
 from tests.rlmm.quorum.local_network import Network, Replica, leader_of, voters_of
 
@@ -142,3 +143,53 @@ async def test_a_barrier_of_any_node_lies_above_every_completed_write(
         offset = await writer.log.propose(data(b"x"), deadline_s=10)
         for reader in replicas:
             assert await reader.log.barrier(deadline_s=10) > offset
+
+
+SMALL = LogLimits(segment_bytes_max=400, retain_bytes_max=0, recent_bytes_max=0)
+
+
+async def snapshot(replica: Replica, end: int) -> None:
+    """Of everything below `end`, with a row that says so, and the log cut up to it."""
+    epoch = replica.log.driver.core.epoch_of(end - 1)
+    replica.log.allow_truncation_to(end)
+    sink = await replica.log.begin_snapshot(SnapshotId(end, epoch), last_contained_timestamp_ms=1)
+    await sink.add([Proposal(None, b"row of %d" % end)] * 2_000)
+    await sink.finish()
+
+
+async def test_a_replica_that_was_away_too_long_starts_from_the_leaders_snapshot(
+    replicas: list[Replica],
+) -> None:
+    leader = await leader_of(replicas)
+    behind = next(replica for replica in replicas if replica is not leader)
+    await behind.stop()
+    for replica in replicas:
+        if replica.running:
+            await replica.stop()
+            await replica.start(limits=SMALL)
+    leader = await leader_of([replica for replica in replicas if replica is not behind])
+    for each in range(40):
+        end = await leader.log.propose(data(b"%040d" % each), deadline_s=10) + 1
+    await snapshot(leader, end)
+    assert leader.log.describe().log_start_offset > 10
+    end = await leader.log.propose(data(b"behind the snapshot"), deadline_s=10) + 1
+    log = await behind.start(limits=SMALL)
+    async with asyncio.timeout(10):
+        while log.describe().high_watermark < end:
+            await asyncio.sleep(0.01)
+    snapshot_id = log.latest_snapshot()
+    assert snapshot_id is not None
+    assert [row.value for row in log.read_snapshot(snapshot_id)] == [
+        b"row of %d" % (end - 1)
+    ] * 2000
+    with pytest.raises(NotFound, match="install a snapshot first"):
+        await log.read(0, limit=1)
+    (record,) = await log.read(snapshot_id.end_offset, limit=9)
+    assert record.value == b"behind the snapshot"
+    # And it is whole again after a restart and a power cut.
+    await behind.stop()
+    behind.disk.power_cut(Survivors.NONE, Survivors.NONE)
+    log = await behind.start(limits=SMALL)
+    end = await log.propose(data(b"goes on"), deadline_s=10) + 1
+    values = [record.value for record in await log.read(snapshot_id.end_offset, limit=9)]
+    assert values[0] == b"behind the snapshot"
