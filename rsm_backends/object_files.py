@@ -13,8 +13,11 @@ Order of a write, and what a crash leaves after each step:
 2. link(2) (create-only: it fails if the name is taken) or rename(2) to the key: the whole object,
    perhaps not yet durable, which nobody was told;
 3. fsync of every folder from the object's up to the root: durable, and the caller is told;
-4. the checksum file: it names inode, size and time of the file it describes. A missing or stale one
-   only means that `describe` reads the object again.
+4. the checksum file: it names inode, size and time of the file it describes, with a checksum of its
+   own. A missing, stale or damaged one only means that `describe` reads the object again.
+
+After a failed fsync nothing is written to the same file again: the caller repeats the whole write,
+into a new one (the kernel may have dropped the bytes and would report success the next time).
 
 Folders are opened part by part without following symbolic links, so no key leaves the root.
 """
@@ -214,8 +217,8 @@ class ObjectFiles:
         """Remove objects durably, then the folders that became empty; absent ones are no error."""
         parents: set[str] = set()
         for key in keys:
+            parents.add(_parent(key))
             with suppress(*_NO_OBJECT), self._folders(key, create=False) as folders:
-                parents.add(_parent(key))
                 try:
                     os.unlink(_last(key), dir_fd=folders[-1])
                 except (IsADirectoryError, PermissionError):
@@ -224,9 +227,7 @@ class ObjectFiles:
             with suppress(FileNotFoundError):
                 os.unlink(self._checksum_path(key))
         for parent in sorted(parents, key=len, reverse=True):
-            # Synced even where nothing was removed: an earlier removal may not be durable yet.
-            with suppress(*_NO_OBJECT), self._folders(_in(parent), create=False) as folders:
-                os.fsync(folders[-1])
+            self._sync_nearest(parent)
             self._remove_empty_folders(parent)
 
     def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
@@ -281,6 +282,21 @@ class ObjectFiles:
             for fd in opened:
                 os.close(fd)
 
+    def _sync_nearest(self, folder: str) -> None:
+        """Make removals from `folder` durable, also earlier ones that may not be yet.
+
+        Where somebody else removed the folder as empty, its own absence has to be durable.
+        """
+        while True:
+            try:
+                with self._folders(_in(folder), create=False) as folders:
+                    os.fsync(folders[-1])
+                return
+            except _NO_OBJECT:
+                if not folder:
+                    raise
+                folder = _parent(folder)
+
     def _remove_empty_folders(self, folder: str) -> None:
         while folder:
             try:
@@ -296,7 +312,7 @@ class ObjectFiles:
 
     def _remember_crc32c(self, key: str, status: os.stat_result, crc32c: int) -> None:
         path = self._checksum_path(key)
-        line = f"{crc32c:08x} {_identity(status)}\n".encode()
+        line = _checksum_line(crc32c, status)
         # It only saves reading the object again, so a full disk or a read-only one is no error.
         with suppress(OSError), self.temporary_file() as (fd, temporary):
             os.write(fd, line)
@@ -305,10 +321,11 @@ class ObjectFiles:
 
     def _remembered_crc32c(self, key: str, status: os.stat_result) -> int | None:
         try:
-            crc32c, _, identity = self._checksum_path(key).read_text("ascii").partition(" ")
-            return int(crc32c, 16) if identity == f"{_identity(status)}\n" else None
+            line = self._checksum_path(key).read_bytes()
+            crc32c = int(line[:8], 16)
         except (FileNotFoundError, ValueError):
             return None
+        return crc32c if line == _checksum_line(crc32c, status) else None
 
 
 def object_info(key: str, status: os.stat_result, crc32c: int | None) -> ObjectInfo:
@@ -378,6 +395,11 @@ def _is_folder(name: str, folder: int) -> bool:
         return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return False
+
+
+def _checksum_line(crc32c: int, status: os.stat_result) -> bytes:
+    line = f"{crc32c:08x} {_identity(status)}".encode()
+    return line + f" {crc32c_of(line):08x}\n".encode()
 
 
 def _identity(status: os.stat_result) -> str:
