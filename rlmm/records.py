@@ -20,6 +20,7 @@ from rlmm.control_records import (
     encode_control,
 )
 from rlmm.metadata_log import Proposal
+from rlmm.row_segments import decode_usual
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -73,5 +74,5 @@ def decode(
 ) -> MetadataRecord:
     """The record of a log entry; CorruptData, and nothing else, for anything malformed."""
     if control_type is None:
-        return decode_segment_record(value, source=source)
+        return decode_usual(value) or decode_segment_record(value, source=source)
     return decode_control(control_type, value, source=source)

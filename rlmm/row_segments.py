@@ -38,19 +38,21 @@ _EPOCH = struct.Struct(">iqB")
 _SIZE = struct.Struct(">iB")
 _NO_TXN_INDEX = b"\x00\x01\x01"
 
-# The tags token, writer, upload deadline, and finished_at, each with its length before its value.
+# The tags token, writer, upload deadline, and finished_at where it is finished, each with its
+# length before its value.
 _TOKEN, _WRITER = b"\x90\x4e\x08", b"\x91\x4e\x1c"
 _DEADLINE, _FINISHED = b"\x92\x4e\x08", b"\x93\x4e\x08"
-_TAGS = struct.Struct(">3sq3s28s3sq3sq")
+_TAGS = struct.Struct(">3sq3s28s3sq")
+_FINISHED_TAG = struct.Struct(">3sq")
 _INCARNATION = struct.Struct(">i16sq")
-_TAG_COUNT = 4
+_TAG_COUNT = 3
 _STATES = tuple(SegmentState)
 _uuid = bytes.__new__  # the layout has its sixteen bytes
 
 
 def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
     """The segment of a row. CorruptData for anything that is no such record."""
-    found = _decode_usual(value)
+    found = decode_usual(value)
     if found is not None:
         return found
     record = decode_segment_record(value, source="segment row")
@@ -59,8 +61,8 @@ def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
     return record
 
 
-def _decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
-    """The segment, if the row has the usual layout throughout."""
+def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
+    """The segment, if these bytes are a segment record of the usual layout throughout."""
     try:
         topic_length = value[_TOPIC_AT - 1] - 1
         if not value.startswith(_FRAME) or not 0 <= topic_length < _ONE_BYTE_MAX:
@@ -91,12 +93,19 @@ def _decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
         no_txn_index = value.startswith(_NO_TXN_INDEX, at)
         if no_txn_index:
             at += len(_NO_TXN_INDEX)
-        if count != _TAG_COUNT + no_txn_index or len(value) != at + _TAGS.size:
+        token_tag, token, writer_tag, writer, deadline_tag, deadline = _TAGS.unpack_from(value, at)
+        if (token_tag, writer_tag, deadline_tag) != _OUR_TAGS:
             return None
-        token_tag, token, writer_tag, writer, deadline_tag, deadline, finished_tag, finished = (
-            _TAGS.unpack_from(value, at)
-        )
-        if (token_tag, writer_tag, deadline_tag, finished_tag) != _OUR_TAGS:
+        at += _TAGS.size
+        finished = NOT_FINISHED
+        if count == _TAG_COUNT + no_txn_index + 1:
+            finished_tag, finished = _FINISHED_TAG.unpack_from(value, at)
+            if finished_tag != _FINISHED:
+                return None
+            at += _FINISHED_TAG.size
+        elif count != _TAG_COUNT + no_txn_index:
+            return None
+        if at != len(value):
             return None
         return RemoteLogSegmentMetadata(
             RemoteLogSegmentId(_partition(topic, partition), _uuid(Uuid, id_)),
@@ -108,7 +117,8 @@ def _decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
         return None
 
 
-_OUR_TAGS = (_TOKEN, _WRITER, _DEADLINE, _FINISHED)
+_OUR_TAGS = (_TOKEN, _WRITER, _DEADLINE)
+NOT_FINISHED = -1
 
 
 @lru_cache(maxsize=4_096)

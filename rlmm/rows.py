@@ -80,17 +80,26 @@ class MemoryRows:
 
 
 class OverlayRows:
-    """Rows with pending writes over them, which are read back before they are committed."""
+    """Rows with pending writes over them, which are read back before they are committed.
+
+    It lives no longer than its base stays as it is: what was read of the base is remembered.
+    """
 
     def __init__(self, base: RowReader) -> None:
         self._base = base
         self._pending: dict[bytes, bytes | None] = {}
+        self._read: dict[bytes, bytes | None] = {}
         self._keys: list[bytes] = []
 
     def get(self, key: bytes) -> bytes | None:
         if key in self._pending:
             return self._pending[key]
-        return self._base.get(key)
+        return self._in_base(key)
+
+    def _in_base(self, key: bytes) -> bytes | None:
+        if key not in self._read:
+            self._read[key] = self._base.get(key)
+        return self._read[key]
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write one row; a value that the base has already is no write."""
@@ -115,7 +124,7 @@ class OverlayRows:
         return tuple(
             (key, self._pending[key])
             for key in self._keys
-            if self._pending[key] != self._base.get(key)
+            if self._pending[key] != self._in_base(key)
         )
 
     def scan(

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from bench.metadata_set import MetadataSet, finished_row
 from kafka_formats.errors import CorruptData, InternalError, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from rlmm import row_segments
-from rlmm.row_segments import decode_segment_row
+from rlmm.row_segments import decode_segment_row, decode_usual
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
@@ -22,6 +21,7 @@ from rlmm.segment import (
 )
 from rlmm.segment_records import decode_segment_record, encode_segment_record
 
+STARTED = MetadataSet(1, 8).started(0, 3)
 USUAL = finished_row(MetadataSet(1, 8).started(0, 2), offset=77)
 
 int32s = st.integers(-(2**31), 2**31 - 1)
@@ -75,12 +75,12 @@ def test_every_segment_comes_back_as_it_was(segment: RemoteLogSegmentMetadata) -
     assert decode_segment_row(encode_segment_record(segment)) == segment
 
 
-def test_a_finished_segment_is_decoded_the_fast_way() -> None:
-    for segment in (USUAL, replace(USUAL, txn_index_empty=True)):
-        assert row_segments._decode_usual(encode_segment_record(segment)) == segment
+def test_our_own_segments_are_decoded_the_fast_way() -> None:
+    for segment in (USUAL, replace(USUAL, txn_index_empty=True), STARTED):
+        assert decode_usual(encode_segment_record(segment)) == segment
 
 
-@given(st.sampled_from([USUAL, replace(USUAL, txn_index_empty=True)]), st.data())
+@given(st.sampled_from([USUAL, replace(USUAL, txn_index_empty=True), STARTED]), st.data())
 def test_damaged_rows_mean_the_same_to_both_decoders(
     segment: RemoteLogSegmentMetadata, data: st.DataObject
 ) -> None:
@@ -97,7 +97,11 @@ def test_damaged_rows_mean_the_same_to_both_decoders(
 
 
 def test_every_damaged_byte_means_the_same_to_both_decoders() -> None:
-    whole = encode_segment_record(USUAL)
+    for whole in map(encode_segment_record, (USUAL, STARTED)):
+        _damage_every_byte(whole)
+
+
+def _damage_every_byte(whole: bytes) -> None:
     for at in range(len(whole)):
         for new in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1}:
             damaged = whole[:at] + bytes((new,)) + whole[at + 1 :]
