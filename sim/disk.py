@@ -6,7 +6,7 @@ the operations since, and perhaps a torn batch behind it. Small files are replac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from rlmm.raft.actions import LogCut, PersistedState
@@ -127,15 +127,27 @@ class Disk:
             found.setdefault(newest.end_offset - 1, self.snapshots[newest].voters)
         return tuple(sorted(found.items(), key=lambda each: each[0]))
 
+    def _remember_cut(self) -> LogCut | None:
+        """The cut is in quorum-state before the damaged tail is gone: a crash in between must find
+        either again.
+        """
+        cut, self.cut = self.cut, None
+        if cut is not None:
+            stored = self.quorum or PersistedState(0)
+            both = [each for each in (cut, stored.cut) if each is not None]
+            worst = max(both, key=lambda each: (each.epoch, each.old_end_offset))
+            self.quorum = replace(stored, cut=worst)
+        return cut
+
     def initial_state(self) -> InitialState:
-        """What recovery finds; the cut is reported once."""
+        """What recovery finds."""
         epochs: list[tuple[int, int]] = []
         for batch in self.batches:
             if not epochs or epochs[-1][0] != batch.epoch:
                 epochs.append((batch.epoch, batch.base_offset))
         known = [each for each in self.snapshots if each.end_offset == self.start_offset]
         start_epoch = epochs[0][0] if epochs and not known else self.start_epoch
-        cut, self.cut = self.cut, None
+        cut = self._remember_cut()
         return InitialState(
             quorum=self.quorum,
             log_start_offset=self.start_offset,

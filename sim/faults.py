@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 KINDS = (
     "drop", "duplicate", "late", "partition", "one_way", "isolate_leader", "pause", "clock",
-    "crash", "crash_at_action", "slow_disk", "torn", "damage", "wipe", "impostor", "small_fetch",
+    "crash", "crash_leader", "crash_at_action", "slow_disk", "stale_flush", "torn", "damage",
+    "wipe", "impostor", "small_fetch",
 )  # fmt: skip
 
 
@@ -27,9 +28,12 @@ class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         random = world.random
-        self.kinds = frozenset(kind for kind in KINDS if random.randrange(100) < 45)
-        self._crash_permille = 2 if "crash_at_action" in self.kinds else 0
+        percent = random.choice((15, 30, 60))
+        self.kinds = frozenset(kind for kind in KINDS if random.randrange(100) < percent)
+        self._crash_permille = random.choice((2, 10, 30)) if "crash_at_action" in self.kinds else 0
         self._period_ms = random.choice((30, 100, 300))
+        self._down_ms = random.choice((100, 1000, 3000))
+        self.stale_flush_permille = 300 if "stale_flush" in self.kinds else 0
         self._on = True
 
     def begin(self) -> None:
@@ -48,7 +52,7 @@ class Faults:
     def stop(self) -> None:
         """Heal the network, the clocks and the disks' speed; nothing breaks from now on."""
         self._on = False
-        self._crash_permille = 0
+        self._crash_permille = self.stale_flush_permille = 0
         world = self._world
         world.network.heal()
         world.batches_per_fetch = 1000
@@ -69,9 +73,7 @@ class Faults:
     def _inject(self) -> None:
         world = self._world
         random = world.random
-        kind = random.choice(KINDS)
-        if kind not in self.kinds:
-            return
+        kind = random.choice(sorted(self.kinds) or KINDS[:1])
         host = random.choice(world.hosts)
         match kind:
             case "partition":
@@ -96,6 +98,9 @@ class Faults:
                 host.persist_ms = random.choice((2, 20, 200))
             case "crash":
                 self.crash(host)
+            case "crash_leader":
+                for leader in [h for h in world.hosts if h.visible_role is Role.LEADER]:
+                    self.crash(leader)
             case "wipe":
                 self._wipe(host)
             case _:
@@ -113,7 +118,7 @@ class Faults:
         random = self._world.random
         damage = "damage" in self.kinds and random.randrange(3) == 0 and self._may_lose(host)
         host.crash(torn="torn" in self.kinds and random.randrange(2) == 0, damage=damage)
-        self._world.schedule.after(random.randrange(1, 3000), partial(self._restart, host))
+        self._world.schedule.after(random.randrange(1, self._down_ms), partial(self._restart, host))
 
     def _restart(self, host: ReplicaHost) -> None:
         if host.core is None:

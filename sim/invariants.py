@@ -2,7 +2,8 @@
 
 one_leader_per_epoch, committed_never_lost, hw_is_durable, same_offset_same_state,
 acknowledged_is_durable; and those of the protocol: log_matching, leader_completeness, hw_monotone,
-one_vote_per_epoch, persisted_first, no_truncation_below_hw, one_voter_change, linearizable_reads,
+one_vote_per_epoch, vote_is_kept, epoch_monotone, persisted_first, fetch_is_durable,
+commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change, linearizable_reads,
 prospective_keeps_epoch, no_fatal, liveness.
 """
 
@@ -12,7 +13,16 @@ import zlib
 from typing import TYPE_CHECKING
 
 from rlmm.raft import actions as act
-from rlmm.raft.messages import Batch, ReplicaKey, Request, Response, VoteRequest, VoteResponse
+from rlmm.raft.messages import (
+    Batch,
+    FetchRequest,
+    PeerRequest,
+    ReplicaKey,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
 from rlmm.raft.messages import VotersRecord as Voters
 from sim.disk import SnapshotContent
 
@@ -43,6 +53,7 @@ class Auditor:
         self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
         self._records: dict[tuple[int, int], tuple[Batch, int]] = {}
         self.committed: dict[int, Batch] = {}
+        self._committed_in: dict[int, int] = {}
         self.committed_end = 0
         self.acknowledged_end = 0
         self.refused: set[object] = set()
@@ -71,14 +82,17 @@ class Auditor:
             "persisted_first",
             f"{host.name} leads epoch {epoch}, its disk says {stored}",
         )
+        # A late winner may lack what was committed in an epoch after its own: it cannot commit.
+        before = [offset for offset, within in self._committed_in.items() if within < epoch]
+        committed_end = self.committed[max(before)].end_offset if before else 0
         end = host.disk.end_offset
         check(
-            end >= self.committed_end,
+            end >= committed_end,
             "leader_completeness",
-            f"{host.name} leads epoch {epoch} up to {end}, {self.committed_end} is committed",
+            f"{host.name} leads epoch {epoch} up to {end}, {committed_end} is committed",
         )
         for batch in host.disk.batches:
-            if batch.end_offset <= self.committed_end:
+            if batch.end_offset <= committed_end:
                 check(
                     self.committed[batch.base_offset] == batch,
                     "leader_completeness",
@@ -88,6 +102,16 @@ class Auditor:
     def persisting(self, host: ReplicaHost, state: act.PersistedState) -> None:
         if state.voted is not None:
             self._vote(host, state.epoch, state.voted)
+        old = host.disk.quorum
+        if old is None:
+            return
+        check(old.epoch <= state.epoch, "epoch_monotone", f"{host.name} goes from {old} to {state}")
+        if old.epoch == state.epoch:
+            check(
+                old.voted in (None, state.voted) and old.leader_id in (-1, state.leader_id),
+                "vote_is_kept",
+                f"{host.name} forgets in one epoch: {old} becomes {state}",
+            )
 
     def _vote(self, host: ReplicaHost, epoch: int, candidate: ReplicaKey) -> None:
         key = host.disk.key
@@ -113,6 +137,15 @@ class Auditor:
         )
 
     # ---- the log
+
+    def requesting(self, host: ReplicaHost, request: PeerRequest) -> None:
+        if isinstance(request, FetchRequest):
+            check(
+                request.fetch_offset <= host.disk.synced_end,
+                "fetch_is_durable",
+                f"{host.name} acknowledges {request.fetch_offset}, {host.disk.synced_end} is "
+                "synced",
+            )
 
     def appending(self, host: ReplicaHost, batches: tuple[Batch, ...]) -> None:
         """Equal (offset, epoch) is the same batch after the same epoch: log matching, inductively.
@@ -183,6 +216,12 @@ class Auditor:
         for batch in _overlapping(host.disk.batches, host.high_watermark, end):
             self._commit(host, batch)
         if host.visible_role is act.Role.LEADER and end > host.high_watermark:
+            last = next(b for b in reversed(host.disk.batches) if b.end_offset <= end)
+            check(
+                last.epoch == host.visible_epoch,
+                "commit_in_own_epoch",
+                f"{host.name} leads epoch {host.visible_epoch} and commits up to {last}",
+            )
             self._durable_on_majority(host, end)
         host.high_watermark = end
 
@@ -207,6 +246,7 @@ class Auditor:
         )
         before = self.digests[self.committed_end]
         self.committed[batch.base_offset] = batch
+        self._committed_in[batch.base_offset] = host.visible_epoch
         self.committed_end = batch.end_offset
         self.digests[batch.end_offset] = _digest(before, batch)
 

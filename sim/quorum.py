@@ -19,6 +19,19 @@ from sim.network import Network
 from sim.replica_host import Correlation, ReplicaHost
 from sim.workload import Workload
 
+HASTY = RaftSettings(
+    election_timeout_ms=100,
+    fetch_timeout_ms=200,
+    election_backoff_max_ms=100,
+    request_timeout_ms=200,
+    pre_vote_retry_ms=20,
+    fetch_wait_max_ms=50,
+    caught_up_within_ms=500,
+    transfer_timeout_ms=200,
+    shutdown_timeout_ms=200,
+)
+"""Elections ten times as often: most mistakes show only there."""
+
 HEAL_MS = 90_000
 OPERATOR_MS = 20_000
 """How long healing may last, and when the operator accepts cuts that keep anybody from standing."""
@@ -48,7 +61,7 @@ class World:
         self.trace_digest = 0
         self.events = 0
         self.schedule = Schedule()
-        self.settings = RaftSettings(caught_up_within_ms=5000)
+        self.settings = self.random.choice((RaftSettings(caught_up_within_ms=5000), HASTY))
         self.network = Network(self.schedule, self.random)
         self.batches_per_fetch = self.random.choice((2, 10, 1000))
         self.voter_count = self.random.choice((3, 3, 3, 5))

@@ -63,6 +63,7 @@ class ReplicaHost:
         self.persisting: act.PersistedState | None = None
         self.flush_running = False
         self.flush_wanted: act.Flush | None = None
+        self.completions: deque[ev.FlushCompleted] = deque(maxlen=5)
         self.generation = 0
         self.pieces: dict[int, SnapshotContent] = {}
         self.installing: SnapshotContent | None = None
@@ -178,7 +179,9 @@ class ReplicaHost:
             case act.Flush():
                 self.flush_wanted = action
                 self._flush()
+                self._repeat_old_completion()
             case act.SendRequest():
+                auditor.requesting(self, action.request)
                 self.world.send_request(self, action)
             case act.SendResponse():
                 self._respond(action)
@@ -229,13 +232,21 @@ class ReplicaHost:
         call = partial(self._flushed, self.incarnation, self.disk, operations, wanted)
         self.world.schedule.after(delay_ms, call)
 
+    def _repeat_old_completion(self) -> None:
+        """Something is told again when it is old news: it must not be taken for new."""
+        random = self.world.random
+        if self.completions and random.randrange(1000) < self.world.faults.stale_flush_permille:
+            self._later(random.choice(self.completions), 1)
+
     def _flushed(self, incarnation: int, disk: Disk, operations: int, flush: act.Flush) -> None:
         if incarnation != self.incarnation or self.core is None:
             return
         self.flush_running = False
         # A snapshot that replaced the log meanwhile has replaced these operations as well.
         disk.sync(min(operations, len(disk.unsynced)) if flush.generation == self.generation else 0)
-        self.feed(ev.FlushCompleted(flush.epoch, flush.offset, flush.generation))
+        completed = ev.FlushCompleted(flush.epoch, flush.offset, flush.generation)
+        self.completions.append(completed)
+        self.feed(completed)
         if self.core is not None:
             self._flush()
 
@@ -340,7 +351,7 @@ class ReplicaHost:
         assert isinstance(content, SnapshotContent)
         self.pieces[action.position] = content
         event = ev.SnapshotChunkWritten(action.snapshot, action.position + action.payload_bytes)
-        self._later(event)
+        self._later(event, self.flush_ms + 1)
 
     def _install(self, action: act.InstallSnapshot) -> None:
         self.generation = action.generation
@@ -363,11 +374,11 @@ class ReplicaHost:
         self.applied, self.digest = content.snapshot.end_offset, content.digest
         self.feed(ev.SnapshotInstalled(content.snapshot, content.size_bytes, content.voters))
 
-    def _later(self, event: ev.Event) -> None:
+    def _later(self, event: ev.Event, within_ms: int) -> None:
         incarnation = self.incarnation
 
         def call() -> None:
             if incarnation == self.incarnation:
                 self.feed(event)
 
-        self.world.schedule.after(self.world.random.randrange(self.flush_ms + 1), call)
+        self.world.schedule.after(self.world.random.randrange(within_ms), call)

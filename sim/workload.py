@@ -33,8 +33,8 @@ class Workload:
         self.reads = 0
         self.on = True
         random = world.random
-        self._change_permille = random.choice((0, 5, 30))
-        self._snapshot_permille = random.choice((0, 10, 60))
+        self._change_permille = random.choice((0, 5, 30, 100))
+        self._snapshot_permille = random.choice((0, 10, 60, 200))
         self._period_ms = random.choice((2, 10, 40))
 
     def begin(self) -> None:

@@ -133,7 +133,7 @@ class RaftCore:
         return snapshots.refusal(self.replica, snapshot)
 
     def describe(self) -> DescribeQuorumResponse:
-        """What a DescribeQuorum request would be answered; replicas are known to the leader only."""
+        """What DescribeQuorum is answered; only the leader knows the other replicas."""
         return progress.describe(self.replica)
 
     def next_deadline_ms(self) -> int:

@@ -22,11 +22,16 @@ class StoredSnapshot:
 class InitialState:
     """`epochs`: (epoch, start offset) of every epoch with a record in the log, ascending.
 
-    `log_start_epoch`: epoch of the record before `log_start_offset`: that of the snapshot ending
-    there; if that is not known, the first epoch in the log. `voter_sets`: (offset, set) of every
-    VotersRecord in the log, and that of the newest snapshot at its end offset - 1. `format_voters`
-    is what the node was formatted with, used while there is no other. `committed_offset`: the
-    view's durably applied end (0 if none). `cut` is set if recovery cut the tail *this* time.
+    `log_start_epoch`: epoch of the record before `log_start_offset`; if that is not known, the
+    first epoch in the log. It does not matter when the log starts at 0 or where a snapshot ends.
+
+    `voter_sets`: (offset, set) of every VotersRecord in the log, and that of the newest snapshot at
+    its end offset - 1. `format_voters` is what the node was formatted with, used while there is no
+    other. `committed_offset`: the view's durably applied end (0 if none).
+
+    `cut` is set if recovery cut the tail *this* time. The driver writes it into quorum-state before
+    it removes the damaged tail: a crash in between must find the damage or the memory of it. (Of
+    two cuts, the greater one, compared as in `damaged_tail.py`.)
     """
 
     quorum: PersistedState | None = None

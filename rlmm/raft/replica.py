@@ -105,7 +105,7 @@ class Replica:
         self.now = 0
         self.out: list[Action] = []
         self.failed = False
-        epochs = EpochCache(initial.log_start_offset, initial.log_start_epoch, initial.epochs)
+        epochs = EpochCache(initial.log_start_offset, _base_epoch(initial), initial.epochs)
         self.log = LogView(
             start_offset=initial.log_start_offset,
             end_offset=initial.log_end_offset,
@@ -155,3 +155,12 @@ class Replica:
         if not self.failed:
             self.failed = True
             self.out.append(Fatal(message))
+
+
+def _base_epoch(initial: InitialState) -> int:
+    """Epoch of the record before the log start: that of the snapshot ending there, if one does."""
+    start = initial.log_start_offset
+    if start == 0:
+        return 0
+    ending = [each.snapshot.epoch for each in initial.snapshots if each.snapshot[0] == start]
+    return ending[0] if ending else initial.log_start_epoch
