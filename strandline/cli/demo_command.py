@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,7 @@ from api.metrics import NodeMetrics
 from kafka_formats.errors import InternalError, RetryLater
 from rlm.copy_plan import WhyNot
 from rlm.events import CopyEvent
+from rlm.partition_status import PartitionStatus
 from strandline import ambient
 from strandline.cli.copy_progress import CopyProgressView
 from strandline.cli.exit_codes import ExitCode
@@ -167,17 +168,29 @@ async def _report(
     )
     hint = "Ask the node:" if keep else "With `make demo KEEP=1` the node stays up for these:"
     console.print(hint, style="bold")
+    for line in curl_lines(url, node.remote_log.statuses()):
+        console.print(f"  {line}", soft_wrap=True, markup=False)
+
+
+def curl_lines(url: str, statuses: Sequence[PartitionStatus]) -> list[str]:
+    """Questions to paste, about the first partition of `orders`; each one has an answer."""
+    orders = next(
+        each
+        for each in statuses
+        if (each.partition.topic, each.partition.partition) == ("orders", 0)
+    )
     base = f"{url}/v1/topics/orders/partitions/0"
-    follower = "fetch_offset=0&leader_epoch=0&leader_local_log_start_offset=100"
-    for line in (
+    follower = (
+        f"fetch_offset=0&leader_epoch={orders.leader_epoch}&leader_local_log_start_offset=100"
+    )
+    return [
         f"curl -s {base}/segments",
         f"curl -s '{base}/offsets?timestamp=latest-tiered'",
         f"curl -s {base}/leader-transition",
         f"curl -s '{base}/follower-fetch?{follower}'",
         f"curl -s '{base}/records?offset=0' -H 'Accept: application/x-ndjson' | head -3",
         f"curl -s {url}/metrics | grep strandline",
-    ):
-        console.print(f"  {line}", soft_wrap=True, markup=False)
+    ]
 
 
 async def _read_back(http: httpx.AsyncClient, log_dir: Path, topic: str, partition: int) -> str:
