@@ -12,6 +12,8 @@ from kafka_formats.crc32c import Buffer
 from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
 
 Hook = Callable[[str], Awaitable[None]]
+OnLate = Callable[[str, Callable[[], Awaitable[object]]], None]
+"""The name of a request, and the request."""
 
 _Answer = TypeVar("_Answer")
 
@@ -26,7 +28,12 @@ class HookedStore:
     def __init__(self, store: ObjectStore, hook: Hook) -> None:
         self._store = store
         self._hook = hook
-        self.dead = False
+        self._dead = False
+        self._on_late: OnLate | None = None
+
+    def die(self, on_late: OnLate | None) -> None:
+        """The process is gone; requests that wait at a hook were on their way: `on_late`'s now."""
+        self._dead, self._on_late = True, on_late
 
     async def put(
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
@@ -39,7 +46,9 @@ class HookedStore:
     async def get(
         self, key: str, *, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        await self._before(f"get {_kind(key)}")
+        self._check_alive()
+        await self._hook(f"before get {_kind(key)}")
+        self._check_alive()
         async for piece in self._store.get(key, start=start, end=end):
             yield piece
 
@@ -96,19 +105,21 @@ class HookedStore:
         await self._store.close()
 
     async def _step(self, name: str, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        await self._before(name)
+        self._check_alive()
+        try:
+            await self._hook(f"before {name}")
+        except asyncio.CancelledError:
+            if self._on_late is not None:
+                self._on_late(name, call)
+            raise
+        self._check_alive()
         answer = await call()
         await self._hook(f"after {name}")
         return answer
 
-    async def _before(self, name: str) -> None:
-        await self._gone()
-        await self._hook(f"before {name}")
-        await self._gone()
-
-    async def _gone(self) -> None:
+    def _check_alive(self) -> None:
         """A process that is gone sends nothing, not even while it is being taken down."""
-        if self.dead:
+        if self._dead:
             raise asyncio.CancelledError
 
 

@@ -5,7 +5,7 @@ in this process, and hooks at every step to fail, to hang, or to pull the plug.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,12 +41,12 @@ from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
 from rlmm.log.quorum_records import Voter
 from rlmm.manager import RemoteLogMetadataManager
-from rlmm.segment import Incarnation, SegmentState, TopicIdPartition
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
 from rlmm.single_voter import SingleVoterLog
 from rlmm.view import View
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
-from tests.rlm.hooked_store import Hook, HookedStore, no_hook
+from tests.rlm.hooked_store import Hook, HookedStore, OnLate, no_hook
 from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import virtual_ambient
 
@@ -107,6 +107,7 @@ class HookedMetadata:
         self._manager = manager
         self._hook = hook
         self.proposed: list[Any] = []
+        self.accepted: list[tuple[int, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._manager, name)
@@ -119,6 +120,7 @@ class HookedMetadata:
             step = state.name if isinstance(state, SegmentState) else name
             await self._hook(f"before {step}")
             result = await found(record, deadline_s=deadline_s)
+            self.accepted.append((getattr(result, "token", result), record))
             await self._hook(f"after {step}")
             return result
 
@@ -126,12 +128,23 @@ class HookedMetadata:
 
 
 class Bucket(MemoryStore):
-    """A memory store that outlives the nodes and knows its unfinished uploads."""
+    """A memory store that outlives the nodes, knows its unfinished uploads, and is audited: objects
+    go only after DELETE_SEGMENT_STARTED (delete_order).
+    """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         super().__init__(lambda: now_ms() + self.clock_offset_ms)
         self.clock_offset_ms = 0
         self.unfinished_uploads: set[str] = set()
+        self.metadata: RemoteLogMetadataManager | None = None
+        self.violations: list[str] = []
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        for row in _rows(self.metadata):
+            if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+                alive = set(segment_keys(PREFIX, row.segment_id, row.start_offset).all())
+                self.violations += [f"{row.state.name}: {key}" for key in alive.intersection(keys)]
+        await super().delete_many(keys)
 
     async def start_multipart(self, key: str) -> str:
         upload_id = await super().start_multipart(key)
@@ -224,6 +237,7 @@ class Node:
     pool: LocalPool
     events: list[CopyEvent]
     proposed: list[Any]
+    accepted: list[tuple[int, Any]]
 
     def rows(self, partition: TopicIdPartition) -> list[tuple[int, int, str]]:
         """(start, end, state) of all rows."""
@@ -244,15 +258,15 @@ class Node:
     async def expected_keys(self) -> set[str]:
         """What metadata says the bucket holds."""
         expected = {f"{PREFIX}_strandline/cluster.json"}
-        for partition in self.metadata.partitions():
-            for row in self.metadata.list_remote_log_segments(partition):
-                expected |= set(segment_keys(PREFIX, row.segment_id, row.start_offset).all())
+        for row in _rows(self.metadata):
+            expected |= set(segment_keys(PREFIX, row.segment_id, row.start_offset).all())
         return expected
 
     async def assert_quiesced(self) -> None:
-        """quiesced_bucket_equals_metadata, and nobody has left-overs."""
+        """quiesced_bucket_equals_metadata, delete_order, and nobody has left-overs."""
         for partition in self.metadata.partitions():
             assert self.metadata.left_overs(partition) == ()
+        assert self.store.violations == []
         assert await self.keys() == await self.expected_keys()
         assert self.store.unfinished_uploads == set()
 
@@ -279,10 +293,12 @@ class World:
         topics: TopicFilter = ALL_TOPICS,
         node_id: int = 1,
         directory_id: Uuid = DIRECTORY,
+        on_late: OnLate | None = None,
     ) -> AsyncIterator[Node]:
         """The next incarnation. Leaving it takes the process away, whatever it was doing.
 
-        With `data_plane` segments are verified, copied and read as a worker does it.
+        With `data_plane` segments are verified, copied and read as a worker does it. `on_late` is
+        given the requests that were on their way when the process went.
         """
         self.boots += 1
         ambient = virtual_ambient(self.boots * 1_000)
@@ -302,6 +318,34 @@ class World:
         manager = await RemoteLogMetadataManager.start(
             log, view, incarnation=incarnation, now_ms=ambient.now_ms
         )
+        self.store.metadata = manager
+        node, store = self.node(
+            manager, incarnation, hook=hook, data_plane=data_plane, broker=broker, limits=limits,
+            topics=topics,
+        )  # fmt: skip
+        try:
+            yield node
+        finally:
+            store.die(on_late)
+            await _pull_the_plug()
+            self.store.metadata = None
+            await manager.close()
+            await log.close()
+            view.close()
+
+    def node(
+        self,
+        manager: RemoteLogMetadataManager,
+        incarnation: Incarnation,
+        *,
+        hook: Hook = no_hook,
+        data_plane: bool = False,
+        broker: BrokerPort | None = None,
+        limits: CopyLimits = LIMITS,
+        topics: TopicFilter = ALL_TOPICS,
+    ) -> tuple[Node, HookedStore]:
+        """A node's remote log manager on a metadata log that others may use as well."""
+        ambient = virtual_ambient(self.boots * 1_000 + incarnation.node_id * 100)
         name = self.store_name
         store = HookedStore(self.store, hook)
         pool = LocalPool(self.store, hook)
@@ -319,14 +363,9 @@ class World:
             limits=limits,
             on_event=events.append,
         )
-        try:
-            yield Node(remote_log, manager, self.store, pool, events, hooked.proposed)
-        finally:
-            store.dead = True
-            await _pull_the_plug()
-            await manager.close()
-            await log.close()
-            view.close()
+        return Node(
+            remote_log, manager, self.store, pool, events, hooked.proposed, hooked.accepted
+        ), store
 
 
 def new_world(tmp_path: Path, log_dirs: tuple[Path, ...]) -> World:
@@ -334,6 +373,12 @@ def new_world(tmp_path: Path, log_dirs: tuple[Path, ...]) -> World:
     (tmp_path / "log").mkdir(exist_ok=True)
     ambient = virtual_ambient()
     return World(tmp_path, log_dirs, Bucket(ambient.now_ms))
+
+
+def _rows(manager: RemoteLogMetadataManager | None) -> Iterator[RemoteLogSegmentMetadata]:
+    if manager is not None:
+        for partition in manager.partitions():
+            yield from manager.list_remote_log_segments(partition)
 
 
 async def _pull_the_plug() -> None:

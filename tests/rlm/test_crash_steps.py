@@ -1,175 +1,89 @@
-"""The copy protocol, stopped at every one of its steps: killed, or interrupted and closed. The next
-life of the node brings bucket and metadata together again, and loses nothing.
+"""The copy protocol, stopped at every one of its steps: killed, killed with requests that arrive
+long after, or interrupted and closed. Later lives of the node bring bucket and metadata together
+again, and lose nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import RetryLater
 from rlm.events import SegmentDeleted
 from rlm.object_keys import segment_keys
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, PREFIX, Hook, Node, Steps, World, new_world
+from tests.rlm.crash_world import (
+    CRASH_LIMITS,
+    GOES_WELL,
+    LEFT_OVER,
+    SCENARIOS,
+    UPLOAD_FAILS,
+    End,
+    Scenario,
+    all_steps,
+    end_everywhere,
+    new_source,
+    one_life,
+    unharmed,
+)
+from tests.rlm.one_node import LIMITS, PREFIX, new_world
 from tests.rlm.virtual_time import run_virtually
 
-MEMORY_DISK = Path("/dev/shm")
-RUNS_MAX = 3
-SCENARIOS = ("all goes well", "the first upload fails")
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("end", End, ids=lambda end: end.value)
+def test_a_run_stopped_at_any_step_is_finished_by_the_next(
+    many_worlds: Path, scenario: Scenario, end: End
+) -> None:
+    assert end_everywhere(many_worlds, scenario, end) > 0
 
 
-@pytest.fixture
-def many_worlds(tmp_path: Path) -> Iterator[Path]:
-    """A place for hundreds of short-lived nodes: in memory where there is such a thing, since
-    their thousands of fsyncs would prove nothing here.
-    """
-    if not os.access(MEMORY_DISK, os.W_OK):
-        yield tmp_path
-        return
-    with TemporaryDirectory(dir=MEMORY_DISK) as path:
-        yield Path(path)
+def both_times(*steps: str) -> set[str]:
+    return {f"{when} {step}" for when in ("before", "after") for step in steps}
 
 
-def failing_first_upload(steps: Hook) -> Hook:
-    """The store takes the `.log`, then fails once: everything of a clean-up follows."""
-    failed = False
-
-    async def hook(name: str) -> None:
-        nonlocal failed
-        await steps(name)
-        if name == "before put .indexes" and not failed:
-            failed = True
-            raise RetryLater("the store is away")
-
-    return hook
-
-
-def scenario_hook(scenario: str, steps: Hook) -> Hook:
-    return failing_first_upload(steps) if scenario == SCENARIOS[1] else steps
+def test_every_call_to_the_store_and_every_proposal_is_among_the_steps(tmp_path: Path) -> None:
+    kinds = (".log", ".indexes", ".rsm-manifest")
+    claiming = both_times("put marker", "put probe", "head probe", "delete probe")
+    claiming |= both_times("claim_partition", "record_log_start") | {"before get marker"}
+    copying = both_times("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED")
+    copying |= both_times("start .log", "put part of .log", "complete .log")
+    copying |= both_times("put .indexes", "put .rsm-manifest")
+    cleaning = both_times("DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED", "delete objects")
+    cleaning |= both_times(*(f"list uploads of {kind}" for kind in kinds))
+    assert set(all_steps(tmp_path / "a", GOES_WELL)) == claiming | copying
+    assert set(all_steps(tmp_path / "b", UPLOAD_FAILS)) == claiming | copying | cleaning
+    left_over = set(all_steps(tmp_path / "c", LEFT_OVER))
+    assert cleaning <= left_over
+    assert "before record_lost_range" in all_steps(tmp_path / "d", SCENARIOS[2])
 
 
-def new_partition(tmp_path: Path) -> KafkaLog:
-    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    orders.write(0, 10, 20, end=25)
-    return orders
-
-
-def all_steps(tmp_path: Path, scenario: str) -> list[str]:
-    """The names of all steps of a run that nobody stops."""
-    orders = new_partition(tmp_path)
-    steps = Steps()
+def test_an_upload_that_a_dead_node_left_is_aborted(many_worlds: Path) -> None:
+    source = new_source(many_worlds)
 
     async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=scenario_hook(scenario, steps)) as node:
+        world = new_world(many_worlds, (source.log.log_dir,))
+        await one_life(world, "before complete .log", unharmed, End.KILLED, CRASH_LIMITS)
+        assert len(world.store.unfinished_uploads) == 1
+        async with world.boot(limits=replace(LIMITS, once_clean_up_wait_s=3_600.0)) as node:
             await node.remote_log.run_once()
             await node.assert_quiesced()
 
     run_virtually(main)
-    return steps.names
-
-
-async def check_all_is_there(node: Node, orders: KafkaLog) -> None:
-    assert sorted(node.finished(orders.partition)) == [(0, 9), (10, 19)]
-    for row in node.metadata.list_remote_log_segments(orders.partition):
-        stored = [piece async for piece in node.remote_log.open_log(row.segment_id.id)]
-        assert b"".join(stored) == orders.log_bytes(row.start_offset)
-
-
-async def run_until_quiet(world: World, orders: KafkaLog) -> None:
-    """Later lives run until there is nothing left to clean up; deadlines pass in between."""
-    for _ in range(RUNS_MAX):
-        async with world.boot() as node:
-            report = await node.remote_log.run_once()
-            await node.remote_log.close()
-            if not report.pending_clean_ups:
-                assert report.complete, report
-                await node.assert_quiesced()
-                await check_all_is_there(node, orders)
-                return
-            due_ms = max(each.due_ms for each in report.pending_clean_ups)
-            assert due_ms > 0
-            # As long as somebody's upload may still be alive, nothing is finished on suspicion.
-            await asyncio.sleep(LIMITS.upload_deadline_s + LIMITS.upload_margin_s)
-    raise AssertionError("never quiet")
-
-
-async def stop_at(world: World, step: int | str, scenario: str, *, killed: bool) -> None:
-    """One life that ends at a step, by number or name."""
-    steps = Steps(step)
-    async with world.boot(hook=scenario_hook(scenario, steps)) as node:
-        run = asyncio.create_task(node.remote_log.run_once(), name="drive run_once")
-        reached = asyncio.create_task(steps.stopped.wait())
-        await asyncio.wait({run, reached}, return_when=asyncio.FIRST_COMPLETED)
-        assert reached.done(), f"the run ended before step {step}"
-        if not killed:
-            # Ctrl-C: the step itself is given up, later ones (of the clean-up) work again.
-            steps.stopped.clear()
-            run.cancel()
-            with suppress(asyncio.CancelledError):
-                await run
-            await node.remote_log.close()
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("killed", [True, False], ids=["killed", "interrupted"])
-def test_a_run_stopped_at_any_step_is_finished_by_the_next(
-    many_worlds: Path, scenario: str, killed: bool
-) -> None:
-    (many_worlds / "steps").mkdir()
-    names = all_steps(many_worlds / "steps", scenario)
-    assert "before COPY_SEGMENT_FINISHED" in names
-    for number in range(1, len(names) + 1):
-        path = many_worlds / str(number)
-        path.mkdir()
-        orders = new_partition(path)
-
-        async def main(path: Path = path, orders: KafkaLog = orders, number: int = number) -> None:
-            world = new_world(path, (orders.log_dir,))
-            await stop_at(world, number, scenario, killed=killed)
-            await run_until_quiet(world, orders)
-
-        run_virtually(main)
-        shutil.rmtree(path)
-
-
-def test_every_step_of_the_protocol_is_among_those_that_are_stopped_at(tmp_path: Path) -> None:
-    assert set(all_steps(tmp_path, SCENARIOS[1])) >= {
-        f"{when} {what}"
-        for when in ("before", "after")
-        for what in (
-            "claim_partition",
-            "record_log_start",
-            "COPY_SEGMENT_STARTED",
-            "upload",
-            "COPY_SEGMENT_FINISHED",
-            "DELETE_SEGMENT_STARTED",
-            "delete objects",
-            "DELETE_SEGMENT_FINISHED",
-        )
-    } | {"before complete .log", "before put .indexes", "before put .rsm-manifest"}
 
 
 def test_a_killed_nodes_attempt_waits_for_its_deadline_before_it_goes_for_good(
     tmp_path: Path,
 ) -> None:
-    orders = new_partition(tmp_path)
+    source = new_source(tmp_path)
 
     async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
-        await stop_at(world, "before upload", SCENARIOS[0], killed=True)
+        world = new_world(tmp_path, (source.log.log_dir,))
+        await one_life(world, "before start .log", unharmed, End.KILLED, CRASH_LIMITS)
         async with world.boot() as node:
-            left = node.metadata.left_overs(orders.partition)
+            left = node.metadata.left_overs(source.log.partition)
             assert len(left) == 1
             report = await node.remote_log.run_once()
             # The copies go on at once, under new ids; only the final delete waits.
@@ -183,11 +97,11 @@ def test_a_killed_nodes_attempt_waits_for_its_deadline_before_it_goes_for_good(
 
 
 def test_an_interrupted_node_cleans_up_its_own_attempt_before_it_ends(tmp_path: Path) -> None:
-    orders = new_partition(tmp_path)
+    source = new_source(tmp_path)
 
     async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
-        await stop_at(world, "before put .indexes", SCENARIOS[0], killed=False)
+        world = new_world(tmp_path, (source.log.log_dir,))
+        await one_life(world, "before put .indexes", unharmed, End.INTERRUPTED, CRASH_LIMITS)
         async with world.boot() as node:
             await node.assert_quiesced()
 
@@ -195,13 +109,13 @@ def test_an_interrupted_node_cleans_up_its_own_attempt_before_it_ends(tmp_path: 
 
 
 def test_a_zombies_late_upload_is_removed_by_the_second_delete(tmp_path: Path) -> None:
-    orders = new_partition(tmp_path)
+    source = new_source(tmp_path)
 
     async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
-        await stop_at(world, "before put .indexes", SCENARIOS[0], killed=True)
+        world = new_world(tmp_path, (source.log.log_dir,))
+        await one_life(world, "before put .indexes", unharmed, End.KILLED, CRASH_LIMITS)
         async with world.boot(limits=replace(LIMITS, once_clean_up_wait_s=3_600.0)) as node:
-            (row,) = node.metadata.left_overs(orders.partition)
+            (row,) = node.metadata.left_overs(source.log.partition)
             run = asyncio.create_task(node.remote_log.run_once())
             await asyncio.sleep(LIMITS.upload_deadline_s / 2)  # the first delete is long over
             key = segment_keys(PREFIX, row.segment_id, row.start_offset).log

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -16,41 +14,14 @@ from rlm.events import ClaimLost, PartitionClaimed, SegmentDeleted
 from rlm.follower_fetch import FollowerFetchQuery, FollowerPlan
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlm.partition_status import Role
-from rlm.scanner import TopicPartition
 from rlmm.partition_state import Mode
 from rlmm.records import ClaimReset, PartitionClaim
 from rlmm.segment import Incarnation
+from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import CLEANED_UP_AFTER_S, Node, Steps, new_world
 from tests.rlm.planner_facts import epochs, uuid
 from tests.rlm.virtual_time import run_virtually
-
-DELETE = TopicConfig("delete", -1, -1, False)
-
-
-@dataclass(slots=True)
-class FakeBroker:
-    """Answers what the test says."""
-
-    words: dict[TopicPartition, BrokerWord] = field(default_factory=dict)
-    config: TopicConfig | NoAnswer = DELETE
-    local_start: LocalLogStart | NotLeading | NoAnswer = field(
-        default_factory=lambda: LocalLogStart(0, 0)
-    )
-
-    async def leadership(
-        self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, BrokerWord]:
-        return {each: self.words[each] for each in partitions if each in self.words}
-
-    async def local_log_start(
-        self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
-        return dict.fromkeys(partitions, self.local_start)
-
-    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
-        return dict.fromkeys(topics, self.config)
-
 
 ORDERS = ("orders", 0)
 

@@ -1,0 +1,36 @@
+"""A node's own broker that answers what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rlm.broker_answers import LocalLogStart, TopicConfig
+from rlm.leadership import BrokerWord, NoAnswer, NotLeading
+from rlm.scanner import TopicPartition
+
+DELETE = TopicConfig("delete", -1, -1, False)
+
+
+@dataclass(slots=True)
+class FakeBroker:
+    """Answers what the test says."""
+
+    words: dict[TopicPartition, BrokerWord] = field(default_factory=dict)
+    config: TopicConfig | NoAnswer = DELETE
+    local_start: LocalLogStart | NotLeading | NoAnswer = field(
+        default_factory=lambda: LocalLogStart(0, 0)
+    )
+
+    async def leadership(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, BrokerWord]:
+        return {each: self.words[each] for each in partitions if each in self.words}
+
+    async def local_log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
+        return dict.fromkeys(partitions, self.local_start)
+
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
+        return dict.fromkeys(topics, self.config)
