@@ -57,7 +57,8 @@ def record_holes(
         # Below the cut nothing changed, but what the old lineage had not copied yet may lie below
         # an epoch that comes back with copies.
         counted = highest_copied(draft.rows, partition, before)
-        start = merged.cut_at if counted is None else min(merged.cut_at, counted[0] + 1)
+        copied_to = log_start if counted is None else counted[0] + 1
+        start = merged.cut_at if copied_to < 0 else min(merged.cut_at, copied_to)
         _record(draft, partition, lineage, (max(start, log_start), highest[0]))
 
 

@@ -114,6 +114,19 @@ def test_a_gap_below_an_epoch_that_comes_back_is_recorded() -> None:
     assert world.lost() == [(200, 249)]
 
 
+def test_a_gap_is_recorded_where_the_old_lineage_had_no_copy_at_all() -> None:
+    """Epoch 5 was copied and cut off; it comes back behind offsets of epoch 4, not yet copied."""
+    world = World()
+    world.leads((5, 100))
+    world.copy(1, 100, 199, [(5, 100)])
+    world.claim((4, 100), (6, 300), node=NODE_2)
+    assert (world.state.highest_copied, world.state.next_offset) == (None, 100)
+    world.claim((5, 150), (7, 200), node=NODE_1)
+    assert world.state.lineage == epochs((4, 100), (5, 150), (7, 200))
+    assert world.state.next_offset == 200
+    assert world.lost() == [(100, 149)]
+
+
 def test_records_written_below_a_head_that_was_known_too_late_are_not_forgotten() -> None:
     """The tier begins at 500. An unclean election goes back to 400 and writes on from there."""
     world = World()
