@@ -280,6 +280,7 @@ class World:
     store: Bucket
     boots: int = 0
     cluster_id: str = "strandline-cluster"
+    kafka_cluster_id: str | None = None
     store_name: str = "main"
 
     @asynccontextmanager
@@ -358,7 +359,7 @@ class World:
             log_dirs=self.log_dirs,
             broker=broker,
             topics=topics,
-            identity=Identity(self.cluster_id, None, incarnation),
+            identity=Identity(self.cluster_id, self.kafka_cluster_id, incarnation),
             ambient=ambient,
             limits=limits,
             on_event=events.append,
