@@ -245,7 +245,7 @@ def main() -> None:
         notes=(
             f"MinIO {MINIO_VERSION} over plain HTTP on the same machine, folder on tmpfs",
             f"rclone {RCLONE_VERSION}, defaults, 4 transfers",
-            "strandline copy --once, defaults: 1 worker, 4 copies of 2 parts of 16 MiB at once",
+            "strandline copy --once, defaults: 1 worker, 4 copies of 2 parts of 12 MiB at once",
         ),
     )
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from functools import cache
 
-import crc32c as _hardware
+# `crc32c(data, crc=0)`: the checksum of `data` behind what came before it, whose checksum is `crc`.
+# The library's own function, since a call for each small batch would double what the batch costs.
+from crc32c import crc32c as crc32c
 
 Buffer = bytes | bytearray | memoryview
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
-
-
-def crc32c(data: Buffer, crc: int = 0) -> int:
-    """Checksum of `data` behind what came before it, whose checksum is `crc`."""
-    return _hardware.crc32c(data, crc)
 
 
 def crc32c_combine(crc_a: int, crc_b: int, b_bytes: int) -> int:

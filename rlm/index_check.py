@@ -39,8 +39,9 @@ class IndexCheck:
         self._time_entries = _entries(TimeIndex.parse, read_time_index, base_offset)
         self._next_offset_entry = 0
         self._next_time_entry = 0
-        self._next_offset_position = self._next_time_offset = _NEVER
-        self._expect()
+        # Where the next entries have to be looked at: no batch before that concerns them.
+        self._next_offset_position = _second(self._offset_entries, 0)
+        self._next_time_offset = _second(self._time_entries, 0)
         self._made_offsets = array("q")  # offset, position, offset, position, ...
         self._made_times = array("q")  # timestamp, offset, ...
         self._max_timestamp = -1
@@ -102,16 +103,7 @@ class IndexCheck:
                 self._next_offset_entry += 1
             else:
                 self._offset_entries = None
-        self._expect()
-
-    def _expect(self) -> None:
-        """Note where the next entries have to be looked at; no batch before that concerns them."""
-        entries, at = self._offset_entries, self._next_offset_entry
-        done = entries is None or at == len(entries)
-        self._next_offset_position = _NEVER if done or entries is None else entries[at][1]
-        entries, at = self._time_entries, self._next_time_entry
-        done = entries is None or at == len(entries)
-        self._next_time_offset = _NEVER if done or entries is None else entries[at][1]
+        self._next_offset_position = _second(self._offset_entries, self._next_offset_entry)
 
     def _check_times(self, last_offset: int) -> None:
         """Every batch that ends before an entry's offset has smaller timestamps than the entry."""
@@ -125,7 +117,7 @@ class IndexCheck:
                 self._time_entries = entries = None
             else:
                 self._next_time_entry += 1
-        self._expect()
+        self._next_time_offset = _second(self._time_entries, self._next_time_entry)
 
     def _make_time_entry(self) -> None:
         if self._max_timestamp >= 0 and (
@@ -147,6 +139,10 @@ def _entries(
         )
     except CorruptData:
         return None
+
+
+def _second(entries: tuple[tuple[int, int], ...] | None, at: int) -> int:
+    return entries[at][1] if entries is not None and at < len(entries) else _NEVER
 
 
 def _pairs(flat: array[int]) -> tuple[tuple[int, int], ...]:
