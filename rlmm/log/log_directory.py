@@ -347,11 +347,13 @@ class LogDirectory:
                 self._store_epochs()
 
     def remove_old_snapshots(self, *, keep: int) -> None:
-        """Delete all but the newest `keep` snapshots (at least one always stays).
+        """Delete all but the newest `keep` snapshots (at least one always stays), and the bootstrap
+        one, which names the first voters: a data directory does not open without it.
 
         Not synced: one that comes back after a crash is removed with the next snapshot.
         """
-        for snapshot in self.snapshots()[: -max(keep, 1)]:
+        taken = [snapshot for snapshot in self.snapshots() if snapshot.end_offset > 0]
+        for snapshot in taken[: -max(keep, 1)]:
             self._disk.remove(self.directory / snapshot_file_name(snapshot))
 
     def snapshot_path(self, snapshot: SnapshotId) -> Path:

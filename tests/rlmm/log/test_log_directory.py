@@ -12,7 +12,8 @@ from rlmm.log.committed import committed_group, encode_proposals
 from rlmm.log.disk import AppendFile
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.recovery import PARTITION_DIRECTORY
-from rlmm.metadata_log import Proposal
+from rlmm.log.snapshot_files import SnapshotWriter
+from rlmm.metadata_log import Proposal, SnapshotId
 from tests.rlmm.log.crash_disk import CrashDisk
 
 METADATA = Path("/data/metadata")
@@ -136,6 +137,18 @@ def test_epochs_are_checkpointed_before_their_first_batch_and_cut_with_the_start
     assert disk.read(PARTITION / "leader-epoch-checkpoint") == b"0\n3\n1 0\n2 3\n5 6\n"
     log.cut_start(6, keep_bytes=0)
     assert disk.read(PARTITION / "leader-epoch-checkpoint") == b"0\n1\n5 6\n"
+
+
+def test_old_snapshots_go_and_the_bootstrap_one_stays() -> None:
+    disk = CrashDisk()
+    log = open_log(disk)
+    ids = [SnapshotId(0, 0), SnapshotId(3, 1), SnapshotId(5, 1), SnapshotId(8, 2)]
+    for snapshot in ids:
+        SnapshotWriter(disk, PARTITION, snapshot, last_contained_timestamp_ms=5, voters=()).finish()
+    log.remove_old_snapshots(keep=2)
+    assert log.snapshots() == (ids[0], *ids[2:])
+    log.remove_old_snapshots(keep=0)
+    assert log.snapshots() == (ids[0], ids[3])
 
 
 def test_a_gap_in_what_is_appended_is_our_bug() -> None:
