@@ -1,0 +1,130 @@
+"""A large table: every answer right, work and memory bounded. 20,000 segments; a million with
+`make soak`, or as many as STRANDLINE_SCALE_SEGMENTS says there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from bench.lookups import Questions
+from bench.metadata_node import metadata_node, propose
+from bench.metadata_set import MetadataSet, fill, make_data_directory
+from bench.node_process import resident_mib
+from rlmm import queries
+from rlmm.manager import MetadataLimits
+from rlmm.metadata_log import SnapshotId
+from rlmm.rows import RowReader
+from rlmm.view import View, digest_of
+
+PARTITIONS = 100
+ASKED = 10_000
+GROWTH_MIB_MAX = 200
+SOAK_SEGMENTS = int(os.environ.get("STRANDLINE_SCALE_SEGMENTS", "1000000"))
+ROWS_CHECKED_MAX = 5_000_000
+SEEKS_MAX = 100
+
+SIZES = [
+    pytest.param(20_000, id="20k"),
+    pytest.param(
+        SOAK_SEGMENTS,
+        id="many",
+        marks=(pytest.mark.soak, pytest.mark.timeout(SOAK_SEGMENTS // 200)),
+    ),
+]
+
+
+class CountedRows:
+    """Counts the rows that a query takes."""
+
+    def __init__(self, rows: RowReader) -> None:
+        self._rows = rows
+        self.taken = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.taken += 1
+        return self._rows.get(key)
+
+    def scan(
+        self, start: bytes, end: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        for row in self._rows.scan(start, end, reverse=reverse):
+            self.taken += 1
+            yield row
+
+
+@pytest.mark.parametrize("segments", SIZES)
+async def test_a_large_table_answers_restarts_and_makes_snapshots(
+    segments: int, tmp_path: Path
+) -> None:
+    large = MetadataSet(PARTITIONS, segments // PARTITIONS)
+    path = tmp_path / "node"
+    make_data_directory(path, large, count=large.segments_each)
+    async with metadata_node(path) as node:
+        before_mib = resident_mib()
+        totals = node.manager.totals()
+        assert (totals.copy_finished, totals.partitions) == (large.segments, PARTITIONS)
+        for partition, epoch, offset in Questions(large).some(ASKED):
+            answer = node.manager.remote_log_segment_metadata(partition, epoch, offset)
+            assert answer is not None
+            assert answer.metadata.segment_id.partition == partition
+            assert answer.metadata.start_offset <= offset <= answer.valid_until
+        new = large.started(7, large.segments_each)
+        await propose(node, [new])
+        newest = node.manager.remote_log_segment_metadata(large.partition(7), 7, new.start_offset)
+        assert newest is not None
+        assert newest.metadata.segment_id == new.segment_id
+        assert resident_mib() - before_mib < GROWTH_MIB_MAX
+        digest, offset = node.manager.digest(), node.manager.applied_offset
+        if 3 * large.segments <= ROWS_CHECKED_MAX:
+            assert digest_of(node.view.rows_in_key_order()) == digest
+    async with metadata_node(path) as node:
+        assert node.manager.applied_offset == offset + 1  # the new epoch's leader change
+        assert node.manager.digest() == digest
+        assert len(list(node.manager.partitions())) == PARTITIONS
+        turns = Turns()
+        snapshot = await turns.during(node.manager.take_snapshot())
+        assert snapshot.end_offset == offset + 2
+        # Everybody else gets a turn after each slice.
+        assert turns.count >= 3 * large.segments // MetadataLimits().snapshot_slice_rows
+
+
+class Turns:
+    """Counts the turns of the event loop that others get while something is done."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def during(self, work: Awaitable[SnapshotId]) -> SnapshotId:
+        doing = asyncio.ensure_future(work)
+        while not doing.done():
+            self.count += 1
+            await asyncio.sleep(0)
+        return doing.result()
+
+
+@pytest.mark.parametrize("segments", SIZES)
+async def test_pages_of_a_large_list_cost_a_page_wherever_they_begin(
+    segments: int, tmp_path: Path
+) -> None:
+    large = MetadataSet(10, segments // 10)
+    page, chosen = 50, random.Random(3)
+    view = View.open(tmp_path / "view")
+    try:
+        fill(view, large, large.segments_each)
+        for index in (0, *chosen.sample(range(large.segments_each - page - 1), 10)):
+            rows = CountedRows(view)
+            after = queries.list_position(large.started(1, index))
+            listed = queries.list_segments(rows, large.partition(1), after=after)
+            starts = [each.start_offset for each in islice(listed, page)]
+            assert starts == [large.started(1, index + 1 + n).start_offset for n in range(page)]
+            # Each segment is two rows; the rest is a seek for each epoch and span class.
+            assert rows.taken <= 2 * page + SEEKS_MAX
+    finally:
+        view.close()
