@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-from kafka_formats.errors import Refused
+from kafka_formats.errors import NotFound, Refused
 from rlmm import queries
 from rlmm.apply import FEATURE_LEVEL_KNOWN, Applied, apply
 from rlmm.metadata_limits import MetadataLimits
@@ -23,6 +23,7 @@ from rlmm.proposal_waiters import Decision, PartitionReading, ProposalWaiters
 from rlmm.records import ControlRecordType
 from rlmm.rows import OverlayRows, RowReader
 from rlmm.view import View
+from rlmm.view_snapshots import install_if_needed
 
 
 class ApplyLoop:
@@ -58,13 +59,32 @@ class ApplyLoop:
                 del self._claims[value]
 
     async def run(self) -> None:
-        """Apply until the log ends. What `follow` raises ends it."""
+        """Apply until the log ends; go on from a snapshot where it left the view behind (KIP-630).
+
+        Whatever else `follow` raises ends it.
+        """
         try:
-            async for group in self._log.follow(self._view.applied_offset + 1):
-                await self._apply_group(group)
+            while True:
+                try:
+                    async for group in self._log.follow(self._view.applied_offset + 1):
+                        await self._apply_group(group)
+                    return
+                except NotFound:
+                    await self._install_snapshot()
         finally:
             self._ended = True
             self._wake()
+
+    async def _install_snapshot(self) -> None:
+        """The log starts above the view: proposers in between never hear their outcome."""
+        async with self._flush_lock:
+            await install_if_needed(self._log, self._view)
+            check_feature_level(self._view)
+            self._log.allow_truncation_to(self._view.flushed_offset + 1)
+        self._waiters.passed_over(self._view.applied_offset)
+        self._unflushed_records = 0
+        self.snapshot_begun()
+        self._wake()
 
     async def wait_for(self, offset: int) -> bool:
         """Wait until `offset` is applied; False if that will not happen any more."""

@@ -77,15 +77,23 @@ class ProposalWaiters:
         if self._ended is not None:
             raise self._ended
         if offset < self._forgotten_below:
-            raise OutcomeUnknown(
-                f"the outcome of metadata offset {offset} was passed over: read the row by its id"
-            )
+            raise _passed_over(offset)
         waiting: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._waiting[offset] = waiting
         try:
             return await waiting
         finally:
             self._waiting.pop(offset, None)
+
+    def passed_over(self, last_offset: int) -> None:
+        """A snapshot took the place of everything up to `last_offset`: nobody knows what apply made
+        of single records there.
+        """
+        self._forgotten_below = max(self._forgotten_below, last_offset + 1)
+        for offset in [each for each in self._waiting if each <= last_offset]:
+            waiting = self._waiting.pop(offset)
+            if not waiting.done():
+                waiting.set_exception(_passed_over(offset))
 
     def end(self, message: str) -> None:
         """Nothing will be decided here any more: all waiters hear OutcomeUnknown."""
@@ -94,3 +102,9 @@ class ProposalWaiters:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(OutcomeUnknown(message))
+
+
+def _passed_over(offset: int) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the outcome of metadata offset {offset} was passed over: read the row by its id"
+    )

@@ -23,6 +23,7 @@ import logging
 import os
 import shutil
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -40,7 +41,13 @@ from rocksdict import (
     WriteOptions,
 )
 
-from kafka_formats.errors import Conflict, CorruptData, InternalError, StrandlineError
+from kafka_formats.errors import (
+    Conflict,
+    CorruptData,
+    InternalError,
+    RetryLater,
+    StrandlineError,
+)
 from rlmm.row_keys import LOGICAL_END, LOGICAL_START
 from rlmm.row_reads import read_record_time
 from rlmm.rows import RowWrite, in_slices
@@ -50,6 +57,8 @@ WRITE_BUFFER_BYTES = 32 * 1024 * 1024
 BLOOM_BITS_PER_KEY = 10
 LEVEL_ZERO_FILES = 2
 INSTALL_BATCH_ROWS = 500
+SWAP_ATTEMPTS_MAX = 600
+SWAP_PAUSE_S = 0.05
 DIGEST_BYTES = 16
 NOTHING_APPLIED = -1
 
@@ -275,7 +284,8 @@ class View:
         """Replace everything by these rows, which are the state after `applied_offset`.
 
         `rows` ascend by key. A crash at any moment leaves the old view or the new one, whole; so
-        does an error raised by `rows`. Blocks: run it in a thread, with nobody using the view.
+        does an error raised by `rows`. Blocks: run it in a thread. Nobody may commit meanwhile;
+        readers are told to retry during the swap, which waits for scans that are under way.
         """
         if applied_offset < self._applied_offset:
             raise InternalError(
@@ -289,11 +299,28 @@ class View:
             shutil.rmtree(new, ignore_errors=True)
             raise
         self.close()
+        _wait_until_free(self._path)
         self._path.rename(old)
         new.rename(self._path)
         _sync(self._path.parent)
         shutil.rmtree(old)
         self._use(_open_database(self._path))
+
+
+def _wait_until_free(path: Path) -> None:
+    """Wait until no scan holds the closed database open: it would look for its files by name, and
+    find those of its successor. Conflict: one still does after `SWAP_ATTEMPTS_MAX` pauses.
+    """
+    never = threading.Event()
+    for attempt in range(SWAP_ATTEMPTS_MAX):
+        try:
+            _open_database(path).close()
+        except Conflict:
+            if attempt + 1 == SWAP_ATTEMPTS_MAX:
+                raise
+            never.wait(SWAP_PAUSE_S)
+        else:
+            return
 
 
 def _build(
@@ -433,6 +460,8 @@ def _ours(error: Exception, path: Path) -> StrandlineError:
     """The one place that turns RocksDB's errors, which are texts, into ours."""
     if isinstance(error, StrandlineError):
         return error
+    if type(error).__name__ == "DbClosedError":
+        return RetryLater(f"the view {path} is closed, or being replaced by a snapshot")
     text = str(error)
     if "lock hold by" in text or "While lock file" in text:
         return Conflict(f"the view {path} is in use ({text})", reason="IN_USE")

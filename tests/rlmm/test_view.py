@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import Conflict, CorruptData, InternalError
+from kafka_formats.errors import Conflict, CorruptData, InternalError, RetryLater
 from rlmm import view as view_module
 from rlmm.rows import MemoryRows, RowWrite
 from rlmm.view import View, digest_of, row_digest
@@ -176,16 +176,16 @@ def test_damage_under_a_scan_is_corrupt_data_and_no_end(tmp_path: Path) -> None:
     view.close()
 
 
-def test_a_closed_view_is_our_bug(tmp_path: Path) -> None:
+def test_a_closed_view_is_to_be_asked_again(tmp_path: Path) -> None:
     view = filled(View.open(tmp_path / "view"))
     view.close()
-    with pytest.raises(InternalError):
+    with pytest.raises(RetryLater):
         view.get(b"\x10a")
-    with pytest.raises(InternalError):
+    with pytest.raises(RetryLater):
         view.scan(b"\x10", b"\x20")
-    with pytest.raises(InternalError):
+    with pytest.raises(RetryLater):
         view.flush()
-    with pytest.raises(InternalError):
+    with pytest.raises(RetryLater):
         view.commit([], applied_offset=9, epoch=3)
 
 
@@ -312,3 +312,41 @@ def test_a_half_built_new_view_is_removed(tmp_path: Path) -> None:
     assert view.applied_offset == -1
     assert [each.name for each in tmp_path.iterdir()] == ["view"]
     view.close()
+
+
+def test_an_install_waits_for_scans_and_tells_readers_to_retry(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(view)
+    scans = [view.rows_in_key_order()]
+    seen = [next(scans[0])]
+    pauses: list[float] = []
+
+    class Pause:
+        def wait(self, seconds: float) -> None:
+            """The scan goes on over what it began with; everybody else waits."""
+            pauses.append(seconds)
+            with pytest.raises(RetryLater, match="replaced"):
+                view.get(b"\x10a")
+            seen.extend(scans.pop())
+
+    monkeypatch.setattr("rlmm.view.threading.Event", Pause)
+    view.install_from(iter(OTHER_ROWS), applied_offset=9, epoch=4)
+    assert seen == ROWS
+    assert pauses == [view_module.SWAP_PAUSE_S]
+    assert list(view.rows_in_key_order()) == OTHER_ROWS
+
+
+def test_an_install_gives_up_on_a_scan_that_never_ends(
+    view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(view).flush()
+    monkeypatch.setattr(view_module, "SWAP_ATTEMPTS_MAX", 1)
+    scan = view.rows_in_key_order()
+    next(scan)
+    with pytest.raises(Conflict, match="in use"):
+        view.install_from(iter(OTHER_ROWS), applied_offset=9, epoch=4)
+    del scan
+    again = View.open(tmp_path / "view")
+    assert list(again.rows_in_key_order()) == ROWS
+    again.close()
