@@ -8,17 +8,20 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, StrandlineError
 from kafka_formats.log_names import segment_file_name
+from kafka_formats.properties import encode_partition_metadata
 from rlm.copy_plan import WhyNot
 from rlm.events import LostRangeRecorded
+from rlmm.segment import SegmentState
 from tests.rlm.kafka_logs import KAFKA_CLUSTER, KafkaLog, new_log_dir
 from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, Hook, Node, new_world
+from tests.rlm.planner_facts import uuid
 from tests.rlm.virtual_time import run_virtually
 
 
@@ -41,9 +44,11 @@ def log_path(log: KafkaLog, base: int) -> Path:
 
 
 async def read_back(node: Node, log: KafkaLog) -> dict[int, bytes]:
-    """Every segment of the tier, by its start offset."""
+    """Every finished segment of the tier, by its start offset."""
     found = {}
     for row in node.metadata.list_remote_log_segments(log.partition):
+        if row.state is not SegmentState.COPY_SEGMENT_FINISHED:
+            continue
         pieces = [piece async for piece in node.remote_log.open_log(row.segment_id.id)]
         found[row.start_offset] = b"".join(pieces)
     return found
@@ -238,6 +243,38 @@ def test_a_segment_that_vanishes_is_copied_from_what_was_open_or_told_as_lost(
             assert node.finished(other.partition) == [(0, 9)]
             await node.remote_log.close()
             await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("step", [*STEPS_OF_A_COPY, "before put .rsm-manifest"])
+def test_a_topic_made_anew_under_its_name_is_never_mixed_with_the_old_one(
+    tmp_path: Path, orders: KafkaLog, step: str
+) -> None:
+    old = {base: orders.log_bytes(base) for base in (0, 10)}
+    anew = replace(orders, partition=replace(orders.partition, topic_id=uuid(99)))
+
+    def make_anew() -> None:
+        orders.directory.rename(orders.log_dir / f"orders-0.{'a' * 32}-delete")
+        anew.directory.mkdir()
+        metadata = encode_partition_metadata(anew.partition.topic_id)
+        (anew.directory / "partition.metadata").write_bytes(metadata)
+        anew.set_epochs((0, 0), (1, 5))
+        anew.write(0, 5, 25, end=30)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        recreate = AtStep(step, make_anew)
+        async with world.boot(data_plane=True, hook=recreate) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(60)
+            assert recreate.done
+            for base, data in (await read_back(node, orders)).items():
+                assert data == old[base]
+            assert node.remote_log.status(orders.partition).why_not_copying is WhyNot.NO_LOCAL_LOG
+            assert node.finished(anew.partition) == [(0, 4)]
+            assert await read_back(node, anew) == {0: anew.log_bytes(0)}
+            await node.remote_log.close()
 
     run_virtually(main)
 

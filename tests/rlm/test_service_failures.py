@@ -253,6 +253,23 @@ def test_a_finished_upload_waits_for_a_quorum_leader_instead_of_being_thrown_awa
     run_virtually(main)
 
 
+def test_a_finished_upload_does_not_sleep_long_after_the_quorum_leader_is_back(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    failures = 30
+
+    async def main() -> None:
+        hook = failing("before COPY_SEGMENT_FINISHED", lambda: RetryLater("no leader"), failures)
+        async with new_world(tmp_path, (orders.log_dir,)).boot(hook=hook) as node:
+            began = asyncio.get_running_loop().time()
+            report = await node.remote_log.run_once()
+            assert len(report.copied) == 2
+            took_s = asyncio.get_running_loop().time() - began
+            assert took_s <= failures * LIMITS.propose_deadline_s
+
+    run_virtually(main)
+
+
 def hanging(step: str) -> Hook:
     """The first passage never ends."""
     hung = False
