@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from kafka_formats.errors import NotFound, Refused
@@ -22,6 +22,7 @@ from rlmm.metadata_log import CommittedGroup, CommittedRecord, MetadataLog
 from rlmm.proposal_waiters import Decision, PartitionReading, ProposalWaiters
 from rlmm.records import ControlRecordType
 from rlmm.rows import OverlayRows, RowReader
+from rlmm.segment import TopicIdPartition
 from rlmm.view import View
 from rlmm.view_snapshots import install_if_needed
 
@@ -30,12 +31,21 @@ class ApplyLoop:
     """`run` is a task of the manager; `flush` may be called from another."""
 
     def __init__(
-        self, log: MetadataLog, view: View, waiters: ProposalWaiters, limits: MetadataLimits
+        self,
+        log: MetadataLog,
+        view: View,
+        waiters: ProposalWaiters,
+        limits: MetadataLimits,
+        changed: Callable[[TopicIdPartition], None],
     ) -> None:
+        """`changed` hears of each partition that committed records are about, before anybody else
+        runs.
+        """
         self._log = log
         self._view = view
         self._waiters = waiters
         self._limits = limits
+        self._changed = changed
         self._flush_lock = asyncio.Lock()
         self._claims: Counter[bytes] = Counter()
         self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -151,13 +161,18 @@ class ApplyLoop:
     ) -> list[Decision]:
         overlay = OverlayRows(self._view)
         decisions = []
+        partitions = set()
         for record in records:
             applied = apply(overlay, record)
+            if applied.partition is not None:
+                partitions.add(applied.partition)
             overlay.write(applied.writes)
             if record.control_type == ControlRecordType.FEATURE_LEVEL:
                 check_feature_level(overlay)
             decisions.append(Decision(applied.outcome, self._reading(overlay, record, applied)))
         self._view.commit(overlay.writes(), applied_offset=last_offset, epoch=last_epoch)
+        for partition in partitions:
+            self._changed(partition)
         return decisions
 
     def _reading(

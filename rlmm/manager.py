@@ -32,6 +32,7 @@ from rlmm.history import HistoryEntry, read_history
 from rlmm.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
+from rlmm.partition_states import PartitionStates
 from rlmm.proposal_waiters import Decision, ProposalWaiters
 from rlmm.queries import ListPosition, SegmentAnswer
 from rlmm.records import (
@@ -91,7 +92,10 @@ class RemoteLogMetadataManager:
         self._limits = limits
         self._on_failure = on_failure
         self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
-        self._applying = ApplyLoop(metadata_log, view, self._waiters, limits)
+        self._states = PartitionStates(view, kept_max=limits.states_kept_max)
+        self._applying = ApplyLoop(
+            metadata_log, view, self._waiters, limits, changed=self._states.forget
+        )
         self._snapshot_lock = asyncio.Lock()
         self._snapshot_taken_ms: int | None = None
         self._failure: str | None = None
@@ -300,7 +304,7 @@ class RemoteLogMetadataManager:
 
     def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
         """Everything known of the partition; None if no record ever named it."""
-        return queries.partition_state(self._view, tip)
+        return self._states.state(tip)
 
     def partitions(self) -> Iterator[TopicIdPartition]:
         """Every partition that has a row."""

@@ -11,7 +11,8 @@ WRITE_DEADLINE_S = 30.0
 class MetadataLimits:
     """`apply_records_max` bounds how long one step keeps the event loop; `view_flush_records` how
     much is replayed after a crash; a snapshot is made after so many records or bytes of them.
-    `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset.
+    `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
+    `states_kept_max` partition states are remembered while nothing changes them.
     """
 
     apply_records_max: int = 6
@@ -20,4 +21,5 @@ class MetadataLimits:
     snapshot_bytes: int = 20 * 1024 * 1024
     snapshot_slice_rows: int = 100
     outcomes_kept_max: int = 65_536
+    states_kept_max: int = 20_000
     history_read_records: int = 100

@@ -1,0 +1,86 @@
+"""Remembered states of partitions are those of the rows, after every record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_formats.kafka_uuid import Uuid
+from rlmm import queries
+from rlmm.manager import MetadataLimits
+from rlmm.partition_state import Mode
+from rlmm.partition_states import PartitionStates
+from rlmm.records import LogStart, LostRange, PartitionModeChange
+from rlmm.rows import MemoryRows
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, TopicIdPartition
+from tests.rlmm.metadata_node import (
+    NODE_ID,
+    NOW_MS,
+    PARTITION,
+    Node,
+    claim,
+    deleted,
+    finished,
+    running_node,
+    started,
+)
+
+OTHER = TopicIdPartition("payments", Uuid(b"topic-id-paymen."), 3)
+
+
+def assert_true_to_the_rows(node: Node) -> None:
+    for partition in (PARTITION, OTHER):
+        # Asked twice: what is remembered is as true as what was read.
+        for _ in range(2):
+            expected = queries.partition_state(node.view, partition)
+            assert node.manager.partition_state(partition) == expected
+
+
+async def test_a_state_is_true_to_the_rows_after_every_record(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        manager = node.manager
+        assert_true_to_the_rows(node)
+        token = (await manager.claim_partition(claim())).token
+        assert_true_to_the_rows(node)
+        await manager.claim_partition(claim(partition=OTHER))
+        assert_true_to_the_rows(node)
+        await manager.record_log_start(LogStart(PARTITION, token, 1, 0))
+        assert_true_to_the_rows(node)
+        for number in range(3):
+            segment = started(number, token)
+            await manager.add_remote_log_segment_metadata(segment)
+            assert_true_to_the_rows(node)
+            if number < 2:
+                await manager.update_remote_log_segment_metadata(finished(segment))
+            else:
+                await manager.update_remote_log_segment_metadata(deleted(segment, token=token))
+            assert_true_to_the_rows(node)
+        await manager.record_lost_range(LostRange(PARTITION, token, 200, 249, "gone"))
+        assert_true_to_the_rows(node)
+        state = manager.partition_state(OTHER)
+        assert state is not None
+        await manager.set_partition_mode(
+            PartitionModeChange(OTHER, Mode.PAUSED, replaces_offset=state.mode_offset)
+        )
+        assert_true_to_the_rows(node)
+        assert manager.partition_state(OTHER) != state
+        for step in PartitionDeleteState:
+            await manager.put_remote_partition_delete_metadata(
+                RemotePartitionDeleteMetadata(OTHER, NODE_ID, NOW_MS, step)
+            )
+            assert_true_to_the_rows(node)
+        assert manager.partition_state(OTHER) is None
+
+
+async def test_a_restarted_node_remembers_nothing_wrong(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        await node.manager.claim_partition(claim())
+    async with running_node(tmp_path, boot=2, limits=MetadataLimits(states_kept_max=1)) as node:
+        assert_true_to_the_rows(node)
+        await node.manager.claim_partition(claim(partition=OTHER, boot=2))
+        assert_true_to_the_rows(node)
+
+
+def test_no_more_states_are_remembered_than_allowed() -> None:
+    states = PartitionStates(MemoryRows(), kept_max=1)
+    assert states.state(PARTITION) is None
+    assert states._states == {}
