@@ -27,9 +27,9 @@ from rlm.replica_directory import (
     Replica,
     ReplicaError,
     ReplicaGoneError,
-    read_replica,
     read_small,
 )
+from rlm.replica_memory import ReplicaMemory
 from rlmm.segment import TopicIdPartition
 
 __all__ = [
@@ -100,8 +100,10 @@ class LogDirScan:
     node_id: int | None
 
 
-def find_partitions(log_dirs: Sequence[Path], *, kafka_cluster_id: str | None) -> LogDirScan:
-    """Look at every live replica once.
+def find_partitions(
+    log_dirs: Sequence[Path], *, kafka_cluster_id: str | None, memory: ReplicaMemory | None = None
+) -> LogDirScan:
+    """Look at every live replica once; those that `memory` knows unchanged are not read again.
 
     InvalidRequest when no path is a log directory; Refused when one belongs to another cluster than
     `kafka_cluster_id` (None: any, but one). Trouble with one directory (not mounted, say) or one
@@ -109,11 +111,13 @@ def find_partitions(log_dirs: Sequence[Path], *, kafka_cluster_id: str | None) -
     """
     if not log_dirs:
         raise InvalidRequest("name at least one log directory", field="log_dirs")
-    scan = _Scan(kafka_cluster_id)
+    memory = ReplicaMemory() if memory is None else memory
+    scan = _Scan(kafka_cluster_id, memory)
     ours = [log_dir for log_dir in dict.fromkeys(log_dirs) if scan.identify(log_dir)]
     for log_dir in ours:
         scan.look_at(log_dir)
     result = scan.result()
+    memory.keep([each.directory for each in result.partitions])
     if all(each.kind is ProblemKind.NOT_A_LOG_DIRECTORY for each in result.problems) and not ours:
         raise InvalidRequest(result.problems[0].message, field="log_dirs")
     return result
@@ -122,8 +126,9 @@ def find_partitions(log_dirs: Sequence[Path], *, kafka_cluster_id: str | None) -
 class _Scan:
     """Gathers what the directories hold."""
 
-    def __init__(self, kafka_cluster_id: str | None) -> None:
+    def __init__(self, kafka_cluster_id: str | None, memory: ReplicaMemory) -> None:
         self._cluster_id = kafka_cluster_id
+        self._memory = memory
         self._node_id: int | None = None
         self._found: dict[tuple[str, int], LocalPartition] = {}
         self._problems: list[LogDirProblem] = []
@@ -188,7 +193,7 @@ class _Scan:
                 self._problem(log_dir / name, ProblemKind.UNREADABLE, text, key)
                 continue
             try:
-                replica = read_replica(log_dir / name, high_watermarks.get(key))
+                replica = self._memory.read(log_dir / name, high_watermarks.get(key))
             except ReplicaGoneError:
                 continue  # deleted or moved away since the listing
             except ReplicaError as trouble:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from rlm.copy_plan import Wait, WhyNot
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlm.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
 from rlm.partition_status import uncopied
+from rlm.replica_memory import ReplicaMemory
 from rlm.topic_filter import TopicFilter
 from rlmm.segment import TopicIdPartition
 
@@ -84,6 +85,7 @@ class Scanner:
     breathe: Breathe
     deadline_s: float
     _finding: asyncio.Future[LogDirScan] | None = None
+    _memory: ReplicaMemory = field(default_factory=ReplicaMemory)
 
     async def look(self) -> Look:
         """InvalidRequest or Refused when no path is a log directory or one is another cluster's;
@@ -133,7 +135,9 @@ class Scanner:
             finding.exception()  # read, so that it is not reported a second time
 
     def _find(self) -> LogDirScan:
-        return find_partitions(self.log_dirs, kafka_cluster_id=self.kafka_cluster_id)
+        return find_partitions(
+            self.log_dirs, kafka_cluster_id=self.kafka_cluster_id, memory=self._memory
+        )
 
     def _by_name(self, partitions: Sequence[LocalPartition]) -> dict[str, Wait]:
         topics = {each.partition.topic for each in partitions}
