@@ -111,7 +111,7 @@ class Proposals:
         return found.state if found is not None else None
 
     async def _pause(self, attempt: int) -> None:
-        """Back off, but not for long: an upload that waits for a quorum leader is otherwise done."""
+        """Back off, but not for long: an upload that waits for a quorum leader is all but done."""
         policy = back_off_policy(self.limits)
         pause_s = jittered_s(policy, attempt, self.ambient.random_fraction())
         await self.ambient.sleep(min(pause_s, self.limits.propose_deadline_s))
