@@ -106,7 +106,7 @@ class Disk:
         if not doomed:
             return
         old_end, old_epoch = self.end_offset, self._last_epoch()
-        _truncate(self.synced, random.choice(doomed).base_offset)
+        _truncate(self.synced, random.choice(doomed[-10:]).base_offset)
         self.batches = list(self.synced)
         self.cut = LogCut(old_epoch, old_end)
         self.lost_synced = True

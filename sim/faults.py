@@ -33,7 +33,7 @@ class Faults:
         self._crash_permille = random.choice((2, 10, 30)) if "crash_at_action" in self.kinds else 0
         self._period_ms = random.choice((30, 100, 300))
         self._down_ms = random.choice((100, 1000, 3000))
-        self.stale_flush_permille = 300 if "stale_flush" in self.kinds else 0
+        self.stale_flush_permille = 700 if "stale_flush" in self.kinds else 0
         self._on = True
 
     def begin(self) -> None:
@@ -103,6 +103,12 @@ class Faults:
                     self.crash(leader)
             case "wipe":
                 self._wipe(host)
+            case "damage":
+                # At its most dangerous when whoever has the records is away as well.
+                if host.core is not None and self._may_lose(host):
+                    host.crash(damage=True)
+                    world.schedule.after(random.randrange(1, 200), partial(self._restart, host))
+                    self._partition([h for h in world.hosts if h.visible_role is Role.LEADER])
             case _:
                 pass
 
@@ -116,7 +122,7 @@ class Faults:
         if host.core is None:
             return
         random = self._world.random
-        damage = "damage" in self.kinds and random.randrange(3) == 0 and self._may_lose(host)
+        damage = "damage" in self.kinds and random.randrange(2) == 0 and self._may_lose(host)
         host.crash(torn="torn" in self.kinds and random.randrange(2) == 0, damage=damage)
         self._world.schedule.after(random.randrange(1, self._down_ms), partial(self._restart, host))
 

@@ -37,7 +37,7 @@ from rlmm.raft.voters import VoterHistory
 
 Patches = tuple[tuple[object, str, Callable[..., Any]], ...]
 
-SEEDS_MAX = 150
+SEEDS_MAX = 120
 EVENTS = 4000
 
 _validate = fetch_validation.validate

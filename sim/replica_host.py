@@ -63,7 +63,7 @@ class ReplicaHost:
         self.persisting: act.PersistedState | None = None
         self.flush_running = False
         self.flush_wanted: act.Flush | None = None
-        self.completions: deque[ev.FlushCompleted] = deque(maxlen=5)
+        self.completions: deque[ev.FlushCompleted] = deque(maxlen=30)
         self.generation = 0
         self.pieces: dict[int, SnapshotContent] = {}
         self.installing: SnapshotContent | None = None
@@ -236,7 +236,7 @@ class ReplicaHost:
         """Something is told again when it is old news: it must not be taken for new."""
         random = self.world.random
         if self.completions and random.randrange(1000) < self.world.faults.stale_flush_permille:
-            self._later(random.choice(self.completions), 1)
+            self._later(max(self.completions, key=lambda each: each.offset), 1)
 
     def _flushed(self, incarnation: int, disk: Disk, operations: int, flush: act.Flush) -> None:
         if incarnation != self.incarnation or self.core is None:
