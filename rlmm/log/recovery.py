@@ -115,7 +115,10 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
             source=str(directory),
             position=0,
         )
-    scans, cut = _scan(disk, directory, bases, durable_end, logged_end)
+    # Below an installed snapshot, which always lies ahead of all that was logged, the log is on its
+    # way out, and a crash may have left any older part of it.
+    must_reach = 0 if snapshot_end > logged_end else logged_end
+    scans, cut = _scan(disk, directory, bases, durable_end, must_reach)
     if cut is not None:
         _apply_cut(disk, directory, bases, scans)
     if scans[-1].segment.end_offset < snapshot_end:
@@ -174,7 +177,7 @@ def _segment_bases(disk: Disk, directory: Path) -> tuple[int, ...]:
 
 
 def _scan(
-    disk: Disk, directory: Path, bases: tuple[int, ...], durable_end: int, logged_end: int
+    disk: Disk, directory: Path, bases: tuple[int, ...], durable_end: int, must_reach: int
 ) -> tuple[list[SegmentScan], LogCut | None]:
     """Scans up to and including the first damaged segment, and the cut it makes necessary."""
     expected = _load_epochs(disk, directory)
@@ -199,7 +202,7 @@ def _scan(
             known = (*epochs, *(expected or ()))
             epoch = max((entry.epoch for entry in known), default=-1)
             return scans, LogCut(end, removed, str(damage), epoch)
-    if scans[-1].segment.end_offset < logged_end:
+    if scans[-1].segment.end_offset < must_reach:
         segment = scans[-1].segment
         missing = CorruptData(
             f"the log ends at offset {segment.end_offset}",

@@ -34,7 +34,8 @@ class Survivors(Enum):
 class Torn:
     """Any subset, drawn from a seed: sectors of `sector_bytes`, sizes, changes of directories.
 
-    With `ordered` the changes of one directory survive up to some one of them, as a journal has it.
+    With `ordered`, as a file system with a journal has it, the changes of one directory survive up
+    to some one of them, and bytes that did not arrive are zeros, never those of another file.
     """
 
     def __init__(self, seed: int, sector_bytes: int = 512, *, ordered: bool = False) -> None:
@@ -42,7 +43,7 @@ class Torn:
         self.sector_bytes = sector_bytes
         self.ordered = ordered
         self.random = random.Random(seed)
-        self.stale = self.random.random() < 0.3
+        self.stale = self.random.random() < 0.3 and not ordered
 
     def __repr__(self) -> str:
         return f"Torn({self.seed}, {self.sector_bytes})"

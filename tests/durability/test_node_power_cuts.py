@@ -4,9 +4,10 @@ The calls of real lives (the log's, the view's, RocksDB's own) are recorded by s
 into a medium that keeps what was synced and any part of the rest. A real node then starts on what
 is left, and must find everything that was told, with the digest that the rows had at that offset.
 
-Where a directory keeps its changes in order, as on every journaling file system, the view is never
-damaged by a power cut. RocksDB relies on that order: where any subset of the changes may survive,
-its CURRENT can name a MANIFEST that is missing. That is noticed, and the view made again.
+Where a directory keeps its changes in order and no file shows another's old bytes, as on every
+journaling file system by default, the view is never damaged by a power cut. RocksDB relies on that:
+where any subset of the changes may survive, its CURRENT can name a MANIFEST that is missing. That
+is noticed, and the view made again.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def states(
         for call in recording.calls[played:index]:
             play(medium, call)
         played = index
-        left = medium.after_power_cut(fate(choose), fate(choose, ordered=ordered))
+        left = medium.after_power_cut(fate(choose, ordered), fate(choose, ordered))
         told = recording.told(medium)
         identity = _identity(left, recording.home, len(told))
         if identity not in seen:
@@ -118,7 +119,7 @@ def states(
             yield left, told
 
 
-def fate(choose: random.Random, *, ordered: bool = False) -> Fate:
+def fate(choose: random.Random, ordered: bool) -> Fate:
     """Mostly any subset; now and then everything, or nothing at all."""
     if choose.random() < 0.2:
         return choose.choice((Survivors.NONE, Survivors.ALL))
