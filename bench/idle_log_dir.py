@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import blake2b
 from pathlib import Path
 
@@ -35,9 +36,15 @@ def write_log_dir(
         directory.mkdir()
         (directory / "partition.metadata").write_bytes(topic_id)
         (directory / "leader-epoch-checkpoint").write_bytes(epochs)
+        empty, state = directory / f"{bases[0]}.log", directory / f"{bases[0]}.snapshot"
+        empty.touch()
+        state.write_bytes(producers)
+        # Links: a hundred thousand names are meant, not as many inodes.
         for base in bases:
             for suffix in EMPTY_SUFFIXES:
-                (directory / (base + suffix)).touch()
-            (directory / f"{base}.snapshot").write_bytes(producers)
+                if base + suffix != empty.name:
+                    os.link(empty, directory / (base + suffix))
+            if base != bases[0]:
+                os.link(state, directory / f"{base}.snapshot")
     marks = {(TOPIC, number): 0 for number in range(partitions)}
     (path / "replication-offset-checkpoint").write_bytes(offset_checkpoint.encode(marks))
