@@ -22,13 +22,13 @@ from rlm.worker_pool import WorkerLimits, WorkerPool
 from rlm.worker_store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call
 from rlmm.data_directory import DataDirectory, open_data_directory
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
-from rlmm.single_voter import SingleVoterLog
 from rlmm.view import View
 from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_store
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
 from strandline.log_dir_check import check_log_dirs
+from strandline.quorum import open_quorum_log
 from strandline.settings import KafkaSettings, Settings
 from strandline.store_configs import store_configs
 
@@ -149,16 +149,8 @@ async def _open_metadata(
 ) -> RemoteLogMetadataManager:
     view = await asyncio.to_thread(View.open, directory.view_path)
     building.callback(view.close)
-    log = await SingleVoterLog.open(
-        directory.metadata_path,
-        cluster_id=str(directory.cluster_id),
-        node_id=directory.node_id,
-        directory_id=directory.directory_id,
-        voters=directory.initial_voters,
-        view_flushed_end=view.flushed_offset + 1,
-        now_ms=ambient.now_ms,
-        sleep=ambient.sleep,
-        on_failure=failure.report,
+    log = await open_quorum_log(
+        directory, view_flushed_end=view.flushed_offset + 1, on_failure=failure.report
     )
     building.push_async_callback(log.close)
     metadata = await RemoteLogMetadataManager.start(

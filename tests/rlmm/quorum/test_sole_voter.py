@@ -27,7 +27,7 @@ from rlmm.quorum.framing import voter_set
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.messages import ReplicaKey
 from tests.rlmm.log.crash_disk import CrashDisk, Survivors
-from tests.rlmm.quorum.no_peers import NoPeers
+from rlmm.quorum.no_peers import NoPeers
 
 METADATA = Path("/data/metadata")
 DIRECTORY_ID = Uuid(b"directory-one...")

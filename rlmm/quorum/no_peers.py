@@ -14,10 +14,10 @@ class NoPeers:
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         pass
 
-    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
+    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:  # noqa: ARG002 - nobody to ask
         raise PeerFailedError(f"nobody is node {node_id}", sent=False)
 
-    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
+    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:  # noqa: ARG002 - nobody
         raise PeerFailedError(f"nobody is node {node_id}", sent=False)
 
     async def close(self) -> None:
