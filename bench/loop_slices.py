@@ -1,0 +1,125 @@
+"""How long work on a large table keeps the event loop: snapshot, lists, statuses, digest.
+
+`python -m bench.loop_slices [SEGMENTS]` (1,000,000): while each kind of work is done, another task
+takes every turn that it gets. A slice is the CPU time that the loop's own thread spent between two
+of these turns, so that other programs and threads do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable
+from itertools import islice
+from pathlib import Path
+from time import perf_counter, thread_time
+
+import uvloop
+
+from api.listing import first_after
+from bench.metadata_node import CACHE, MetadataNode, data_directory, metadata_node
+from bench.metadata_set import MetadataSet
+from bench.table import Measure, percentile, write_table
+from rlmm.queries import list_position
+from strandline import ambient
+
+SLICE_MAX_MS = 2.0
+PAGE = 100
+PAGES = 200
+
+
+class Slices:
+    """Milliseconds of CPU between two turns of a task that always wants one."""
+
+    def __init__(self) -> None:
+        self.took_ms: list[float] = []
+
+    async def during(self, work: Awaitable[object]) -> float:
+        """Seconds that the work took."""
+        begun = perf_counter()
+        doing = asyncio.ensure_future(work)
+        last = thread_time()
+        while not doing.done():
+            await asyncio.sleep(0)
+            now = thread_time()
+            self.took_ms.append((now - last) * 1e3)
+            last = now
+        doing.result()
+        return perf_counter() - begun
+
+    def measures(self, what: str) -> list[Measure]:
+        held = percentile(self.took_ms, 99.9) <= SLICE_MAX_MS
+        return [
+            Measure(f"{what}: slice", "ms", self.took_ms),
+            Measure(
+                f"{what}: slice, p99.9", "ms", [percentile(self.took_ms, 99.9)],
+                f"<= {SLICE_MAX_MS:g}", held,
+            ),
+        ]  # fmt: skip
+
+
+async def pages(node: MetadataNode, metadata_set: MetadataSet) -> None:
+    """The first pages of many partitions, and all pages of one."""
+    for number in range(min(PAGES, metadata_set.partitions)):
+        segments = node.manager.list_remote_log_segments(metadata_set.partition(number))
+        await first_after(segments, list_position, None, PAGE, ambient.sleep)
+    after = None
+    while True:
+        listed = node.manager.list_remote_log_segments(metadata_set.partition(0), after=after)
+        page, more = await first_after(listed, list_position, None, PAGE, ambient.sleep)
+        if not more:
+            return
+        after = list_position(page[-1])
+
+
+async def states(node: MetadataNode) -> None:
+    """The state of every partition, eight at a time."""
+    partitions = node.manager.partitions()
+    while part := list(islice(partitions, 8)):
+        for partition in part:
+            assert node.manager.partition_state(partition) is not None
+        await asyncio.sleep(0)
+
+
+async def digests(node: MetadataNode) -> None:
+    for _ in range(1_000):
+        node.manager.digest()
+        await asyncio.sleep(0)
+
+
+async def measure(path: Path, metadata_set: MetadataSet) -> list[Measure]:
+    measures: list[Measure] = []
+    async with metadata_node(path) as node:
+        for what, work in (
+            ("segment pages", pages(node, metadata_set)),
+            ("partition states", states(node)),
+            ("digest", digests(node)),
+            ("snapshot", node.manager.take_snapshot()),
+        ):
+            slices = Slices()
+            seconds = await slices.during(work)
+            measures += [*slices.measures(what), Measure(f"{what}: whole", "s", [seconds])]
+    return measures
+
+
+def main() -> None:
+    sys.setswitchinterval(0.0005)  # as `strandline node` does
+    kept, metadata_set = data_directory(int((sys.argv[1:] or ["1000000"])[0]))
+    with (
+        tempfile.TemporaryDirectory(dir=CACHE) as home,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        path = Path(shutil.copytree(kept, Path(home) / "node"))
+        measures = runner.run(measure(path, metadata_set))
+    write_table(
+        "Slices of the event loop",
+        measures,
+        packages=("rocksdict", "uvloop"),
+        notes=(f"{metadata_set.segments:,} segments in {metadata_set.partitions:,} partitions",),
+    )
+
+
+if __name__ == "__main__":
+    main()
