@@ -15,9 +15,11 @@ from rlmm.raft.actions import (
     Flush,
     InstallSnapshot,
     PersistQuorumState,
+    Role,
     SendRequest,
     SendResponse,
     TruncateTo,
+    Warn,
 )
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import (
@@ -191,6 +193,12 @@ class Story:
                 busy = True
             if not busy:
                 return
+
+    def role(self, node_id: int) -> Role:
+        return self.cores[node_id].role
+
+    def warnings(self, node_id: int) -> list[str]:
+        return [each.message for each in self.said[node_id] if isinstance(each, Warn)]
 
     def elect(self, node_id: int) -> None:
         """Let `node_id`'s election timer expire, and the votes take their way."""
