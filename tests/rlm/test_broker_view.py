@@ -22,12 +22,11 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.broker_view import (
     PARTITIONS_PER_REQUEST_MAX,
     BrokerConnectionSettings,
     BrokerView,
-    LocalLogStart,
-    TopicConfig,
 )
 from rlm.leadership import Leads, NoAnswer, NotLeading
 from tests.rlmm.wire.fake_broker import (
