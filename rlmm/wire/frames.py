@@ -1,0 +1,158 @@
+"""Requests and responses as frames: which APIs there are, headers, bodies. Pure.
+
+A frame here is what follows the four bytes of its size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+
+from rlmm.wire import private_fields, schema
+from rlmm.wire.frame_check import FrameError
+
+CLIENT_ID = b"strandline"
+REQUEST_HEAD = struct.Struct(">hhi")
+"""API key, version, correlation id: in every request header."""
+SIZE = struct.Struct(">i")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+
+
+class Api(IntEnum):
+    """The APIs that the quorum's listener serves."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    SASL_AUTHENTICATE = 36
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    FETCH_SNAPSHOT = 59
+    DESCRIBE_CLUSTER = 60
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+
+
+VERSIONS: Mapping[int, tuple[int, int]] = {
+    Api.PRODUCE: (3, 13),
+    Api.FETCH: (4, 18),
+    Api.LIST_OFFSETS: (1, 11),
+    Api.METADATA: (0, 13),
+    Api.FIND_COORDINATOR: (0, 6),
+    Api.SASL_HANDSHAKE: (1, 1),
+    Api.API_VERSIONS: (0, 4),
+    Api.SASL_AUTHENTICATE: (0, 2),
+    Api.VOTE: (2, 2),
+    Api.BEGIN_QUORUM_EPOCH: (1, 1),
+    Api.END_QUORUM_EPOCH: (1, 1),
+    Api.DESCRIBE_QUORUM: (0, 2),
+    Api.FETCH_SNAPSHOT: (1, 1),
+    Api.DESCRIBE_CLUSTER: (0, 2),
+    Api.ADD_RAFT_VOTER: (0, 1),
+    Api.REMOVE_RAFT_VOTER: (0, 0),
+}
+"""Lowest and highest version of each API; what only peers send, in one version."""
+
+_OWN_REQUESTS: Mapping[tuple[int, int], type[Any]] = {(52, 2): private_fields.VoteRequest}
+_OWN_RESPONSES: Mapping[tuple[int, int], type[Any]] = {
+    (52, 2): private_fields.VoteResponse,
+    (0, 13): private_fields.ProduceResponse,
+}
+
+
+class UnsupportedVersionError(FrameError):
+    """An API or a version that is not served."""
+
+    def __init__(self, api_key: int, version: int, correlation_id: int) -> None:
+        super().__init__(f"API key {api_key} version {version} is not served here")
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A decoded request; `body` as in `schema`."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    body: schema.Values
+
+
+@cache
+def request_type(api_key: int, version: int) -> type[Any]:
+    """The schema of a request, private fields included."""
+    return _OWN_REQUESTS.get((api_key, version)) or load_request_schema(api_key, version)
+
+
+@cache
+def response_type(api_key: int, version: int) -> type[Any]:
+    """The schema of a response, private fields included."""
+    return _OWN_RESPONSES.get((api_key, version)) or load_response_schema(api_key, version)
+
+
+def decode_request(frame: bytes) -> Request:
+    """FrameError for what is malformed, UnsupportedVersionError for what is not served."""
+    if len(frame) < REQUEST_HEAD.size:
+        raise FrameError(f"{len(frame)} bytes are no request")
+    api_key, version, correlation_id = REQUEST_HEAD.unpack_from(frame)
+    low, high = VERSIONS.get(api_key, (0, -1))
+    if not low <= version <= high:
+        raise UnsupportedVersionError(api_key, version, correlation_id)
+    entity = request_type(api_key, version)
+    _, at = schema.read_client_id(frame, REQUEST_HEAD.size)
+    if entity.__header_schema__.__version__ >= 2:
+        at = schema.skip_tagged_fields(frame, at)
+    body, end = schema.read(entity, frame, at)
+    if end != len(frame):
+        raise FrameError(f"{len(frame) - end} bytes behind the end of the request")
+    return Request(Api(api_key), version, correlation_id, body)
+
+
+def encode_request(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
+    """With its size in front."""
+    entity = request_type(api, version)
+    frame = bytearray(SIZE.size)
+    frame += REQUEST_HEAD.pack(api, version, correlation_id)
+    frame += struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID
+    if entity.__header_schema__.__version__ >= 2:
+        frame.append(0)
+    schema.write(entity, frame, body)
+    SIZE.pack_into(frame, 0, len(frame) - SIZE.size)
+    return bytes(frame)
+
+
+def decode_response(api: Api, version: int, frame: bytes) -> schema.Values:
+    """The body of a response whose correlation id was checked. FrameError if malformed."""
+    entity = response_type(api, version)
+    at = 4
+    if entity.__header_schema__.__version__ >= 1:
+        at = schema.skip_tagged_fields(frame, at)
+    body, end = schema.read(entity, frame, at)
+    if end != len(frame):
+        raise FrameError(f"{len(frame) - end} bytes behind the end of the response")
+    return body
+
+
+def encode_response(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
+    """With its size in front."""
+    entity = response_type(api, version)
+    frame = bytearray(_SIZE_AND_CORRELATION.size)
+    if entity.__header_schema__.__version__ >= 1:
+        frame.append(0)
+    schema.write(entity, frame, body)
+    _SIZE_AND_CORRELATION.pack_into(frame, 0, len(frame) - SIZE.size, correlation_id)
+    return bytes(frame)

@@ -1,0 +1,406 @@
+"""The quorum's RPCs: `rlmm.raft.messages` to bodies of Kafka's messages and back. Pure.
+
+Bodies are those of `schema`, in the one version of `frames.VERSIONS` that peers speak. Reading a
+request checks its cluster id, topic and partition, in this order (KafkaRaftClient does the same).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from rlmm.log.recovery import TOPIC
+from rlmm.raft.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    EpochEnd,
+    Error,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    PeerRequest,
+    PeerResponse,
+    ReplicaKey,
+    SnapshotId,
+    VoteRequest,
+    VoteResponse,
+)
+from rlmm.wire.frame_check import FrameError
+from rlmm.wire.frames import Api
+from rlmm.wire.identity import (
+    OUR_TOPICS,
+    PARTITION,
+    directory_bytes,
+    directory_text,
+)
+from rlmm.wire.schema import Values
+
+NOT_A_HIGH_WATERMARK = 2**63 - 1
+"""What stands in a Fetch of somebody who does not know KIP-1166."""
+
+Body = Mapping[str, Any]
+_ERRORS = {error.value: error for error in Error}
+
+
+class RequestRefusedError(Exception):
+    """A request that is answered with `code` and goes no further."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class PeerRefusedError(Exception):
+    """A response that says `code` of the request as a whole."""
+
+    def __init__(self, code: int) -> None:
+        try:
+            self.name = ErrorCode(code).name.upper()
+        except ValueError:
+            self.name = f"error {code}"
+        super().__init__(self.name)
+
+
+def api_of(request: PeerRequest) -> Api:
+    """Which API carries it."""
+    return _APIS[type(request)]
+
+
+_APIS: Mapping[type, Api] = {
+    VoteRequest: Api.VOTE,
+    BeginQuorumEpochRequest: Api.BEGIN_QUORUM_EPOCH,
+    EndQuorumEpochRequest: Api.END_QUORUM_EPOCH,
+    FetchRequest: Api.FETCH,
+    FetchSnapshotRequest: Api.FETCH_SNAPSHOT,
+}
+
+
+class QuorumCodec:
+    """For one cluster and topic."""
+
+    def __init__(self, cluster_id: str, topic_id: bytes) -> None:
+        self._cluster_id = cluster_id
+        self._topic_id = topic_id
+
+    # ---- checks
+
+    def check_cluster(self, cluster_id: str | None, *, told: bool = True) -> None:
+        """`told`: a request without one is refused, too."""
+        if cluster_id != self._cluster_id and (told or cluster_id is not None):
+            raise RequestRefusedError(
+                ErrorCode.inconsistent_cluster_id,
+                f"it is of cluster {cluster_id!r} and this is cluster {self._cluster_id!r}: check "
+                "the addresses of the quorum's nodes and what their directories were formatted for",
+            )
+
+    def only_partition(self, topics: Any, name_field: str, index_field: str) -> Values:
+        """The one partition of the one topic."""
+        if len(topics) != 1 or len(topics[0]["partitions"]) != 1:
+            raise RequestRefusedError(
+                ErrorCode.invalid_request, "exactly one partition of one topic is asked for"
+            )
+        name = topics[0][name_field]
+        partition: Values = topics[0]["partitions"][0]
+        known = name == self._topic_id if name_field == "topic_id" else name in OUR_TOPICS
+        if not known or partition[index_field] != PARTITION:
+            raise RequestRefusedError(
+                ErrorCode.unknown_topic_or_partition,
+                f"{name!r}-{partition[index_field]} is not here; this quorum has {TOPIC}-0 only",
+            )
+        return partition
+
+    # ---- requests
+
+    def request_body(self, request: PeerRequest) -> Body:
+        """What a peer sends."""
+        if isinstance(request, VoteRequest):
+            return self._vote_body(request)
+        if isinstance(request, BeginQuorumEpochRequest):
+            return self._begin_body(request)
+        if isinstance(request, EndQuorumEpochRequest):
+            return self._end_body(request)
+        if isinstance(request, FetchRequest):
+            return self._fetch_body(request)
+        return self._fetch_snapshot_body(request)
+
+    def read_request(self, api: Api, body: Values) -> PeerRequest:
+        """RequestRefusedError for another cluster, topic or partition."""
+        read = _READERS[api]
+        return read(self, body)
+
+    def _vote_body(self, request: VoteRequest) -> Body:
+        partition = {
+            "partition_index": PARTITION,
+            "replica_epoch": request.epoch,
+            "replica_id": request.candidate.node_id,
+            "replica_directory_id": directory_bytes(request.candidate.directory_id),
+            "voter_directory_id": directory_bytes(request.voter.directory_id),
+            "last_offset_epoch": request.last_epoch,
+            "last_offset": request.last_offset,
+            "pre_vote": request.pre_vote,
+            "all_answered": request.all_answered,
+        }
+        return self._to_voter(request.voter.node_id, partition)
+
+    def _read_vote(self, body: Values) -> VoteRequest:
+        self.check_cluster(body["cluster_id"])
+        partition = self.only_partition(body["topics"], "topic_name", "partition_index")
+        return VoteRequest(
+            partition["replica_epoch"],
+            _key(partition["replica_id"], partition["replica_directory_id"]),
+            _key(body["voter_id"], partition["voter_directory_id"]),
+            partition["last_offset_epoch"],
+            partition["last_offset"],
+            partition["pre_vote"],
+            partition["all_answered"],
+        )
+
+    def _begin_body(self, request: BeginQuorumEpochRequest) -> Body:
+        partition = {
+            "partition_index": PARTITION,
+            "voter_directory_id": directory_bytes(request.voter.directory_id),
+            "leader_id": request.leader_id,
+            "leader_epoch": request.leader_epoch,
+        }
+        return self._to_voter(request.voter.node_id, partition)
+
+    def _read_begin(self, body: Values) -> BeginQuorumEpochRequest:
+        self.check_cluster(body["cluster_id"])
+        partition = self.only_partition(body["topics"], "topic_name", "partition_index")
+        voter = _key(body["voter_id"], partition["voter_directory_id"])
+        return BeginQuorumEpochRequest(partition["leader_id"], partition["leader_epoch"], voter)
+
+    def _end_body(self, request: EndQuorumEpochRequest) -> Body:
+        partition = {
+            "partition_index": PARTITION,
+            "leader_id": request.leader_id,
+            "leader_epoch": request.leader_epoch,
+            "preferred_candidates": [
+                {
+                    "candidate_id": key.node_id,
+                    "candidate_directory_id": directory_bytes(key.directory_id),
+                }
+                for key in request.preferred
+            ],
+        }
+        return {
+            "cluster_id": self._cluster_id,
+            "topics": [{"topic_name": TOPIC, "partitions": [partition]}],
+        }
+
+    def _read_end(self, body: Values) -> EndQuorumEpochRequest:
+        self.check_cluster(body["cluster_id"])
+        partition = self.only_partition(body["topics"], "topic_name", "partition_index")
+        preferred = tuple(
+            _key(each["candidate_id"], each["candidate_directory_id"])
+            for each in partition["preferred_candidates"]
+        )
+        return EndQuorumEpochRequest(partition["leader_id"], partition["leader_epoch"], preferred)
+
+    def _to_voter(self, voter_id: int, partition: Body) -> Body:
+        return {
+            "cluster_id": self._cluster_id,
+            "voter_id": voter_id,
+            "topics": [{"topic_name": TOPIC, "partitions": [partition]}],
+        }
+
+    def _fetch_body(self, request: FetchRequest) -> Body:
+        partition = {
+            "partition": PARTITION,
+            "current_leader_epoch": request.epoch,
+            "fetch_offset": request.fetch_offset,
+            "last_fetched_epoch": request.last_fetched_epoch,
+            "partition_max_bytes": request.bytes_max,
+            "replica_directory_id": directory_bytes(request.replica.directory_id),
+            "high_watermark": request.high_watermark,
+        }
+        return {
+            "cluster_id": self._cluster_id,
+            "replica_state": {"replica_id": request.replica.node_id, "replica_epoch": -1},
+            "max_wait": request.wait_max_ms,
+            "min_bytes": 1,
+            "max_bytes": request.bytes_max,
+            "topics": [{"topic_id": self._topic_id, "partitions": [partition]}],
+        }
+
+    def _read_fetch(self, body: Values) -> FetchRequest:
+        self.check_cluster(body["cluster_id"])
+        partition = self.only_partition(body["topics"], "topic_id", "partition")
+        high_watermark = partition["high_watermark"]
+        return FetchRequest(
+            _key(body["replica_state"]["replica_id"], partition["replica_directory_id"]),
+            partition["current_leader_epoch"],
+            partition["fetch_offset"],
+            partition["last_fetched_epoch"],
+            body["max_wait"],
+            min(body["max_bytes"], partition["partition_max_bytes"]),
+            -1 if high_watermark == NOT_A_HIGH_WATERMARK else high_watermark,
+        )
+
+    def _fetch_snapshot_body(self, request: FetchSnapshotRequest) -> Body:
+        partition = {
+            "partition": PARTITION,
+            "current_leader_epoch": request.epoch,
+            "snapshot_id": request.snapshot._asdict(),
+            "position": request.position,
+            "replica_directory_id": directory_bytes(request.replica.directory_id),
+        }
+        return {
+            "cluster_id": self._cluster_id,
+            "replica_id": request.replica.node_id,
+            "max_bytes": request.bytes_max,
+            "topics": [{"name": TOPIC, "partitions": [partition]}],
+        }
+
+    def _read_fetch_snapshot(self, body: Values) -> FetchSnapshotRequest:
+        self.check_cluster(body["cluster_id"])
+        partition = self.only_partition(body["topics"], "name", "partition")
+        snapshot = partition["snapshot_id"]
+        return FetchSnapshotRequest(
+            _key(body["replica_id"], partition["replica_directory_id"]),
+            partition["current_leader_epoch"],
+            SnapshotId(snapshot["end_offset"], snapshot["epoch"]),
+            partition["position"],
+            body["max_bytes"],
+        )
+
+    # ---- responses
+
+    def response_body(self, response: PeerResponse, data: bytes) -> Body:
+        """What a peer is answered; `data` are the bytes it announces."""
+        if isinstance(response, FetchResponse):
+            return self._fetched_body(response, data)
+        if isinstance(response, FetchSnapshotResponse):
+            return _fetched_snapshot_body(response, data)
+        partition = {
+            "partition_index": PARTITION,
+            "error_code": response.error.value,
+            "leader_id": response.leader_id,
+            "leader_epoch": response.leader_epoch,
+        }
+        if isinstance(response, VoteResponse):
+            partition |= {
+                "vote_granted": response.vote_granted,
+                "last_epoch": response.last_epoch,
+                "last_offset": response.last_offset,
+                "tail_was_cut": response.tail_was_cut,
+            }
+        return {"topics": [{"topic_name": TOPIC, "partitions": [partition]}]}
+
+    def read_response(self, api: Api, body: Values) -> tuple[PeerResponse, bytes]:
+        """The response and the bytes in it. PeerRefusedError; FrameError for another shape."""
+        if body["error_code"]:
+            raise PeerRefusedError(body["error_code"])
+        topics = body["responses"] if api is Api.FETCH else body["topics"]
+        if len(topics) != 1 or len(topics[0]["partitions"]) != 1:
+            raise FrameError("the answer is not of exactly one partition")
+        partition = topics[0]["partitions"][0]
+        code = partition["error_code"]
+        if code not in _ERRORS:
+            raise PeerRefusedError(code)
+        error = _ERRORS[code]
+        if api is Api.FETCH:
+            return _read_fetched(error, partition)
+        if api is Api.FETCH_SNAPSHOT:
+            return _read_fetched_snapshot(error, partition)
+        leader_id, epoch = partition["leader_id"], partition["leader_epoch"]
+        if api is Api.BEGIN_QUORUM_EPOCH:
+            return BeginQuorumEpochResponse(error, leader_id, epoch), b""
+        if api is Api.END_QUORUM_EPOCH:
+            return EndQuorumEpochResponse(error, leader_id, epoch), b""
+        voted = VoteResponse(
+            error,
+            leader_id,
+            epoch,
+            partition["vote_granted"],
+            partition["last_epoch"],
+            partition["last_offset"],
+            partition["tail_was_cut"],
+        )
+        return voted, b""
+
+    def _fetched_body(self, response: FetchResponse, data: bytes) -> Body:
+        partition: dict[str, Any] = {
+            "partition_index": PARTITION,
+            "error_code": response.error.value,
+            "high_watermark": response.high_watermark,
+            "last_stable_offset": response.high_watermark,
+            "log_start_offset": response.log_start_offset,
+            "current_leader": _leader(response),
+            "aborted_transactions": None,
+            "records": data,
+        }
+        if response.diverging is not None:
+            partition["diverging_epoch"] = response.diverging._asdict()
+        if response.snapshot is not None:
+            partition["snapshot_id"] = response.snapshot._asdict()
+        return {"responses": [{"topic_id": self._topic_id, "partitions": [partition]}]}
+
+
+def _key(node_id: int, directory_id: bytes) -> ReplicaKey:
+    return ReplicaKey(node_id, directory_text(directory_id))
+
+
+def _leader(response: FetchResponse | FetchSnapshotResponse) -> Body:
+    return {"leader_id": response.leader_id, "leader_epoch": response.leader_epoch}
+
+
+def _read_fetched(error: Error, partition: Values) -> tuple[FetchResponse, bytes]:
+    leader, diverging = partition["current_leader"], partition["diverging_epoch"]
+    snapshot = partition["snapshot_id"]
+    response = FetchResponse(
+        error,
+        leader["leader_id"],
+        leader["leader_epoch"],
+        partition["high_watermark"],
+        partition["log_start_offset"],
+        EpochEnd(diverging["epoch"], diverging["end_offset"]) if diverging["epoch"] >= 0 else None,
+        SnapshotId(snapshot["end_offset"], snapshot["epoch"])
+        if snapshot["end_offset"] >= 0
+        else None,
+    )
+    return response, partition["records"] or b""
+
+
+def _fetched_snapshot_body(response: FetchSnapshotResponse, data: bytes) -> Body:
+    snapshot = response.snapshot or SnapshotId(-1, -1)
+    partition = {
+        "index": PARTITION,
+        "error_code": response.error.value,
+        "snapshot_id": snapshot._asdict(),
+        "current_leader": _leader(response),
+        "size": response.size_bytes,
+        "position": response.position,
+        "unaligned_records": data,
+    }
+    return {"topics": [{"name": TOPIC, "partitions": [partition]}]}
+
+
+def _read_fetched_snapshot(error: Error, partition: Values) -> tuple[FetchSnapshotResponse, bytes]:
+    leader = partition["current_leader"]
+    snapshot = partition["snapshot_id"]
+    response = FetchSnapshotResponse(
+        error,
+        leader["leader_id"],
+        leader["leader_epoch"],
+        SnapshotId(snapshot["end_offset"], snapshot["epoch"])
+        if snapshot["end_offset"] >= 0
+        else None,
+        partition["size"],
+        partition["position"],
+    )
+    return response, partition["unaligned_records"]
+
+
+_READERS: Mapping[Api, Callable[[QuorumCodec, Values], PeerRequest]] = {
+    Api.VOTE: QuorumCodec._read_vote,
+    Api.BEGIN_QUORUM_EPOCH: QuorumCodec._read_begin,
+    Api.END_QUORUM_EPOCH: QuorumCodec._read_end,
+    Api.FETCH: QuorumCodec._read_fetch,
+    Api.FETCH_SNAPSHOT: QuorumCodec._read_fetch_snapshot,
+}
