@@ -135,7 +135,7 @@ def format_data_directory(
     voters: tuple[Voter, ...],
     disk: Disk | None = None,
 ) -> None:
-    """Make `path` a data directory of this node. Durable on return.
+    """Make `path` a data directory of this node. Durable on return. No `voters`: it joins a quorum.
 
     An interrupted format may be repeated. AlreadyExists: it is formatted. Conflict: it holds
     something else. Nothing existing is ever overwritten.
@@ -268,8 +268,8 @@ def _check_identity(
         )
     if not 0 <= node_id <= NODE_ID_MAX:
         raise InvalidRequest(f"{node_id} is not between 0 and {NODE_ID_MAX}", field="node_id")
-    if not voters or len({voter.node_id for voter in voters}) != len(voters):
-        raise InvalidRequest("name at least one voter, each node once", field="voters")
+    if len({voter.node_id for voter in voters}) != len(voters):
+        raise InvalidRequest("name each voter once", field="voters")
     for voter in voters:
         if voter.node_id == node_id and voter.directory_id != directory_id:
             raise InvalidRequest(

@@ -9,9 +9,10 @@ from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import MetaProperties, parse_meta_properties
 from rlmm.data_directory import META_PROPERTIES, format_data_directory
-from rlmm.log.quorum_records import Voter
+from rlmm.log.quorum_records import Endpoint, Voter
 from strandline import ambient
 from strandline.settings import Settings
+from strandline.voter_text import LISTENER_NAME, parse_address
 
 _T = TypeVar("_T")
 
@@ -22,19 +23,30 @@ def format_for(
     cluster_id: Uuid | None = None,
     kafka_cluster_id: str | None = None,
     node_id: int | None = None,
+    initial_voters: tuple[Voter, ...] | None = None,
     only_if_absent: bool = False,
 ) -> bool:
-    """Make the data directory of `settings` for a standalone node; True if it was made.
+    """Make the data directory of `settings`; True if it was made.
 
-    The Kafka cluster id and node id default to those in `meta.properties` of the log directories.
+    `initial_voters` None makes a quorum of this node alone; an empty tuple makes a node that joins
+    one. A new quorum of several needs the same `cluster_id` and voters on each node. The Kafka
+    cluster id and node id default to those in `meta.properties` of the log directories.
     `only_if_absent` leaves a formatted directory as it is.
     """
     data_dir = settings.node.data_dir
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():
         return False
     broker = broker_identity(settings.kafka.log_dirs)
-    directory_id = ambient.new_uuid()
     own_id = _chosen("--node-id", node_id, broker.node_id if broker else None)
+    if initial_voters is not None and cluster_id is None:
+        raise InvalidRequest(
+            "give the cluster's id, the same on each node (`strandline random-uuid` makes one)",
+            field="--cluster-id",
+        )
+    own = next((each for each in initial_voters or () if each.node_id == own_id), None)
+    directory_id = own.directory_id if own else ambient.new_uuid()
+    if initial_voters is None:
+        initial_voters = (Voter(own_id, directory_id, _endpoints(settings)),)
     format_data_directory(
         data_dir,
         cluster_id=cluster_id or ambient.new_uuid(),
@@ -43,9 +55,17 @@ def format_for(
         ),
         node_id=own_id,
         directory_id=directory_id,
-        voters=(Voter(own_id, directory_id),),
+        voters=initial_voters,
     )
     return True
+
+
+def _endpoints(settings: Settings) -> tuple[Endpoint, ...]:
+    """Where this node is reached by the others; none where it has no listener."""
+    address = settings.quorum.advertised or settings.quorum.listen
+    if not address:
+        return ()
+    return (Endpoint(LISTENER_NAME, *parse_address(address, field="quorum.advertised")),)
 
 
 def broker_identity(log_dirs: list[Path]) -> MetaProperties | None:

@@ -171,6 +171,71 @@ class MetadataSettings(_Section):
     )
 
 
+class QuorumSettings(_Section):
+    """The metadata quorum: how its nodes reach each other."""
+
+    listen: str = Field(
+        default="",
+        description="`host:port` where the other nodes and Kafka's tools connect. Empty: no "
+        "listener, for a quorum of this node alone.",
+    )
+    advertised: str = Field(
+        default="", description="`host:port` that the others are told; `listen` by default."
+    )
+    bootstrap: Annotated[list[str], Field(max_length=64)] = Field(
+        default=[],
+        description="`id@host:port` of nodes to ask for the leader, for a node that joins.",
+    )
+    secret_file: Path | None = Field(
+        default=None,
+        description="File with the secret that the nodes of the quorum share; the same on each.",
+    )
+    tls_certificate_file: Path | None = Field(
+        default=None, description="PEM certificate chain of this node, for listener and peers."
+    )
+    tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
+    tls_ca_file: Path | None = Field(
+        default=None, description="PEM bundle that signed the other nodes' certificates."
+    )
+    peer_names: Annotated[list[str], Field(max_length=64)] = Field(
+        default=[],
+        description="Names in the certificates of nodes that may write, where `secret_file` is "
+        "not used.",
+    )
+    readers: Literal["anyone", "peers"] = Field(
+        default="anyone",
+        description="Who may read the metadata topic on the listener: `anyone` (Kafka's tools) or "
+        "`peers` only.",
+    )
+    election_timeout_ms: Annotated[int, Field(ge=50, le=600_000)] = Field(
+        default=1_000, description="Kafka's `controller.quorum.election.timeout.ms`."
+    )
+    fetch_timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = Field(
+        default=2_000, description="Kafka's `controller.quorum.fetch.timeout.ms`."
+    )
+    connections_max: PositiveInt = Field(default=256, description="Open connections.")
+
+    @model_validator(mode="after")
+    def _safe(self) -> QuorumSettings:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file go together")
+        if not self.listen:
+            return self
+        host = self.listen.rpartition(":")[0].strip("[]")
+        by_certificate = self.peer_names and self.tls_ca_file and self.tls_certificate_file
+        if self.secret_file is None and not by_certificate:
+            raise ValueError(
+                "a listener needs to know its peers: give secret_file, or peer_names with "
+                "tls_certificate_file, tls_key_file and tls_ca_file"
+            )
+        if host not in LOOPBACK_HOSTS and self.tls_certificate_file is None:
+            raise ValueError(
+                "beyond loopback the quorum speaks TLS only: give tls_certificate_file, "
+                "tls_key_file and tls_ca_file"
+            )
+        return self
+
+
 class WorkerSettings(_Section):
     """The processes that move bytes."""
 
@@ -228,6 +293,7 @@ class Settings(BaseSettings):
     stores: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,15}$")], StoreSettings] = {}
     copier: CopierSettings = CopierSettings()
     metadata: MetadataSettings = MetadataSettings()
+    quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
 

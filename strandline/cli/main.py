@@ -22,6 +22,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "node_commands:format_command",
         "Make the node's data directory, once, as mkfs makes a file system.",
     ),
+    "random-uuid": (
+        "node_commands:random_uuid_command",
+        "Print a new Uuid in Kafka's form, for cluster and directory ids.",
+    ),
     "doctor": (
         "doctor_command:doctor_command",
         "Check directories, broker, stores and permissions; say what to do about each finding.",
@@ -76,7 +80,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name -> (module in this package and what to take from it, first line of its help)."""
 
 PANELS = {
-    "On the node itself": ("format", "doctor", "node", "config", "support-bundle"),
+    "On the node itself": (
+        "format",
+        "random-uuid",
+        "doctor",
+        "node",
+        "config",
+        "support-bundle",
+    ),
     "Asked of a running node": (
         "status",
         "topics",

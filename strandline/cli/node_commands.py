@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
+from rlmm.log.quorum_records import Voter
+from strandline import ambient
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_json, print_table
 from strandline.formatting import format_for
 from strandline.settings_loading import LoadedSettings, leaves, load_settings
+from strandline.voter_text import parse_voters
 
 
 def format_command(
@@ -27,19 +31,44 @@ def format_command(
     node_id: Annotated[
         int | None, typer.Option(help="The broker's node id; by default as they say.")
     ] = None,
+    initial_voters: Annotated[
+        str | None,
+        typer.Option(
+            help="Voters of a new quorum, `id@host:port:directory-id,...`; the same on each of "
+            "them. By default this node alone."
+        ),
+    ] = None,
+    no_initial_voters: Annotated[
+        bool, typer.Option("--no-initial-voters", help="This node joins a quorum that exists.")
+    ] = False,
 ) -> int:
     """Make the node's data directory, once, as mkfs makes a file system.
 
     Example: `strandline format --config strandline.toml`
     """
     settings = load_settings(config).settings
+    if initial_voters is not None and no_initial_voters:
+        raise InvalidRequest("give one of the two", field="--initial-voters, --no-initial-voters")
+    voters: tuple[Voter, ...] | None = () if no_initial_voters else None
+    if initial_voters is not None:
+        voters = parse_voters(initial_voters, field="--initial-voters")
     format_for(
         settings,
+        initial_voters=voters,
         cluster_id=None if cluster_id is None else Uuid.parse(cluster_id),
         kafka_cluster_id=kafka_cluster_id,
         node_id=node_id,
     )
     console.print(f"formatted {settings.node.data_dir}", markup=False)
+    return ExitCode.OK
+
+
+def random_uuid_command() -> int:
+    """Print a new Uuid in Kafka's form, for cluster and directory ids.
+
+    Example: `strandline format --cluster-id $(strandline random-uuid)`
+    """
+    typer.echo(str(ambient.new_uuid()))
     return ExitCode.OK
 
 

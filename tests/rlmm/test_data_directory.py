@@ -259,7 +259,6 @@ def test_a_damaged_file_is_corrupt_data_and_the_lock_is_let_go(
         ({"kafka_cluster_id": "x" * 65}, "kafka_cluster_id"),
         ({"node_id": -1}, "node_id"),
         ({"node_id": 2**31}, "node_id"),
-        ({"voters": ()}, "voters"),
         ({"voters": VOTERS * 2}, "voters"),
         ({"voters": (Voter(3, CLUSTER_ID),)}, "voters"),
     ],

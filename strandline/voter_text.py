@@ -1,0 +1,48 @@
+"""Voters and peers as operators write them, in Kafka's form: `id@host:port[:directory id]`."""
+
+from __future__ import annotations
+
+import re
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from rlmm.log.quorum_records import Endpoint, Voter
+
+LISTENER_NAME = "QUORUM"
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@\[\]]+):(\d{1,5})")
+_NODE = re.compile(r"(\d{1,10})@(.+)")
+
+
+def parse_address(text: str, *, field: str) -> tuple[str, int]:
+    """`host:port`; an IPv6 address stands in brackets. InvalidRequest for anything else."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 <= int(match[2]) < 65_536:
+        raise InvalidRequest(f"{text!r} is not host:port", field=field)
+    return match[1].strip("[]"), int(match[2])
+
+
+def parse_peer(text: str, *, field: str) -> tuple[int, str, int]:
+    """`id@host:port`."""
+    match = _NODE.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(f"{text!r} is not id@host:port", field=field)
+    return int(match[1]), *parse_address(match[2], field=field)
+
+
+def parse_voters(text: str, *, field: str) -> tuple[Voter, ...]:
+    """Comma-separated `id@host:port:directory-id`, as `kafka-storage --initial-controllers`."""
+    voters = []
+    for each in text.split(","):
+        address, _, directory = each.strip().rpartition(":")
+        if not address:
+            raise InvalidRequest(f"{each!r} is not id@host:port:directory-id", field=field)
+        node_id, host, port = parse_peer(address, field=field)
+        endpoint = Endpoint(LISTENER_NAME, host, port)
+        try:
+            directory_id = Uuid.parse(directory)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{each!r}: {error}", field=field) from error
+        voters.append(Voter(node_id, directory_id, (endpoint,)))
+    if len({voter.node_id for voter in voters}) != len(voters):
+        raise InvalidRequest("a node id stands there twice", field=field)
+    return tuple(sorted(voters, key=lambda voter: voter.node_id))
