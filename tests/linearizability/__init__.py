@@ -1,0 +1,1 @@
+"""Histories of concurrent clients, checked for linearizability."""
