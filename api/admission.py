@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
@@ -106,6 +107,7 @@ def is_local(scope: Scope) -> bool:
     )
 
 
+@lru_cache(maxsize=64)
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
@@ -115,6 +117,11 @@ def _is_loopback(address: str) -> bool:
 
 async def known_parameters(request: Request) -> None:
     """Refuse query parameters that the route does not have, and those given twice, by name."""
+    check_parameters(request)
+
+
+def check_parameters(request: Request) -> None:
+    """See `known_parameters`."""
     allowed = route_of(request.scope).query_parameters.get(request.method, frozenset())
     counts = Counter(name for name, _ in request.query_params.multi_items())
     for name, count in counts.items():
@@ -128,10 +135,12 @@ async def known_parameters(request: Request) -> None:
 
 
 async def wished_offset(request: Request, min_offset: MinOffset = None) -> None:
-    """Wait for the offset that the caller wants to see, and note where the answer is true.
+    """Check the parameters' names, wait for the offset that the caller wants to see, and note where
+    the answer is true.
 
     Taken before the route reads: the answer holds at least everything up to the noted offset.
     """
+    check_parameters(request)
     context = context_in(request)
     if min_offset is not None:
         deadline_s = context.limits.min_offset_wait_s

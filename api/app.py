@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from api.admission import known_parameters, require, wished_offset
+from api.admission import require, wished_offset
 from api.context import ApiContext
 from api.gate import Gate
 from api.openapi import build_openapi
@@ -61,7 +61,6 @@ def _v1() -> APIRouter:
         prefix="/v1",
         dependencies=[
             Depends(require(Role.READ)),
-            Depends(known_parameters),
             Depends(wished_offset),
         ],
     )

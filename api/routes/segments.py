@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from api.admission import Context
+from api.admission import Context, context_in
 from api.cursors import decode_cursor, encode_cursor
 from api.limits import HISTORY_ENTRIES_DEFAULT, HISTORY_ENTRIES_MAX
 from api.listing import first_after
@@ -108,7 +108,7 @@ def _filter(
 
 @router.get("/lookup", summary="The segment that serves an offset of a leader epoch")
 async def look_up_segment(
-    context: Context,
+    request: Request,
     tip: FoundPartition,
     epoch: Annotated[EpochNumber, Query(description="Leader epoch.")],
     offset: OffsetNumber,
@@ -118,6 +118,7 @@ async def look_up_segment(
     ] = False,
 ) -> SegmentLookup:
     """Kafka's remoteLogSegmentMetadata and nextSegmentWithTxnIndex. 404 when nothing serves it."""
+    context = context_in(request)
     look_up = (
         context.manager.next_segment_with_txn_index
         if with_txn_index
