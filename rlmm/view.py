@@ -51,6 +51,7 @@ from kafka_formats.errors import (
 from rlmm.row_keys import LOGICAL_END, LOGICAL_START
 from rlmm.row_reads import read_record_time
 from rlmm.rows import RowWrite, in_slices
+from rlmm.view_manifest import check_manifest
 
 BLOCK_CACHE_BYTES = 128 * 1024 * 1024
 WRITE_BUFFER_BYTES = 32 * 1024 * 1024
@@ -407,6 +408,7 @@ def _sync(path: Path) -> None:
 
 
 def _open_database(path: Path) -> Rdict:
+    check_manifest(path)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
