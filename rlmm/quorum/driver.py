@@ -149,6 +149,10 @@ class QuorumDriver:
         read = partial(self._read_log, LogRead(from_offset, end, bytes_max, self._generation))
         return await asyncio.get_running_loop().run_in_executor(self._reader, read)
 
+    def now_monotonic_ms(self) -> int:
+        """The core's clock."""
+        return self._monotonic_ms()
+
     @property
     def log_start_offset(self) -> int:
         return self._directory.log_start_offset

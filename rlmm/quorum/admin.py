@@ -1,0 +1,168 @@
+"""What operators do to the quorum: voters, leadership, a cut tail. Asked of the leader's node.
+
+Everything here is the core's; this turns it into errors that say what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from kafka_formats.errors import (
+    AlreadyExists,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    RetryLater,
+    StrandlineError,
+)
+from rlmm.log.quorum_records import Voter
+from rlmm.quorum.driver import QuorumDriver
+from rlmm.quorum.framing import voter_set
+from rlmm.raft.events import AcceptCut, Event, TransferLeadership
+from rlmm.raft.messages import (
+    AddVoterRequest,
+    DescribeQuorumResponse,
+    Error,
+    RemoveVoterRequest,
+    ReplicaKey,
+    VoterChangeResponse,
+)
+
+CAUGHT_UP_WITHIN_MS = 5_000
+"""A voter counts as alive that was at the leader's log end within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanStop:
+    """Whether a node may be stopped without losing the majority, and why not."""
+
+    allowed: bool
+    reason: str
+
+
+class QuorumAdmin:
+    """One node's; not the leader's: Conflict NOT_LEADER, which names it."""
+
+    def __init__(self, driver: QuorumDriver) -> None:
+        self._driver = driver
+
+    async def add_voter(self, voter: Voter, *, deadline_s: float) -> None:
+        """Waits until the new voter, an observer so far, has caught up and the change is committed.
+
+        AlreadyExists: a voter has that node id. OutcomeUnknown: look at the voters before trying
+        again.
+        """
+        (wanted,) = voter_set((voter,)).voters
+        request = AddVoterRequest(wanted, int(deadline_s * 1000))
+        self._raise_unless_done(await self._change(request, deadline_s))
+
+    async def remove_voter(
+        self, node_id: int, directory_id: str | None, *, deadline_s: float
+    ) -> None:
+        """`directory_id` None: whichever directory that node votes with. NotFound: it is none."""
+        key = self._voter_key(node_id, directory_id)
+        request = RemoveVoterRequest(key, int(deadline_s * 1000))
+        self._raise_unless_done(await self._change(request, deadline_s))
+
+    async def transfer(self, node_id: int | None, *, deadline_s: float) -> None:
+        """Hand leadership to a voter, or to the most caught-up one."""
+        target = None if node_id is None else self._voter_key(node_id, None)
+        await self._command(lambda waiting: TransferLeadership(waiting, target), deadline_s)
+
+    async def accept_cut(self, *, deadline_s: float) -> None:
+        """Take part again although this node's damaged tail was cut: what only it had is lost."""
+        await self._command(AcceptCut, deadline_s)
+
+    def can_stop(self, node_id: int) -> CanStop:
+        """Whether the others are a majority of voters that keeps up (design 7)."""
+        known = self._driver.core.describe()
+        if known.error is not Error.NONE:
+            raise self._not_leader()
+        return can_stop(known, node_id, self._driver.now_monotonic_ms())
+
+    def _voter_key(self, node_id: int, directory_id: str | None) -> ReplicaKey:
+        for key in self._driver.core.voters.keys:
+            if key.node_id == node_id and directory_id in (None, key.directory_id):
+                return key
+        raise NotFound(f"node {node_id} is no voter, or not with that directory id")
+
+    async def _change(
+        self, request: AddVoterRequest | RemoveVoterRequest, deadline_s: float
+    ) -> VoterChangeResponse:
+        try:
+            async with asyncio.timeout(deadline_s + 1):
+                answer = await self._driver.answer(request)
+        except TimeoutError:
+            return VoterChangeResponse(Error.REQUEST_TIMED_OUT, "no answer in time")
+        assert isinstance(answer.response, VoterChangeResponse)
+        return answer.response
+
+    def _raise_unless_done(self, answer: VoterChangeResponse) -> None:
+        self._raise_for(answer.error, answer.message)
+
+    async def _command(self, event: Callable[[Hashable], Event], deadline_s: float) -> None:
+        waiting: asyncio.Future[tuple[Error, str]] = asyncio.get_running_loop().create_future()
+        self._driver.feed(event(waiting))
+        try:
+            async with asyncio.timeout(deadline_s):
+                error, message = await waiting
+        except TimeoutError as failure:
+            raise RetryLater(
+                f"not done within {deadline_s:g} s: look at the quorum before trying again"
+            ) from failure
+        self._raise_for(error, message)
+
+    def _raise_for(self, error: Error, message: str) -> None:
+        if error is Error.NONE:
+            return
+        if error is Error.NOT_LEADER_OR_FOLLOWER:
+            raise self._not_leader()
+        raise _error(error, message or error.name)
+
+    def _not_leader(self) -> Conflict:
+        leader_id = self._driver.core.leader_id
+        where = f"node {leader_id}" if leader_id >= 0 else "the leader; none is known at present"
+        return Conflict(
+            f"this node does not lead the metadata quorum: ask {where}", reason="NOT_LEADER"
+        )
+
+
+def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanStop:
+    """Pure: judged by what the leader knows of each voter."""
+    voters = {replica.key.node_id: replica for replica in known.voters}
+    if node_id not in voters:
+        return CanStop(True, f"node {node_id} is no voter")
+    others = [replica for replica in known.voters if replica.key.node_id != node_id]
+    needed = len(voters) // 2 + 1
+    alive = [
+        replica
+        for replica in others
+        if replica.key.node_id == known.leader_id
+        or now_ms - replica.last_caught_up_ms <= CAUGHT_UP_WITHIN_MS
+    ]
+    if len(alive) >= needed:
+        return CanStop(True, f"{len(alive)} other voters keep up, {needed} are needed")
+    behind = sorted(replica.key.node_id for replica in others if replica not in alive)
+    return CanStop(
+        False,
+        f"without node {node_id} only {len(alive)} of {needed} needed voters keep up; "
+        f"behind or silent: {behind}",
+    )
+
+
+def _error(error: Error, message: str) -> StrandlineError:
+    match error:
+        case Error.DUPLICATE_VOTER:
+            return AlreadyExists(message)
+        case Error.VOTER_NOT_FOUND:
+            return NotFound(message)
+        case Error.INVALID_REQUEST | Error.INVALID_VOTER_KEY:
+            return InvalidRequest(message)
+        case Error.REQUEST_TIMED_OUT:
+            return OutcomeUnknown(f"{message}. Look at the voters before trying again")
+        case Error.BROKER_NOT_AVAILABLE:
+            return RetryLater(message)
+    return Conflict(message, reason=error.name)
