@@ -20,7 +20,8 @@ from rlmm.log.limits import LogLimits
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.records import LogStart
 from rlmm.segment import RemoteLogSegmentId
-from tests.rlmm.metadata_node import PARTITION, claim, finished, open_node, started
+from tests.durability.quorum_node import open_node
+from tests.rlmm.metadata_node import PARTITION, claim, finished, started
 
 LIMITS = MetadataLimits(view_flush_records=25, snapshot_records=60)
 SEGMENT_BYTES_MAX = 20_000

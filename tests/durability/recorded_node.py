@@ -23,7 +23,8 @@ from rlmm.log.log_directory import LogDirectory
 from rlmm.manager import MetadataLimits
 from rlmm.records import LogStart
 from rlmm.view import NOTHING_APPLIED, View
-from tests.rlmm.metadata_node import PARTITION, Node, claim, finished, open_node, started
+from tests.durability.quorum_node import QuorumNode, open_node
+from tests.rlmm.metadata_node import PARTITION, claim, finished, started
 
 LOG_LIMITS = LogLimits(segment_bytes_max=3_000, retain_bytes_max=0)
 LIMITS = MetadataLimits(view_flush_records=10_000)
@@ -37,7 +38,7 @@ class Witness:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def told(self, node: Node) -> None:
+    def told(self, node: QuorumNode) -> None:
         view = node.view
         self._line = f"{view.applied_offset} {view.digest().hex()}"
         self._write(view.flushed_offset)

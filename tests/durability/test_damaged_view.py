@@ -10,7 +10,8 @@ import pytest
 from kafka_formats.errors import CorruptData
 from rlmm.row_keys import LOGICAL_START
 from rlmm.view import View, digest_of
-from tests.rlmm.metadata_node import copied, open_node
+from tests.durability.quorum_node import open_node
+from tests.rlmm.metadata_node import copied
 
 FLUSHES = 3
 ROWS = 40

@@ -30,10 +30,10 @@ from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.view import View, digest_of
 from tests.durability.log_life import BrokenPromiseError
 from tests.durability.medium import Fate, Medium, Survivors, Torn
+from tests.durability.quorum_node import open_node
 from tests.durability.recorded_node import LIVES, LOG_LIMITS
 from tests.durability.syscalls import Call, play, read_calls, record, with_directories
 from tests.real.toolbox import REPOSITORY
-from tests.rlmm.metadata_node import open_node
 
 UNINTERESTING = ("LOG", "OPTIONS", "IDENTITY", "LOCK", "rocksdict-config.json")
 """RocksDB's own log, and files whose content it replaces or never uses."""

@@ -19,14 +19,13 @@ import pytest
 
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.data_directory import format_data_directory
-from rlmm.log.quorum_records import Voter
 from rlmm.segment import SegmentState
 from rlmm.view import digest_of
 from tests.durability.killed_node import log_limits
+from tests.durability.quorum_node import VOTERS, open_node
 from tests.real.toolbox import REPOSITORY
-from tests.rlmm.metadata_node import DIRECTORY_ID, NODE_ID, open_node
+from tests.rlmm.metadata_node import DIRECTORY_ID, NODE_ID
 
-VOTERS = (Voter(NODE_ID, DIRECTORY_ID),)
 KEEP_ALL_BYTES = 1 << 40
 START_LINES = 3
 BOOT_OF_THE_CHECK = 1_000_000
