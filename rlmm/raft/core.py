@@ -199,7 +199,7 @@ class RaftCore:
         if now_ms > r.now:
             r.now = now_ms
         dispatch.handle(r, event)
-        if not isinstance(r.state, Leader):
+        if not isinstance(r.state, Leader) and not r.failed:
             if isinstance(r.state, Follower) and r.state.deadline_ms <= r.now:
                 dispatch.timers(r)
             follower_fetch.poll(r)

@@ -21,8 +21,9 @@ def of(r: Replica, leader: Leader, key: ReplicaKey) -> Progress | None:
     """The replica's progress, made on first sight; None: too many observers."""
     progress = leader.progress.get(key)
     if progress is None:
-        limit = r.settings.observers_max + len(r.voters.keys)
-        if key not in r.voters.keys and len(leader.progress) >= limit:
+        voters = r.voters.keys
+        observers = sum(1 for known in leader.progress if known not in voters)
+        if key not in voters and observers >= r.settings.observers_max:
             return None
         progress = leader.progress[key] = Progress()
     return progress

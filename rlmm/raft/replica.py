@@ -145,16 +145,17 @@ class Replica:
         return self.state.epoch
 
     def emit(self, action: Action) -> None:
-        self.out.append(action)
+        """Nothing follows a Fatal."""
+        if not self.failed:
+            self.out.append(action)
 
     def warn(self, message: str) -> None:
-        self.out.append(Warn(message))
+        self.emit(Warn(message))
 
     def fail(self, message: str) -> None:
         """The last action there will be."""
-        if not self.failed:
-            self.failed = True
-            self.out.append(Fatal(message))
+        self.emit(Fatal(message))
+        self.failed = True
 
 
 def _base_epoch(initial: InitialState) -> int:
