@@ -19,6 +19,7 @@ from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.node_problem import NodeProblem
 from rlm.partition_status import PartitionStatus
 from rlm.read_request import IndexType, RecordsRequest
 from rlmm.history import HistoryEntry
@@ -122,6 +123,10 @@ class RemoteLog(Protocol):
 
     def problems(self) -> Sequence[LogDirProblem]:
         """What the last scan of the log directories could not take, with the reason."""
+        ...
+
+    def node_problems(self) -> Sequence[NodeProblem]:
+        """What keeps the node as a whole from a part of its work; empty when nothing does."""
         ...
 
     async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:

@@ -27,6 +27,7 @@ from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.partition_driver import PartitionDriver
 from rlm.partition_status import PartitionStatus
 from rlm.ports import MetadataPort, PoolPort
@@ -42,6 +43,8 @@ from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
 logger = logging.getLogger(__name__)
 
+LOOKING = "looking at the log directories"
+COMPARING_CLOCKS = "comparing the clocks"
 CLOCK_NOT_CHECKED = "the clocks of this node and the store were not compared yet"
 
 
@@ -74,6 +77,7 @@ class RemoteLogManager:
         self._clock_checked_at: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
+        self._problem_log = ProblemLog(logger)
         self._closed = False
         proposals = Proposals(manager, self._limits, ambient)
         clean_up = CleanUp(
@@ -218,6 +222,15 @@ class RemoteLogManager:
         """What the last scan could not take, with the reason."""
         return self._table.problems
 
+    def node_problems(self) -> tuple[NodeProblem, ...]:
+        """What keeps the node as a whole from a part of its work; empty when nothing does."""
+        found = []
+        if self._scan_error is not None:
+            found.append(NodeProblem(ProblemArea.LOG_DIRS, None, self._scan_error))
+        if self._clock_trouble is not None:
+            found.append(NodeProblem(ProblemArea.CLOCK, None, self._clock_trouble))
+        return tuple(found)
+
     async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
         """Where a new leader goes on copying (design 6.6). Read-only."""
         return self._answers.leader_transition(query)
@@ -266,10 +279,16 @@ class RemoteLogManager:
                 await self._table.scan(cancel_lost=True)
                 await self._table.drive_all(back_offs_max=1)
                 self._scan_error = None
-            except Exception as error:
+                self._problem_log.works(LOOKING)
+                self._problem_log.standing(
+                    f"{each.path}: {each.message}"
+                    for each in self._table.problems
+                    if each.topic is None  # those of one partition stand in its status
+                )
+            except Exception as error:  # noqa: BLE001 - told and logged below
                 # The loop outlives every look that fails: a directory may come back.
-                self._scan_error = str(error)
-                logger.exception("looking at the log directories failed")
+                self._scan_error = str(error) or type(error).__name__
+                self._problem_log.failed(LOOKING, error)
             await self._ambient.sleep(self._limits.scan_interval_s)
 
     async def _clock_loop(self) -> None:
@@ -278,9 +297,10 @@ class RemoteLogManager:
             await self._ambient.sleep(self._limits.scan_interval_s)
             try:
                 await self._check_clock()
-            except Exception as error:
+                self._problem_log.works(COMPARING_CLOCKS)
+            except Exception as error:  # noqa: BLE001 - told and logged below
                 self._clock_trouble = f"the clocks could not be compared: {error}"
-                logger.exception("comparing the clocks failed")
+                self._problem_log.failed(COMPARING_CLOCKS, error)
 
     async def _check_clock(self) -> None:
         now = self._ambient.monotonic()

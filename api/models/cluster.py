@@ -11,6 +11,7 @@ from api.context import NodeIdentity
 from api.limits import PROBLEMS_SHOWN_MAX
 from api.models.base import Offset, OffsetOrNull, Wire, known
 from rlm.log_dir import LogDirProblem
+from rlm.node_problem import NodeProblem
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Totals
 
@@ -46,6 +47,26 @@ class LogDirProblemView(Wire):
         )
 
 
+class NodeProblemView(Wire):
+    """Trouble of the whole node, and what to do."""
+
+    about: Annotated[
+        str,
+        Field(
+            description="`log_dirs` (nothing new is copied), `store` (what lies in it is neither "
+            "read nor removed), `clock` (nothing is removed).",
+            examples=["store"],
+        ),
+    ]
+    name: Annotated[str | None, Field(description="Of the store; null otherwise.")]
+    text: str
+
+    @classmethod
+    def of(cls, problem: NodeProblem) -> NodeProblemView:
+        """Map."""
+        return cls(about=problem.area.value, name=problem.name, text=_printable(problem.text))
+
+
 class ClusterView(Wire):
     """Who answers, for which Kafka cluster, and how much it keeps."""
 
@@ -59,6 +80,10 @@ class ClusterView(Wire):
         int | None, Field(description="Leader of the metadata quorum; null while unknown.")
     ]
     totals: TierTotals
+    problems: Annotated[
+        list[NodeProblemView],
+        Field(description="What keeps the node that answers from a part of its work."),
+    ]
     log_dir_problems: Annotated[
         list[LogDirProblemView],
         Field(description=f"What the last scan could not take; the first {PROBLEMS_SHOWN_MAX}."),
@@ -70,7 +95,8 @@ class ClusterView(Wire):
         identity: NodeIdentity,
         log: LogDescription,
         totals: Totals,
-        problems: Sequence[LogDirProblem],
+        problems: Sequence[NodeProblem],
+        log_dir_problems: Sequence[LogDirProblem],
     ) -> ClusterView:
         """Map."""
         return cls(
@@ -86,8 +112,9 @@ class ClusterView(Wire):
                 delete_segment_started=totals.delete_started,
                 size_bytes=totals.size_bytes,
             ),
+            problems=[NodeProblemView.of(problem) for problem in problems],
             log_dir_problems=[
-                LogDirProblemView.of(problem) for problem in problems[:PROBLEMS_SHOWN_MAX]
+                LogDirProblemView.of(problem) for problem in log_dir_problems[:PROBLEMS_SHOWN_MAX]
             ],
         )
 

@@ -15,7 +15,11 @@ async def describe_cluster(context: Context) -> ClusterView:
     """One Strandline cluster serves one Kafka cluster; the node id is the broker id."""
     manager = context.manager
     return ClusterView.of(
-        context.identity, manager.describe(), manager.totals(), context.rlm.problems()
+        context.identity,
+        manager.describe(),
+        manager.totals(),
+        context.rlm.node_problems(),
+        context.rlm.problems(),
     )
 
 

@@ -58,6 +58,9 @@ def status_command(
             for name in ("copy_segment_started", "copy_segment_finished", "delete_segment_started")
         }
     )
+    for problem in cluster["problems"]:
+        about = problem["about"] if problem["name"] is None else f"store {problem['name']}"
+        console.print(f"problem with {about}: {problem['text']}", markup=False)
     for problem in cluster["log_dir_problems"]:
         console.print(f"problem at {problem['path']}: {problem['text']}", markup=False)
     return ExitCode.OK

@@ -33,6 +33,7 @@ from rlm.leader_transition import (
 )
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.node_problem import NodeProblem
 from rlm.partition_status import CopyUnderWay, Lag, LastError, PartitionStatus
 from rlm.partition_status import Role as NodeRole
 from rlm.read_request import IndexType, RecordsRequest
@@ -272,6 +273,7 @@ class FakeRemoteLog:
     stream: FakeStream = field(default_factory=lambda: FakeStream([b"first", b"second"]))
     known: list[PartitionStatus] = field(default_factory=lambda: [make_status()])
     asked: list[object] = field(default_factory=list)
+    troubles: list[NodeProblem] = field(default_factory=list)
 
     def status(self, partition: TopicIdPartition, /) -> PartitionStatus:
         for status in self.known:
@@ -284,6 +286,9 @@ class FakeRemoteLog:
 
     def problems(self) -> Sequence[LogDirProblem]:
         return ()
+
+    def node_problems(self) -> Sequence[NodeProblem]:
+        return self.troubles
 
     async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
         self.asked.append(query)

@@ -12,6 +12,7 @@ from kafka_formats.errors import NotFound
 from rlm.follower_fetch import FollowerFetchQuery
 from rlm.leader_transition import LeaderTransitionQuery
 from rlm.list_offsets import OffsetSpec
+from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.read_request import IndexType, Isolation, RecordFormat, RecordsRequest
 from rlmm.segment import SegmentState, TopicIdPartition
 from tests.api.fakes import (
@@ -47,6 +48,19 @@ async def test_the_cluster_tells_who_answers_and_what_the_tier_holds() -> None:
         "delete_segment_started": 0,
         "size_bytes": 3000,
     }
+
+
+async def test_the_cluster_tells_what_keeps_this_node_from_its_work() -> None:
+    node = make_node()
+    assert (await get(node, "/v1/cluster"))["problems"] == []
+    node.rlm.troubles = [
+        NodeProblem(ProblemArea.LOG_DIRS, None, "no meta.properties in /\udcff"),
+        NodeProblem(ProblemArea.STORE, "old", "the bucket is missing"),
+    ]
+    assert (await get(node, "/v1/cluster"))["problems"] == [
+        {"about": "log_dirs", "name": None, "text": "no meta.properties in /\\udcff"},
+        {"about": "store", "name": "old", "text": "the bucket is missing"},
+    ]
 
 
 async def test_the_quorum_tells_its_offsets_and_voters() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from rlm.events import (
     SegmentProgress,
     SegmentStarted,
 )
+from rlm.node_problem import ProblemArea
 from rlm.partition_status import Role
 from rlm.topic_filter import TopicFilter
 from rlmm.partition_state import Mode, TopicPolicy
@@ -277,7 +279,7 @@ def test_a_directory_that_goes_away_stops_its_partition_and_one_that_comes_is_ta
 
 
 def test_a_path_that_is_no_log_directory_is_refused_and_a_running_node_gets_over_it(
-    tmp_path: Path, orders: KafkaLog
+    tmp_path: Path, orders: KafkaLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
         async with new_world(tmp_path, (tmp_path / "nothing",)).boot() as node:
@@ -288,14 +290,36 @@ def test_a_path_that_is_no_log_directory_is_refused_and_a_running_node_gets_over
             meta = orders.log_dir / "meta.properties"
             kept = meta.read_bytes()
             meta.unlink()
+            caplog.set_level(logging.INFO, "rlm.service")
             await node.remote_log.start()
             await asyncio.sleep(60)
-            assert "meta.properties" in str(node.remote_log.scan_error)
+            (problem,) = node.remote_log.node_problems()
+            assert (problem.area, problem.name) == (ProblemArea.LOG_DIRS, None)
+            assert "meta.properties" in problem.text
+            assert [record.levelname for record in caplog.records] == ["ERROR"]
+            assert caplog.records[0].exc_info is None
             meta.write_bytes(kept)
             await asyncio.sleep(60)
-            assert node.remote_log.scan_error is None
+            assert node.remote_log.node_problems() == ()
+            assert caplog.messages[1:] == ["looking at the log directories works again"]
             assert len(node.finished(orders.partition)) == 2
             await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_one_of_two_log_directories_that_is_lost_is_one_line_in_the_log(
+    tmp_path: Path, orders: KafkaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir, tmp_path / "lost"))
+        async with world.boot() as node:
+            await node.remote_log.start()
+            await asyncio.sleep(120)
+            assert len(node.finished(orders.partition)) == 2
+            await node.remote_log.close()
+        lost = [message for message in caplog.messages if str(tmp_path / "lost") in message]
+        assert len(lost) == 1
 
     run_virtually(main)
 
