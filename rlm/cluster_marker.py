@@ -1,7 +1,9 @@
 """`<prefix>_strandline/cluster.json`: whose prefix this is. Written once, create-only.
 
 Two clusters that write under one prefix would each take the other's objects for garbage, so a node
-refuses to start when the marker names another cluster.
+refuses to start when the marker names another cluster, and looks at it again before it writes or
+deletes. Only a cluster that was started anew from a snapshot takes a prefix over: it replaces the
+marker by compare-and-set and names its predecessors in it, which shuts their nodes out.
 """
 
 from __future__ import annotations
@@ -11,7 +13,14 @@ import json
 from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import AlreadyExists, CorruptData, NotFound, Refused, RetryLater
+from kafka_formats.errors import (
+    AlreadyExists,
+    Conflict,
+    CorruptData,
+    NotFound,
+    Refused,
+    RetryLater,
+)
 from rlm.limits import Identity
 from rlm.object_keys import cluster_marker_key
 from rlm.tier_store import TierStore
@@ -19,22 +28,30 @@ from rlm.tier_store import TierStore
 VERSION = 1
 MARKER_BYTES_MAX = 64 * 1024
 ID_CHARACTERS_MAX = 200
+PREDECESSORS_MAX = 100
+"""Disasters remembered; the oldest are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMarker:
-    """What the marker says. `kafka_cluster_id` None when the first writer did not know it."""
+    """What the marker says. `kafka_cluster_id` None when the first writer did not know it.
+
+    `predecessors` are the clusters that had the prefix before, the latest first.
+    """
 
     cluster_id: str
     kafka_cluster_id: str | None
+    predecessors: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """The object's bytes."""
-        fields = {
+        fields: dict[str, object] = {
             "version": VERSION,
             "clusterId": self.cluster_id,
             "kafkaClusterId": self.kafka_cluster_id,
         }
+        if self.predecessors:
+            fields["predecessorClusterIds"] = list(self.predecessors)
         return json.dumps(fields, indent=2).encode() + b"\n"
 
     @classmethod
@@ -53,7 +70,17 @@ class ClusterMarker:
             raise CorruptData("clusterId or kafkaClusterId is no text", source=source, position=0)
         if not all(_is_id(each) for each in (cluster_id, kafka_id) if each is not None):
             raise CorruptData("clusterId or kafkaClusterId is no id", source=source, position=0)
-        return cls(cluster_id, kafka_id)
+        before = fields.get("predecessorClusterIds", [])
+        if not isinstance(before, list) or len(before) > PREDECESSORS_MAX:
+            raise CorruptData("predecessorClusterIds is no short list", source=source, position=0)
+        if not all(isinstance(each, str) and _is_id(each) for each in before):
+            raise CorruptData("predecessorClusterIds holds no ids", source=source, position=0)
+        return cls(cluster_id, kafka_id, tuple(before))
+
+    def successor(self, cluster_id: str, kafka_cluster_id: str | None) -> ClusterMarker:
+        """The marker of the cluster that takes over after this one."""
+        before = (self.cluster_id, *self.predecessors)[:PREDECESSORS_MAX]
+        return ClusterMarker(cluster_id, kafka_cluster_id, before)
 
 
 def _is_id(text: str) -> bool:
@@ -71,23 +98,69 @@ async def claim_prefix(tier: TierStore, identity: Identity, *, deadline_s: float
         async with asyncio.timeout(deadline_s):
             await _claim(tier, identity)
     except TimeoutError:
-        raise RetryLater(
-            f"the store {tier.name!r} did not answer within {deadline_s:g} s while its cluster "
-            "marker was looked at: check its endpoint and the network"
-        ) from None
+        raise _no_answer(tier, deadline_s) from None
+
+
+def _no_answer(tier: TierStore, deadline_s: float) -> RetryLater:
+    return RetryLater(
+        f"the store {tier.name!r} did not answer within {deadline_s:g} s while its cluster "
+        "marker was looked at: check its endpoint and the network"
+    )
+
+
+async def confirm_prefix(tier: TierStore, identity: Identity, *, deadline_s: float) -> None:
+    """Before writing or deleting: the marker is read again and must still be this cluster's.
+
+    Refused: it is another one's now, or gone; this node has to stop. RetryLater as `claim_prefix`.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            found = await read_marker(tier)
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
+    where = f"{cluster_marker_key(tier.prefix)} in the store {tier.name!r}"
+    if found is None:
+        raise Refused(
+            f"{where} is gone, so that nobody knows whose prefix this is: nothing is written or "
+            "deleted there. Find out who removed it; a node writes it again at its start"
+        )
+    ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
+    check_marker(found, ours, where=where)
+
+
+async def take_over(
+    tier: TierStore, before: ClusterMarker, after: ClusterMarker, *, deadline_s: float
+) -> None:
+    """Replace the marker `before` by `after`. Conflict: it is another one by now."""
+    key = cluster_marker_key(tier.prefix)
+    data = after.encode()
+    try:
+        async with asyncio.timeout(deadline_s):
+            # Described first: should it be replaced in between, what is read is the newer one, and
+            # the tag is that of the older, which the store then refuses.
+            info = await tier.store.head(key)
+            if await read_marker(tier) != before:
+                raise Conflict(
+                    f"{key} in the store {tier.name!r} changed meanwhile: somebody else takes the "
+                    "prefix over. Nothing was written",
+                    reason="CHANGED",
+                )
+            await tier.store.replace(key, data, crc32c=crc32c(data), etag=info.etag)
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
 
 
 async def _claim(tier: TierStore, identity: Identity) -> None:
     key = cluster_marker_key(tier.prefix)
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
-    found = await _read(tier, key)
+    found = await read_marker(tier)
     if found is None:
         data = ours.encode()
         try:
             await tier.store.put(key, data, crc32c=crc32c(data), create_only=True)
         except AlreadyExists:
             # Another node was faster, or an earlier try of this put was: what it says decides.
-            found = await _read(tier, key)
+            found = await read_marker(tier)
         else:
             return
     where = f"{key} in the store {tier.name!r}"
@@ -98,6 +171,12 @@ async def _claim(tier: TierStore, identity: Identity) -> None:
 
 def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> None:
     """Refused unless both are one cluster's. An unknown Kafka cluster id fits any."""
+    if ours.cluster_id in found.predecessors:
+        raise Refused(
+            f"{where}: the Strandline cluster {found.cluster_id} took this prefix over from "
+            f"{ours.cluster_id}, to which this node belongs. Stop this node for good, keep its "
+            "data directory aside, and format a new one for the new cluster"
+        )
     if found.cluster_id != ours.cluster_id:
         raise Refused(
             f"{where} belongs to the Strandline cluster {found.cluster_id}, this node to "
@@ -111,7 +190,9 @@ def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> No
         )
 
 
-async def _read(tier: TierStore, key: str) -> ClusterMarker | None:
+async def read_marker(tier: TierStore) -> ClusterMarker | None:
+    """What the marker says; None if there is none. CorruptData for anything else."""
+    key = cluster_marker_key(tier.prefix)
     data = bytearray()
     try:
         async for piece in tier.store.get(key, end=MARKER_BYTES_MAX):

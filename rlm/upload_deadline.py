@@ -35,6 +35,9 @@ class DeadlineStore:
             lambda: self._store.put(key, data, crc32c=crc32c, create_only=create_only)
         )
 
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        return await self._in_time(lambda: self._store.replace(key, data, crc32c=crc32c, etag=etag))
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         return self._store.get(key, start=start, end=end)
 

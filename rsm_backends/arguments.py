@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from kafka_formats.crc32c import Buffer, crc32c_combine
 from kafka_formats.crc32c import crc32c as crc32c_of
-from kafka_formats.errors import CorruptData, InvalidRequest
+from kafka_formats.errors import Conflict, CorruptData, InvalidRequest
 from rsm_backends.store import UploadedPart
 
 KEY_BYTES_MAX = 1024
@@ -95,6 +95,15 @@ def check_combined_crc32c(parts: Sequence[UploadedPart], crc32c: int, *, source:
             source=source,
             position=0,
         )
+
+
+def changed(key: str) -> Conflict:
+    """The error of a replacement that came too late."""
+    return Conflict(
+        f"the object {shown(key)} is another one by now, or gone: it was left as it is. Read it "
+        "again, then decide",
+        reason="CHANGED",
+    )
 
 
 def shown(key: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c as crc32c_of
-from kafka_formats.errors import AlreadyExists, CorruptData, InvalidRequest, NotFound
+from kafka_formats.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
 from rsm_backends.multipart import upload_parts
 from rsm_backends.store import PART_BYTES_MIN, ListPage, ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
@@ -96,6 +96,44 @@ async def of_many_creators_exactly_one_wins(store: ObjectStore, prefix: str) -> 
     assert len(won) == 1, outcomes
     assert len(lost) == len(rivals) - 1, outcomes
     assert await read_all(store, prefix + "a") == won[0]
+
+
+async def a_replacement_is_of_the_object_it_names(store: ObjectStore, prefix: str) -> None:
+    key = prefix + "a"
+    await _put(store, key, b"first")
+    first = (await store.head(key)).etag
+    for number in range(8):
+        await _put(store, f"{prefix}other-{number}", b"%d" % number)
+    await store.replace(key, b"second", crc32c=crc32c_of(b"second"), etag=first)
+    assert await read_all(store, key) == b"second"
+    # Equal bytes at another time, or another object's tag: none of them is what was named.
+    late = crc32c_of(b"late")
+    await _raises(Conflict, store.replace(key, b"late", crc32c=late, etag=first))
+    await _raises(Conflict, store.replace(key, b"late", crc32c=late, etag='"none"'))
+    await _raises(Conflict, store.replace(prefix + "none", b"late", crc32c=late, etag=first))
+    now = (await store.head(key)).etag
+    await _raises(CorruptData, store.replace(key, b"late", crc32c=late ^ 1, etag=now))
+    assert await read_all(store, key) == b"second"
+    assert await _absent(store, prefix + "none")
+
+
+async def of_many_replacers_exactly_one_wins(store: ObjectStore, prefix: str) -> None:
+    key = prefix + "a"
+    await _put(store, key, b"first")
+    etag = (await store.head(key)).etag
+    bodies = [b"number %d" % number for number in range(8)]
+    outcomes = await asyncio.gather(
+        *(store.replace(key, body, crc32c=crc32c_of(body), etag=etag) for body in bodies),
+        return_exceptions=True,
+    )
+    won = [body for body, outcome in zip(bodies, outcomes, strict=True) if _is_done(outcome)]
+    assert won == [await read_all(store, key)]
+
+
+def _is_done(outcome: object) -> bool:
+    if isinstance(outcome, BaseException) and not isinstance(outcome, Conflict):
+        raise outcome
+    return not isinstance(outcome, Conflict)
 
 
 async def a_range_is_exactly_those_bytes(store: ObjectStore, prefix: str) -> None:
@@ -372,6 +410,8 @@ CHECKS: tuple[Check, ...] = tuple(
         a_put_with_a_wrong_checksum_stores_nothing,
         create_only_leaves_what_is_there,
         of_many_creators_exactly_one_wins,
+        a_replacement_is_of_the_object_it_names,
+        of_many_replacers_exactly_one_wins,
         a_range_is_exactly_those_bytes,
         an_absent_object_is_not_found,
         abandoned_streams_free_their_connections,

@@ -31,6 +31,7 @@ from kafka_formats.errors import (
     StrandlineError,
 )
 from rsm_backends.arguments import (
+    changed,
     check_combined_crc32c,
     check_crc32c,
     check_key,
@@ -87,6 +88,27 @@ class FilesystemStore:
                 return object_info(key, os.fstat(fd), crc32c)
 
         return await self._run(key, write)
+
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        _check_key(key)
+        check_crc32c(data, crc32c, source=key)
+
+        def write() -> ObjectInfo:
+            with self._files.temporary_file() as (fd, path):
+                write_all(fd, data)
+                with self._files.only_replacer(key):
+                    if self._etag(key) != etag:
+                        raise changed(key)
+                    self._files.place((fd, path), key, crc32c, create_only=False)
+                return object_info(key, os.fstat(fd), crc32c)
+
+        return await self._run(key, write)
+
+    def _etag(self, key: str) -> str | None:
+        try:
+            return self._files.describe(key).etag
+        except NotFound:
+            return None
 
     async def get(
         self, key: str, *, start: int = 0, end: int | None = None

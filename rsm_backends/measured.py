@@ -64,6 +64,13 @@ class MeasuredStore:
             bytes_sent=len(data),
         )
 
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        return await self._measured(
+            "replace",
+            self._store.replace(key, data, crc32c=crc32c, etag=etag),
+            bytes_sent=len(data),
+        )
+
     async def get(
         self, key: str, *, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:

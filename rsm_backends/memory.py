@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound
 from rsm_backends.arguments import (
+    changed,
     check_combined_crc32c,
     check_crc32c,
     check_key,
@@ -50,6 +51,13 @@ class MemoryStore:
         check_key(key)
         check_crc32c(data, crc32c, source=key)
         return self._place(key, bytes(data), crc32c, create_only)
+
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        check_key(key)
+        check_crc32c(data, crc32c, source=key)
+        if key not in self._objects or self._objects[key][0].etag != etag:
+            raise changed(key)
+        return self._place(key, bytes(data), crc32c, create_only=False)
 
     async def get(
         self, key: str, *, start: int = 0, end: int | None = None

@@ -25,6 +25,7 @@ Folders are opened part by part without following symbolic links, so no key leav
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import stat
@@ -181,6 +182,21 @@ class ObjectFiles:
             self._remember_crc32c(key, os.fstat(fd), crc32c)
             return
         raise OSError(errno.EAGAIN, "its folder is removed again and again", key)
+
+    @contextmanager
+    def only_replacer(self, key: str) -> Iterator[None]:
+        """Held by one replacer of `key` at a time, whatever its process or machine (flock).
+
+        A plain write or a delete does not wait for it: what is replaced is not written plainly.
+        """
+        digest = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+        path = self.staging_folder("replaced") / digest
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _OBJECT_MODE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def open_object(self, key: str) -> OpenObject:
         """The file of `key` for reading; NotFound unless it is an object."""

@@ -17,7 +17,13 @@ from typing import Generic, TypeVar
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
-from kafka_formats.errors import AlreadyExists, NotFound, RetryLater, StrandlineError
+from kafka_formats.errors import (
+    AlreadyExists,
+    Conflict,
+    NotFound,
+    RetryLater,
+    StrandlineError,
+)
 from rsm_backends.arguments import shown
 from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import closing_stream
@@ -76,6 +82,13 @@ class RetryingStore:
             f"put of {shown(key)}",
             lambda: self._store.put(key, data, crc32c=crc32c, create_only=create_only),
             _Settling((AlreadyExists,), lambda: self._ours(key, len(data), crc32c)),
+        )
+
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        return await self._repeated(
+            f"replacement of {shown(key)}",
+            lambda: self._store.replace(key, data, crc32c=crc32c, etag=etag),
+            _Settling((Conflict,), lambda: self._ours(key, len(data), crc32c)),
         )
 
     async def get(

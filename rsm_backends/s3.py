@@ -32,15 +32,18 @@ from botocore.parsers import ResponseParserError
 from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import (
+    AlreadyExists,
     CorruptData,
     InternalError,
     InvalidRequest,
+    NotFound,
     Refused,
     RetryLater,
     StrandlineError,
 )
 from rsm_backends.arguments import (
     PAGE_KEYS_MAX,
+    changed,
     check_combined_crc32c,
     check_crc32c,
     check_key,
@@ -124,9 +127,25 @@ class S3Store:
     async def put(
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
     ) -> ObjectInfo:
+        extra: dict[str, Any] = {"IfNoneMatch": "*"} if create_only else {}
+        return await self._put(key, data, crc32c, extra)
+
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        # Looked at first as well: there are stores that pass over If-Match in silence.
+        try:
+            found = await self.head(key)
+        except NotFound:
+            raise changed(key) from None
+        if found.etag != etag:
+            raise changed(key)
+        try:
+            return await self._put(key, data, crc32c, {"IfMatch": etag})
+        except (AlreadyExists, NotFound):  # how a failed precondition reads elsewhere
+            raise changed(key) from None
+
+    async def _put(self, key: str, data: bytes, crc32c: int, extra: dict[str, Any]) -> ObjectInfo:
         check_key(key)
         check_crc32c(data, crc32c, source=self._url(key))
-        extra: dict[str, Any] = {"IfNoneMatch": "*"} if create_only else {}
         with self._errors("put", key):
             answer = await self._client.put_object(
                 Bucket=self._bucket,

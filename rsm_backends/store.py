@@ -6,6 +6,7 @@ object. All methods raise only errors of `kafka_formats.errors`:
     RetryLater      throttled, timed out, cut off: repeat (reads always; writes after a look)
     NotFound        no such object, upload or bucket
     AlreadyExists   create-only met an existing object; never repeat
+    Conflict        a replacement met another object than it was to replace; never repeat
     CorruptData     the store's or our checksum does not fit the bytes
     Refused         credentials or permissions
     InvalidRequest  a key or range that no store takes
@@ -65,6 +66,14 @@ class ObjectStore(Protocol):
         """Write a whole object durably; `crc32c` of `data` is checked before it counts.
 
         Survives a crash once returned. Safe to repeat unless `create_only`.
+        """
+        ...
+
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        """Compare and set: as `put`, but only if the object there has this `etag` (of `head`).
+
+        Of many who replace one object exactly one wins. Conflict(CHANGED): it is another one by
+        now, or there is none; nothing was written.
         """
         ...
 

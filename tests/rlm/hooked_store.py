@@ -43,6 +43,12 @@ class HookedStore:
             lambda: self._store.put(key, data, crc32c=crc32c, create_only=create_only),
         )
 
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        return await self._step(
+            f"replace {_kind(key)}",
+            lambda: self._store.replace(key, data, crc32c=crc32c, etag=etag),
+        )
+
     async def get(
         self, key: str, *, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:

@@ -7,8 +7,16 @@ from dataclasses import replace
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import AlreadyExists, CorruptData, Refused, RetryLater
-from rlm.cluster_marker import ClusterMarker, check_marker, claim_prefix
+from kafka_formats.crc32c import crc32c as checksum
+from kafka_formats.errors import AlreadyExists, Conflict, CorruptData, Refused, RetryLater
+from rlm.cluster_marker import (
+    ClusterMarker,
+    check_marker,
+    claim_prefix,
+    confirm_prefix,
+    read_marker,
+    take_over,
+)
 from rlm.limits import Identity
 from rlm.tier_store import TierStore
 from rsm_backends.memory import MemoryStore
@@ -88,6 +96,10 @@ async def test_a_marker_that_is_there_and_cannot_be_read_is_no_permission_to_wri
         b'{"version": 1, "clusterId": 5}',
         b'{"version": 1, "clusterId": "two\\nlines"}',
         b'{"version": 1, "clusterId": "' + b"x" * 201 + b'"}',
+        b'{"version": 1, "clusterId": "a", "predecessorClusterIds": "b"}',
+        b'{"version": 1, "clusterId": "a", "predecessorClusterIds": [5]}',
+        b'{"version": 1, "clusterId": "a", "predecessorClusterIds": ["two\\nlines"]}',
+        b'{"version": 1, "clusterId": "a", "predecessorClusterIds": [' + b'"b",' * 100 + b'"b"]}',
     ],
 )
 async def test_damage_is_never_taken_for_an_empty_prefix(data: bytes) -> None:
@@ -98,6 +110,63 @@ async def test_damage_is_never_taken_for_an_empty_prefix(data: bytes) -> None:
 
 
 def test_markers_are_read_back_as_written() -> None:
-    for marker in (ClusterMarker("a", "k"), ClusterMarker("a", None)):
+    for marker in (
+        ClusterMarker("a", "k"),
+        ClusterMarker("a", None),
+        ClusterMarker("c", "k", ("b", "a")),
+    ):
         assert ClusterMarker.decode(marker.encode(), source="x") == marker
-        check_marker(marker, ClusterMarker("a", "k"), where="x")
+        check_marker(marker, ClusterMarker(marker.cluster_id, "k"), where="x")
+
+
+async def test_a_successor_shuts_the_nodes_of_the_cluster_before_out() -> None:
+    here = tier()
+    await claim_prefix(here, IDENTITY, deadline_s=5)
+    await confirm_prefix(here, IDENTITY, deadline_s=5)
+    before = await read_marker(here)
+    assert before is not None
+    after = before.successor("cluster-b", "kafka-a")
+    await take_over(here, before, after, deadline_s=5)
+    for check in (claim_prefix, confirm_prefix):
+        with pytest.raises(Refused, match="cluster-b took this prefix over from cluster-a"):
+            await check(here, IDENTITY, deadline_s=5)
+        await check(here, replace(IDENTITY, cluster_id="cluster-b"), deadline_s=5)
+    third = after.successor("cluster-c", "kafka-a")
+    assert third.predecessors == ("cluster-b", "cluster-a")
+
+
+async def test_of_two_successors_one_comes_too_late() -> None:
+    here = tier()
+    await claim_prefix(here, IDENTITY, deadline_s=5)
+    before = await read_marker(here)
+    assert before is not None
+    first = before.successor("cluster-b", "kafka-a")
+    await take_over(here, before, first, deadline_s=5)
+    with pytest.raises(Conflict, match="changed meanwhile"):
+        await take_over(here, before, before.successor("cluster-c", "kafka-a"), deadline_s=5)
+    assert await read_marker(here) == first
+
+
+async def test_a_successor_between_the_look_and_the_replacement_wins() -> None:
+    class Raced(MemoryStore):
+        """The other successor's marker is written right before ours."""
+
+        async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+            rival = ClusterMarker("cluster-c", None, ("cluster-a",)).encode()
+            await self.put(key, rival, crc32c=checksum(rival))
+            return await super().replace(key, data, crc32c=crc32c, etag=etag)
+
+    here = tier(Raced(lambda: NOW_MS))
+    await claim_prefix(here, IDENTITY, deadline_s=5)
+    before = await read_marker(here)
+    assert before is not None
+    with pytest.raises(Conflict):
+        await take_over(here, before, before.successor("cluster-b", None), deadline_s=5)
+    found = await read_marker(here)
+    assert found is not None
+    assert found.cluster_id == "cluster-c"
+
+
+async def test_a_marker_that_went_is_no_permission_to_delete() -> None:
+    with pytest.raises(Refused, match="is gone"):
+        await confirm_prefix(tier(), IDENTITY, deadline_s=5)

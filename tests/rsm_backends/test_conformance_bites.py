@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 
 from kafka_formats.errors import NotFound, StrandlineError
 from rsm_backends import memory
+from rsm_backends.arguments import changed
 from rsm_backends.conformance import CHECKS
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
@@ -19,6 +21,19 @@ class OverwritesAlways(MemoryStore):
     async def put(
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
     ) -> ObjectInfo:
+        return await super().put(key, data, crc32c=crc32c)
+
+
+class ReplacesAnything(MemoryStore):
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        return await super().put(key, data, crc32c=crc32c)
+
+
+class LooksLongBeforeItReplaces(MemoryStore):
+    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
+        if (await self.head(key)).etag != etag:
+            raise changed(key)
+        await asyncio.sleep(0)
         return await super().put(key, data, crc32c=crc32c)
 
 
@@ -83,6 +98,8 @@ class HeadForgetsTheChecksum(MemoryStore):
 
 BROKEN = [
     OverwritesAlways,
+    ReplacesAnything,
+    LooksLongBeforeItReplaces,
     CompletesOverExisting,
     RangesAreOffByOne,
     AbsentIsEmpty,
@@ -114,5 +131,6 @@ async def test_a_store_that_checks_no_checksum_is_noticed(monkeypatch: pytest.Mo
     monkeypatch.setattr(memory, "check_combined_crc32c", lambda *_, **__: None)
     assert set(await failed_checks(MemoryStore(clock_ms()))) == {
         "a_put_with_a_wrong_checksum_stores_nothing",
+        "a_replacement_is_of_the_object_it_names",
         "a_damaged_part_or_object_is_refused",
     }

@@ -11,6 +11,7 @@ import pytest
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import (
     AlreadyExists,
+    Conflict,
     CorruptData,
     InvalidRequest,
     NotFound,
@@ -261,3 +262,20 @@ async def test_leaving_a_stream_early_closes_the_stores_stream() -> None:
     async with closing_stream(retrying(Watched(clock_ms())).get("a")) as stream:
         assert await anext(stream) == b"one"
     assert closed == ["a"]
+
+
+async def test_a_replacement_whose_answer_was_lost_is_found_to_be_ours() -> None:
+    inner = memory_store()
+    first = await inner.put("a", b"first", crc32c=crc32c(b"first"))
+    faulty = FaultyStore(inner, ScriptedFaults([("replace", FaultKind.LOST_ANSWER)]))
+    done = await retrying(faulty).replace("a", b"second", crc32c=crc32c(b"second"), etag=first.etag)
+    assert done == await inner.head("a")
+
+
+async def test_a_replacement_that_another_writer_overtook_is_a_conflict() -> None:
+    inner = memory_store()
+    first = await inner.put("a", b"first", crc32c=crc32c(b"first"))
+    await inner.put("a", b"rival!", crc32c=crc32c(b"rival!"))
+    faulty = FaultyStore(inner, ScriptedFaults([("replace", FaultKind.BEFORE_EFFECT)]))
+    with pytest.raises(Conflict):
+        await retrying(faulty).replace("a", b"second", crc32c=crc32c(b"second"), etag=first.etag)
