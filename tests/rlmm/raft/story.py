@@ -108,7 +108,11 @@ class Story:
             peers=self.voters,
         )
         self.said[node_id] = []
-        self.logs.setdefault(node_id, [])
+        self.logs[node_id] = [
+            Batch(offset, max(e for e, begin in initial.epochs if begin <= offset), 1, 100)
+            for offset in range(initial.log_start_offset, initial.log_end_offset)
+            if initial.epochs
+        ]
         self.flushes[node_id] = deque()
         self.mail = [m for m in self.mail if node_id not in (m.source, m.target)]
         return self._take(node_id, self.cores[node_id].start(self.now))
