@@ -91,6 +91,7 @@ class Story:
         self.jitter = jitter
         self.cores: dict[int, RaftCore] = {}
         self.said: dict[int, list[Action]] = {}
+        self.transcript: list[tuple[int, Action]] = []
         self.logs: dict[int, list[Batch]] = {}
         self.flushes: dict[int, deque[Flush]] = {}
         self.mail: list[Envelope] = []
@@ -214,6 +215,7 @@ class Story:
 
     def _take(self, node_id: int, actions: tuple[Action, ...]) -> list[Action]:
         self.said[node_id] += actions
+        self.transcript += [(node_id, action) for action in actions]
         for action in actions:
             match action:
                 case AppendBatches():
