@@ -1,7 +1,7 @@
 """Mistakes put into the shipped rules on purpose: the proof that the simulation would notice.
 
 Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
-`EVENTS` events each, every one of them is found; `tests/sim` holds that.
+`EVENTS` events each, every one of them is found: a test holds that.
 """
 
 from __future__ import annotations

@@ -307,6 +307,16 @@ def test_a_diverging_log_is_truncated_to_where_it_may_agree(diverging: EpochEnd,
     assert story.cores[2].log_end_offset == end
 
 
+def test_a_diverging_answer_truncates_first_and_raises_no_high_watermark() -> None:
+    # KAFKA-9491, KAFKA-14704
+    story = following(end=10, committed=3)
+    answer_fetch(story, response(diverging=EpochEnd(2, 6), high_watermark=9))
+    core = story.cores[2]
+    assert (core.log_end_offset, core.high_watermark) == (6, 3)
+    answer_fetch(story, response(records(6, 4, 5), high_watermark=9))
+    assert core.high_watermark == 9
+
+
 def test_divergence_below_the_high_watermark_stops_the_node() -> None:
     story = following(end=10, committed=7)
     actions = answer_fetch(story, response(diverging=EpochEnd(2, 6)))
