@@ -20,6 +20,7 @@ class CopyLimits:
     store may need to make a late request visible. `stopped_margin_s` covers the latter alone, for
     attempts of this very process when it is about to end and could not wait for more.
     `finish_deadline_s` bounds how long a finished upload waits for a quorum leader.
+    `store_retry_s` is the pause between two looks at a store, not the default one, that is missing.
     `delete_delay_s` keeps the objects of a once finished segment for running readers.
     """
 
@@ -38,6 +39,7 @@ class CopyLimits:
     propose_attempts_max: int = 5
     finish_deadline_s: float = 3_600.0
     store_deadline_s: float = 60.0
+    store_retry_s: float = 30.0
     backoff_base_s: float = 1.0
     backoff_max_s: float = 300.0
     source_changed_retry_s: float = 1.0

@@ -384,7 +384,7 @@ def _rows(manager: RemoteLogMetadataManager | None) -> Iterator[RemoteLogSegment
 
 async def _pull_the_plug() -> None:
     """A SIGKILL: what the remote log manager was doing ends where it is."""
-    names = ("scan log directories", "compare clocks", "drive ", "clean up ")
+    names = ("scan log directories", "compare clocks", "claim stores", "drive ", "clean up ")
     tasks = [
         task
         for task in asyncio.all_tasks()

@@ -1,0 +1,144 @@
+"""Only the default store is needed to run; what lies in another waits until that one is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kafka_formats.errors import Refused, RetryLater
+from rlm.cluster_marker import confirm_prefix
+from rlm.limits import CopyLimits, Identity
+from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.object_keys import cluster_marker_key
+from rlm.store_claims import NOT_CHECKED, StoreClaims
+from rlm.tier_store import TierStore, TierStores
+from rlmm.segment import Incarnation
+from rsm_backends.memory import MemoryStore
+from tests.rlm.planner_facts import DIRECTORY
+from tests.rlm.virtual_time import run_virtually, virtual_ambient
+
+IDENTITY = Identity("ours", None, Incarnation(1, DIRECTORY, 1))
+LIMITS = CopyLimits()
+logger = logging.getLogger(__name__)
+
+
+class Away(MemoryStore):
+    """A store that may be out of reach: it fails, or says nothing at all."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0)
+        self.trouble: Exception | None = None
+        self.silent = False
+
+    async def get(
+        self, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.trouble is not None:
+            raise self.trouble
+        async for piece in super().get(key, start=start, end=end):
+            yield piece
+
+
+def claims_of(main: Away, old: Away, identity: Identity = IDENTITY) -> StoreClaims:
+    stores = TierStores(
+        {"old": TierStore("old", old, "a/"), "main": TierStore("main", main, "b/")}, "main"
+    )
+    return StoreClaims(stores, identity, LIMITS, virtual_ambient(), ProblemLog(logger))
+
+
+def test_a_node_starts_without_the_other_store_and_takes_it_when_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger.name)
+
+    async def main() -> None:
+        stores = Away(), Away()
+        claims = claims_of(*stores)
+        stores[1].trouble = RetryLater("connection refused")
+        await claims.start()
+        claims.check("main")
+        with pytest.raises(RetryLater, match=r"'old'.*connection refused"):
+            claims.check("old")
+        assert claims.problems() == (NodeProblem(ProblemArea.STORE, "old", "connection refused"),)
+        await asyncio.sleep(10 * LIMITS.store_retry_s)
+        stores[1].trouble = None
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
+        claims.check("old")
+        assert claims.problems() == ()
+        assert (await stores[1].head(cluster_marker_key("a/"))).size > 0
+        await claims.close()
+        assert len(caplog.messages) == 2
+
+    run_virtually(main)
+
+
+def test_without_the_default_store_nothing_starts() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        stores[0].trouble = Refused("wrong credentials")
+        claims = claims_of(*stores)
+        with pytest.raises(Refused, match="wrong credentials"):
+            await claims.start()
+        await claims.close()
+
+    run_virtually(main)
+
+
+def test_a_silent_store_delays_the_start_by_little_and_is_told_as_unknown() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        stores[1].silent = True
+        claims = claims_of(*stores)
+        async with asyncio.timeout(LIMITS.store_deadline_s / 2):
+            await claims.start()
+        assert [each.text for each in claims.problems()] == [NOT_CHECKED]
+        with pytest.raises(RetryLater, match="not looked at"):
+            claims.check("old")
+        await claims.close()
+
+    run_virtually(main)
+
+
+def test_another_clusters_store_is_a_problem_and_stays_as_it_is() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        theirs = claims_of(Away(), stores[1], Identity("theirs", None, IDENTITY.incarnation))
+        await theirs.start()
+        await theirs.close()
+        claims = claims_of(*stores)
+        await claims.start()
+        (problem,) = claims.problems()
+        assert "belongs to the Strandline cluster theirs" in problem.text
+        with pytest.raises(RetryLater, match="theirs"):
+            claims.check("old")
+        await claims.close()
+
+    run_virtually(main)
+
+
+def test_a_store_that_is_lost_later_is_missing_until_it_is_back() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        claims = claims_of(*stores)
+
+        async def confirm(tier: TierStore) -> None:
+            await confirm_prefix(tier, IDENTITY, deadline_s=1.0)
+
+        await claims.start()
+        stores[1].trouble = RetryLater("connection refused")
+        await claims.look_again(confirm)
+        assert [each.name for each in claims.problems()] == ["old"]
+        stores[0].trouble = RetryLater("no route")
+        with pytest.raises(RetryLater, match="no route"):
+            await claims.look_again(confirm)
+        stores[1].trouble = None
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
+        assert claims.problems() == ()
+        await claims.close()
+
+    run_virtually(main)

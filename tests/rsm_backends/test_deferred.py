@@ -1,0 +1,54 @@
+"""A store that comes later: nothing but RetryLater until it is there, then the store itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import RetryLater
+from rsm_backends.conformance import CHECKS, Check
+from rsm_backends.deferred import DeferredStore
+from rsm_backends.filesystem import FilesystemStore
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import read_all
+from tests.rsm_backends.stores import memory_store
+
+
+def on_disk(folder: Path) -> DeferredStore:
+    async def open_it() -> ObjectStore:
+        return FilesystemStore(folder)
+
+    return DeferredStore("old", open_it)
+
+
+async def test_a_folder_that_is_mounted_later_is_used_from_then_on(tmp_path: Path) -> None:
+    folder = tmp_path / "not mounted"
+    store = on_disk(folder)
+    for _ in range(2):
+        with pytest.raises(RetryLater, match=r"'old'.*not mounted"):
+            await store.put("a", b"", crc32c=0)
+        with pytest.raises(RetryLater, match="'old'"):
+            await read_all(store, "a")
+    folder.mkdir()
+    await store.put("a", b"", crc32c=0)
+    assert await read_all(store, "a") == b""
+    await store.close()
+
+
+async def test_a_closed_store_is_not_opened_any_more(tmp_path: Path) -> None:
+    store = on_disk(tmp_path)
+    await store.close()
+    await store.close()
+    with pytest.raises(RetryLater, match="closed"):
+        await store.head("a")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+async def test_once_there_it_changes_nothing(check: Check) -> None:
+    inner = memory_store()
+
+    async def open_it() -> ObjectStore:
+        return inner
+
+    await check.run(DeferredStore("old", open_it), f"{check.name}/")
