@@ -13,7 +13,7 @@ objects. Every step may be repeated by anybody, so a crash anywhere is finished 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kafka_formats.errors import CorruptData, RetryLater
@@ -35,6 +35,7 @@ class CleanUp:
     """The steps for one row; who runs them when is `clean_up_tasks`' business.
 
     `held_back` says why nothing of a topic may be deleted now (a doubtful clock, a kill switch).
+    `confirm_prefix` raises Refused once the store's prefix is another cluster's.
     """
 
     proposals: Proposals
@@ -45,6 +46,7 @@ class CleanUp:
     on_event: OnEvent
     slots: asyncio.Semaphore
     held_back: Callable[[str], str | None]
+    confirm_prefix: Callable[[TierStore], Awaitable[None]]
 
     async def mark(self, row: RemoteLogSegmentMetadata, token: int) -> bool:
         """Bring a COPY_SEGMENT_STARTED row to DELETE_SEGMENT_STARTED.
@@ -127,7 +129,9 @@ class CleanUp:
         for tier in self._stores_of(row):
             keys = segment_keys(tier.prefix, row.segment_id, row.start_offset).all()
             try:
+                # One deadline for both: nothing is deleted long after the marker was looked at.
                 async with self.slots, asyncio.timeout(self.limits.store_deadline_s):
+                    await self.confirm_prefix(tier)
                     for key in keys:
                         for upload_id in await tier.store.list_uploads(key):
                             await tier.store.abort_multipart(key, upload_id)

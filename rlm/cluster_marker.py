@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c
@@ -108,10 +109,21 @@ def _no_answer(tier: TierStore, deadline_s: float) -> RetryLater:
     )
 
 
-async def confirm_prefix(tier: TierStore, identity: Identity, *, deadline_s: float) -> None:
+def ignore_shut_out(_why: str) -> None:
+    """For whoever ends by the error alone."""
+
+
+async def confirm_prefix(
+    tier: TierStore,
+    identity: Identity,
+    *,
+    deadline_s: float,
+    on_shut_out: Callable[[str], None] = ignore_shut_out,
+) -> None:
     """Before writing or deleting: the marker is read again and must still be this cluster's.
 
-    Refused: it is another one's now, or gone; this node has to stop. RetryLater as `claim_prefix`.
+    Refused: it is another one's now (`on_shut_out` is told: this node has to stop), or gone.
+    RetryLater and Refused as `claim_prefix`.
     """
     try:
         async with asyncio.timeout(deadline_s):
@@ -125,7 +137,11 @@ async def confirm_prefix(tier: TierStore, identity: Identity, *, deadline_s: flo
             "deleted there. Find out who removed it; a node writes it again at its start"
         )
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
-    check_marker(found, ours, where=where)
+    try:
+        check_marker(found, ours, where=where)
+    except Refused as error:
+        on_shut_out(str(error))
+        raise
 
 
 async def take_over(

@@ -10,7 +10,7 @@ which finds it as a row in COPY_SEGMENT_STARTED, here or on any later leader's n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,15 +81,19 @@ class Copier:
         limits: CopyLimits,
         ambient: Ambient,
         on_event: OnEvent,
+        confirm_prefix: Callable[[TierStore], Awaitable[None]],
         read_facts: FactsReader = segment_facts,
     ) -> None:
-        """`read_facts` blocks for a few file reads and runs in an executor."""
+        """`read_facts` blocks for a few file reads and runs in an executor. `confirm_prefix` raises
+        Refused once the store's prefix is another cluster's.
+        """
         self._proposals = proposals
         self._pool = pool
         self._identity = identity
         self._limits = limits
         self._ambient = ambient
         self._on_event = on_event
+        self._confirm_prefix = confirm_prefix
         self._read_facts = read_facts
         self._uploading: set[Uuid] = set()
 
@@ -105,6 +109,7 @@ class Copier:
     ) -> Copied | AttemptFailed:
         """Try once. `on_row` is told the row before it is proposed. Raises only CancelledError."""
         try:
+            await self._confirm_prefix(store)
             row = await self._describe(order)
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
             return AttemptFailed(error, None)

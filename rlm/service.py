@@ -18,7 +18,7 @@ from rlm.answers import Answers
 from rlm.clean_up import CleanUp
 from rlm.clean_up_tasks import CleanUpTasks
 from rlm.clock_check import clock_trouble
-from rlm.cluster_marker import claim_prefix
+from rlm.cluster_marker import claim_prefix, confirm_prefix, ignore_shut_out
 from rlm.copier import Copier
 from rlm.copy_slots import CopySlots
 from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
@@ -36,7 +36,7 @@ from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
 from rlm.resolved_reads import ResolvedReads
 from rlm.run_report import CopyRunReport
 from rlm.scanner import BrokerPort, Scanner
-from rlm.tier_store import TierStores
+from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
 from rlm.work_table import WorkTable
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -64,14 +64,19 @@ class RemoteLogManager:
         ambient: Ambient,
         limits: CopyLimits | None = None,
         on_event: OnEvent = ignore_event,
+        on_shut_out: Callable[[str], None] = ignore_shut_out,
     ) -> None:
-        """`broker` None: standalone directories, of which this node counts as leader."""
+        """`broker` None: standalone directories, of which this node counts as leader.
+
+        `on_shut_out` is told once a store's prefix is another cluster's: the node has to stop.
+        """
         self._metadata = manager
         self._stores = stores
         self._identity = identity
         self._ambient = ambient
         self._limits = limits or CopyLimits()
         self._on_event = on_event
+        self._on_shut_out = on_shut_out
         self._paused = False
         self._clock_trouble: str | None = CLOCK_NOT_CHECKED
         self._clock_checked_at: float | None = None
@@ -89,6 +94,7 @@ class RemoteLogManager:
             self._clean_up_event,
             asyncio.Semaphore(self._limits.clean_ups_parallel_max),
             self._delete_held_back,
+            self.confirm_prefix,
         )
         self._clean_ups = CleanUpTasks(clean_up, self._clean_up_failed)
         self._driver = self._new_driver(manager, pool, proposals)
@@ -115,6 +121,7 @@ class RemoteLogManager:
             limits=self._limits,
             ambient=self._ambient,
             on_event=self._copy_event,
+            confirm_prefix=self.confirm_prefix,
         )
         return PartitionDriver(
             metadata=manager,
@@ -269,6 +276,15 @@ class RemoteLogManager:
         """
         return self._reader.records(partition, request, on_end)
 
+    async def confirm_prefix(self, tier: TierStore) -> None:
+        """Refused once the store's prefix is another cluster's; asked before writes and deletes."""
+        await confirm_prefix(
+            tier,
+            self._identity,
+            deadline_s=self._limits.store_deadline_s,
+            on_shut_out=self._on_shut_out,
+        )
+
     async def _claim_stores(self) -> None:
         for tier in self._stores.by_name.values():
             await claim_prefix(tier, self._identity, deadline_s=self._limits.store_deadline_s)
@@ -316,6 +332,10 @@ class RemoteLogManager:
             round(self._limits.clock_difference_max_s * 1000),
             deadline_s=self._limits.store_deadline_s,
         )
+        if last is None:
+            return  # the markers were looked at a moment ago
+        for tier in self._stores.by_name.values():
+            await self.confirm_prefix(tier)
 
     async def _breathe(self) -> None:
         await self._ambient.sleep(0)

@@ -84,8 +84,13 @@ def copier(pool: SlowPool, limits: CopyLimits) -> Copier:
         limits=limits,
         ambient=ambient,
         on_event=ignore_event,
+        confirm_prefix=ours,
         read_facts=facts,
     )
+
+
+async def ours(_store: TierStore) -> None:
+    """The marker is as it was."""
 
 
 def facts(segment: LocalSegment, lineage: Epochs) -> SegmentFacts:
