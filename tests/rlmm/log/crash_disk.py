@@ -80,8 +80,13 @@ class CrashDisk:
 
     def copy(self) -> CrashDisk:
         """Another disk with everything that is on this one, durably."""
+        return self.after_power_cut(Survivors.ALL, Survivors.ALL)
+
+    def after_power_cut(self, content: Fate, names: Fate) -> CrashDisk:
+        """The disk that a power cut would leave; this one stays as it is."""
         disk = CrashDisk()
-        disk._medium = self._medium.after_power_cut(Survivors.ALL, Survivors.ALL)
+        disk._medium = self._medium.after_power_cut(content, names)
+        disk.ignored_site = self.ignored_site
         return disk
 
     def damage(self, path: Path, position: int, *, bit: int = 4) -> None:
