@@ -1,0 +1,67 @@
+"""Who may do what on the quorum's listener: peers everything, everybody else reads, if at all.
+
+Whoever may Produce may delete everything, so a peer is proved: by a certificate of the configured
+authority with a known name or fingerprint, or by the shared secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlmm.wire.frames import Api
+
+UNAUTHENTICATED = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
+READS = frozenset(
+    {
+        Api.METADATA,
+        Api.DESCRIBE_CLUSTER,
+        Api.LIST_OFFSETS,
+        Api.DESCRIBE_QUORUM,
+        Api.FIND_COORDINATOR,
+        Api.FETCH,  # as a consumer; as a replica it is a peer's
+    }
+)
+"""What everybody may ask where `anonymous_reads` is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorisation:
+    """`certificate_names` are common names or alternative names (DNS, IP address, URI) of peers'
+    certificates, `certificate_fingerprints` SHA-256 of their DER form in hexadecimal. The TLS
+    context decides which authorities are trusted.
+    """
+
+    secret: str | None = field(default=None, repr=False)
+    certificate_names: frozenset[str] = frozenset()
+    certificate_fingerprints: frozenset[str] = frozenset()
+    anonymous_reads: bool = True
+
+    def is_peer(self, certificate: Mapping[str, Any] | None, der: bytes | None) -> bool:
+        """Whether a client certificate, verified by TLS, is a peer's."""
+        if not certificate or der is None:
+            return False
+        if hashlib.sha256(der).hexdigest() in self.certificate_fingerprints:
+            return True
+        return not self.certificate_names.isdisjoint(_names(certificate))
+
+
+def _names(certificate: Mapping[str, Any]) -> set[str]:
+    names = {
+        value
+        for part in certificate.get("subject", ())
+        for key, value in part
+        if key == "commonName"
+    }
+    return names | {value for _, value in certificate.get("subjectAltName", ())}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is said to this address stays on this machine."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

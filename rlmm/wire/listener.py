@@ -1,0 +1,152 @@
+"""The quorum's listener: Kafka's protocol in front of a `QuorumServer`.
+
+`Answers` knows what each request means; here are the socket, who is at the other end, and bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from rlmm.quorum.ports import QuorumServer
+from rlmm.wire.answers import Answers
+from rlmm.wire.authorisation import Authorisation
+from rlmm.wire.sasl_server import SaslServer, SecretVerifier
+from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+TICK_S = 1.0
+REFUSALS_PER_TICK_MAX = 10
+
+
+class QuorumListener:
+    """One listening socket. `start` it, `close` it.
+
+    `to_wall_ms` is added to times of the core's clock to give the time of day. `new_nonce` gives
+    printable characters without a comma that nobody can guess.
+    """
+
+    def __init__(
+        self,
+        server: QuorumServer,
+        *,
+        cluster_id: str,
+        node_id: int,
+        topic_id: bytes,
+        authorisation: Authorisation,
+        sleep: Callable[[float], Awaitable[None]],
+        to_wall_ms: Callable[[], int],
+        new_nonce: Callable[[], str],
+        tls: ssl.SSLContext | None = None,
+        limits: ListenerLimits | None = None,
+    ) -> None:
+        self.limits = limits or ListenerLimits()
+        self._authorisation = authorisation
+        self._new_nonce = new_nonce
+        self._tls = tls
+        self._node_id = node_id
+        self._verifier = (
+            None
+            if authorisation.secret is None
+            else SecretVerifier.of(authorisation.secret, new_nonce().encode())
+        )
+        self._answers = Answers(
+            server,
+            cluster_id=cluster_id,
+            topic_id=topic_id,
+            authorisation=authorisation,
+            limits=self.limits,
+            sleep=sleep,
+            to_wall_ms=to_wall_ms,
+            refused=self.refused,
+        )
+        self._connections: set[ServerConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._refusals = 0
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, which is chosen where 0 is asked for. OSError: it can't."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: ServerConnection(self),
+            host,
+            port,
+            ssl=self._tls,
+            ssl_handshake_timeout=self.limits.tls_handshake_deadline_s if self._tls else None,
+            backlog=BACKLOG,
+        )
+        self._tick()
+        listening: int = self._server.sockets[0].getsockname()[1]
+        log.info("node %d serves the metadata quorum on %s:%d", self._node_id, host, listening)
+        return listening
+
+    async def close(self) -> None:
+        """Listen no more and end every connection. Idempotent."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for connection in tuple(self._connections):
+            connection.end(None)
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    # ---- what connections ask for
+
+    def begin(self, caller: Caller, frame: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+        return self._answers.begin(caller, frame)
+
+    def accepted(self, connection: ServerConnection) -> Caller | None:
+        if len(self._connections) >= self.limits.connections_max and not self._made_room():
+            self.refused(connection.name, "there is no room for another connection of a peer")
+            return None
+        self._connections.add(connection)
+        sasl = SaslServer(self._verifier, self._new_nonce, plain_allowed=connection.is_private)
+        caller = Caller(connection.name, sasl)
+        tls = connection.transport.get_extra_info("ssl_object")
+        if tls is not None:
+            caller.is_peer = self._authorisation.is_peer(
+                tls.getpeercert(), tls.getpeercert(binary_form=True)
+            )
+        return caller
+
+    def ended(self, connection: ServerConnection) -> None:
+        self._connections.discard(connection)
+
+    def refused(self, who: str, why: str) -> None:
+        """Into the log; of a flood only the first ones."""
+        self._refusals += 1
+        if self._refusals <= REFUSALS_PER_TICK_MAX:
+            log.warning("quorum listener of node %d: %s %s", self._node_id, who, why)
+
+    def _made_room(self) -> bool:
+        """A peer must get in whoever holds connections: the idlest of the others goes."""
+        others = [each for each in self._connections if not each.is_peer]
+        if not others:
+            return False
+        idlest = max(others, key=lambda connection: connection.idle_ticks)
+        idlest.end(f"was ended to make room: there are {self.limits.connections_max} connections")
+        self._connections.discard(idlest)
+        return True
+
+    def _tick(self) -> None:
+        if self._refusals > REFUSALS_PER_TICK_MAX:
+            log.warning(
+                "quorum listener of node %d: %d more refusals",
+                self._node_id,
+                self._refusals - REFUSALS_PER_TICK_MAX,
+            )
+        self._refusals = 0
+        for connection in tuple(self._connections):
+            connection.tick()
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)

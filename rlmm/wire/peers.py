@@ -1,0 +1,290 @@
+"""Requests to other nodes of the quorum over Kafka's protocol: `rlmm.quorum.ports.Peers`.
+
+Three connections to a node, each opened when it is needed: answers come in the order of requests,
+and neither a Fetch that waits nor a Produce until its commit may delay a Vote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NoReturn
+
+from kafka_formats.errors import InvalidRequest
+from rlmm.quorum.framing import fetched_batches
+from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
+from rlmm.raft.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    PeerRequest,
+    PeerResponse,
+)
+from rlmm.wire import frames
+from rlmm.wire.frame_check import FrameError
+from rlmm.wire.frames import VERSIONS, Api
+from rlmm.wire.hot_codec import PRODUCE_VERSION, HotCodec
+from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection
+from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, api_of
+
+log = logging.getLogger(__name__)
+
+Encode = Callable[[int], bytes]
+
+
+class Lane(Enum):
+    """What goes over a connection of its own."""
+
+    FETCH = "fetch"
+    PRODUCE = "produce"
+    EPOCH = "epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLimits:
+    """`connect_timeout_ms` covers TCP, TLS and logging in. After a failure, the next attempt waits
+    `reconnect_backoff_ms`, twice as long each time up to the maximum (Kafka's names).
+    """
+
+    connect_timeout_ms: int = 2_000
+    reconnect_backoff_ms: int = 20
+    reconnect_backoff_max_ms: int = 500
+    requests_in_flight_max: int = 64
+
+
+class WirePeers:
+    """One event loop's. `monotonic` gives seconds."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        topic_id: bytes,
+        security: PeerSecurity,
+        monotonic: Callable[[], float],
+        new_nonce: Callable[[], str],
+        limits: PeerLimits | None = None,
+    ) -> None:
+        self._codec = QuorumCodec(cluster_id, topic_id)
+        self._hot = HotCodec(cluster_id, topic_id)
+        self._security = security
+        self._monotonic = monotonic
+        self._new_nonce = new_nonce
+        self._limits = limits or PeerLimits()
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._links: dict[tuple[int, Lane], _Link] = {}
+        self._refusals: dict[int, str] = {}
+        self._closed = False
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        self._addresses = dict(addresses)
+        for key, link in tuple(self._links.items()):
+            if self._addresses.get(key[0]) != link.address:
+                link.close("its address changed")
+                del self._links[key]
+
+    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
+        api = api_of(request)
+        encode: Encode
+        if isinstance(request, FetchRequest):
+
+            def encode(correlation_id: int) -> bytes:
+                return self._hot.encode_fetch(request, correlation_id)
+
+        else:
+
+            def encode(correlation_id: int) -> bytes:
+                body = self._codec.request_body(request)
+                return frames.encode_request(api, VERSIONS[api][1], correlation_id, body)
+
+        is_fetch = isinstance(request, FetchRequest | FetchSnapshotRequest)
+        link = self._link(node_id, Lane.FETCH if is_fetch else Lane.EPOCH)
+        frame = await link.ask(api, VERSIONS[api][1], encode, deadline_ms)
+        try:
+            return self._read(link, api, frame)
+        except PeerRefusedError as error:
+            raise self._refused(node_id, api, error) from error
+        except (FrameError, InvalidRequest) as error:
+            link.close(f"a malformed answer to {api.name} ({error})")
+            raise PeerFailedError(f"node {node_id}: malformed {api.name}: {error}") from error
+
+    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
+        link = self._link(node_id, Lane.PRODUCE)
+        frame = await link.ask(
+            Api.PRODUCE,
+            PRODUCE_VERSION,
+            lambda correlation_id: self._hot.encode_produce(records, deadline_ms, correlation_id),
+            deadline_ms,
+        )
+        answer = self._hot.decode_produced(frame)
+        return self._refused_produce(node_id, frame) if answer is None else answer
+
+    def _refused_produce(self, node_id: int, frame: bytes) -> NoReturn:
+        """What a listener answers that did not hand it to its quorum: nothing was appended."""
+        try:
+            body = frames.decode_response(Api.PRODUCE, PRODUCE_VERSION, frame)
+            code = body["responses"][0]["partition_responses"][0]["error_code"]
+        except (FrameError, LookupError) as error:
+            raise PeerFailedError(f"node {node_id}: malformed PRODUCE: {error}") from error
+        refusal = self._refused(node_id, Api.PRODUCE, PeerRefusedError(code))
+        refusal.sent = code == 0
+        raise refusal
+
+    async def close(self) -> None:
+        self._closed = True
+        for link in self._links.values():
+            link.close("this node is shutting down")
+        await asyncio.gather(*(link.ended() for link in self._links.values()))
+        self._links.clear()
+
+    def _link(self, node_id: int, lane: Lane) -> _Link:
+        address = self._addresses.get(node_id)
+        if address is None or self._closed:
+            why = "this node is shutting down" if self._closed else "its address is not known"
+            raise PeerFailedError(f"node {node_id}: {why}", sent=False)
+        link = self._links.get((node_id, lane))
+        if link is None:
+            name = f"node {node_id} ({address[0]}:{address[1]})"
+            link = self._links[node_id, lane] = _Link(
+                address, self._limits, self._monotonic, lambda: self._open(name, address)
+            )
+        return link
+
+    def _open(self, name: str, address: tuple[str, int]) -> Awaitable[PeerConnection]:
+        return open_connection(name, address, self._security, new_nonce=self._new_nonce)
+
+    def _read(self, link: _Link, api: Api, frame: bytes) -> PeerResponse:
+        response: PeerResponse
+        if api is Api.FETCH and (fetched := self._hot.decode_fetched(frame)) is not None:
+            response, data = fetched
+        else:
+            body = frames.decode_response(api, VERSIONS[api][1], frame)
+            response, data = self._codec.read_response(api, body)
+        if isinstance(response, FetchResponse):
+            if not data:
+                return response
+            return replace(response, batches=tuple(fetched_batches(data, source=link.name)))
+        if isinstance(response, FetchSnapshotResponse):
+            return replace(response, payload=data, payload_bytes=len(data))
+        return response
+
+    def _refused(self, node_id: int, api: Api, error: PeerRefusedError) -> PeerFailedError:
+        if self._refusals.get(node_id) != error.name:
+            self._refusals[node_id] = error.name
+            log.warning(
+                "node %d refuses %s: %s. Check that its address is right, that it was formatted "
+                "for this cluster, and that both have the same secret or each other's certificates",
+                node_id,
+                api.name,
+                error.name,
+            )
+        return PeerFailedError(f"node {node_id} refuses {api.name}: {error.name}")
+
+
+class _Link:
+    """One lane to one node: the connection, or when it may be tried again."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        limits: PeerLimits,
+        monotonic: Callable[[], float],
+        open_: Callable[[], Awaitable[PeerConnection]],
+    ) -> None:
+        self.address = address
+        self.name = f"{address[0]}:{address[1]}"
+        self._limits = limits
+        self._monotonic = monotonic
+        self._open = open_
+        self._connection: PeerConnection | None = None
+        self._opening: asyncio.Task[PeerConnection] | None = None
+        self._failures = 0
+        self._retry_at_s = 0.0
+        self._in_flight = 0
+
+    async def ask(self, api: Api, version: int, encode: Encode, deadline_ms: int) -> bytes:
+        """The answer's frame. PeerFailedError."""
+        if self._in_flight >= self._limits.requests_in_flight_max:
+            raise PeerFailedError(f"{self.name}: too many requests under way", sent=False)
+        connection = self._connection
+        sent = False
+        self._in_flight += 1
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                if connection is None or connection.closed:
+                    connection = await self._connected()
+                low, high = connection.versions.get(api, (0, -1))
+                if not low <= version <= high:
+                    raise PeerFailedError(
+                        f"{connection.name} does not know {api.name} version {version}",
+                        unsupported_version=True,
+                        sent=False,
+                    )
+                answer = connection.ask(encode)
+                sent = True
+                return await answer
+        except TimeoutError as error:
+            if sent and connection is not None:
+                # It may be hung, and what comes behind this request would wait for it.
+                connection.abort(f"no answer to {api.name} within {deadline_ms} ms")
+            raise PeerFailedError(
+                f"{self.name}: no answer to {api.name} within {deadline_ms} ms", sent=sent
+            ) from error
+        finally:
+            self._in_flight -= 1
+
+    def close(self, why: str) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.abort(why)
+
+    async def ended(self) -> None:
+        """After `close`."""
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
+
+    async def _connected(self) -> PeerConnection:
+        if self._opening is None:
+            wait_s = self._retry_at_s - self._monotonic()
+            if wait_s > 0:
+                raise PeerFailedError(
+                    f"{self.name}: not reached; the next attempt is due in {wait_s:.3f} s",
+                    sent=False,
+                )
+            self._opening = asyncio.create_task(self._open_once())
+        try:
+            # Others may wait for the same connection: who gives up does not take it from them.
+            return await asyncio.shield(self._opening)
+        except asyncio.CancelledError:
+            if self._opening is not None and self._opening.cancelled():
+                raise PeerFailedError(f"{self.name}: closed", sent=False) from None
+            raise
+
+    async def _open_once(self) -> PeerConnection:
+        try:
+            async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
+                connection = await self._open()
+        except (TimeoutError, PeerFailedError) as error:
+            limits = self._limits
+            backoff_ms = min(
+                limits.reconnect_backoff_ms << min(self._failures, 16),
+                limits.reconnect_backoff_max_ms,
+            )
+            self._failures += 1
+            self._retry_at_s = self._monotonic() + backoff_ms / 1000
+            if isinstance(error, PeerFailedError):
+                raise
+            raise PeerFailedError(
+                f"{self.name}: no connection within {limits.connect_timeout_ms} ms", sent=False
+            ) from error
+        else:
+            self._failures = 0
+            self._connection = connection
+            return connection
+        finally:
+            self._opening = None

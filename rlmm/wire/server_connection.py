@@ -1,0 +1,284 @@
+"""One connection to the quorum's listener: frames in, answers out in the order of the requests.
+
+An asyncio protocol instead of streams: a request costs no wake-up of a reading task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kafka_formats.errors import RetryLater
+from rlmm.wire.authorisation import is_loopback
+from rlmm.wire.frame_check import FrameError
+from rlmm.wire.frames import SIZE
+from rlmm.wire.sasl_server import SaslServer
+
+log = logging.getLogger(__name__)
+
+_REQUEST_BYTES_MIN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Bounds of the quorum's listener. Those of anonymous clients are for everybody but peers.
+
+    A half-sent frame is waited for `frame_deadline_s`, an answer to be taken `write_deadline_s`, a
+    connection without requests is kept `idle_deadline_s`.
+    """
+
+    connections_max: int = 1000
+    request_bytes_max: int = 16 << 20
+    requests_in_flight_max: int = 64
+    anonymous_request_bytes_max: int = 64 << 10
+    anonymous_requests_in_flight_max: int = 4
+    frame_deadline_s: int = 30
+    write_deadline_s: int = 30
+    idle_deadline_s: int = 600
+    tls_handshake_deadline_s: float = 10.0
+    produce_wait_max_ms: int = 60_000
+    consumer_wait_max_ms: int = 5_000
+    consumer_bytes_max: int = 1 << 20
+
+
+class DisconnectError(Exception):
+    """The request is not answered: the connection ends, and a log line says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """Who is at the other end, as far as it is known."""
+
+    name: str
+    sasl: SaslServer
+    is_peer: bool = False
+
+
+class Requests(Protocol):
+    """What connections need from the listener."""
+
+    limits: ListenerLimits
+
+    def begin(self, caller: Caller, frame: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+        """The answer's frame, or what computes it. FrameError, DisconnectError."""
+        ...
+
+    def accepted(self, connection: ServerConnection) -> Caller | None:
+        """None: no room for it."""
+        ...
+
+    def ended(self, connection: ServerConnection) -> None: ...
+
+    def refused(self, who: str, why: str) -> None:
+        """Say it in the log, within reason."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A request's place in the order of answers."""
+
+    answer: bytes | None = None
+    task: asyncio.Task[None] | None = field(default=None)
+
+
+class ServerConnection(asyncio.Protocol):
+    """Made by the listener for each connection."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._transport: asyncio.Transport | None = None
+        self._caller: Caller | None = None
+        self._partial = bytearray()
+        self._slots: deque[_Slot] = deque()
+        self._reading_paused = False
+        self._writing_paused = False
+        self._frame_ticks = 0
+        self._write_ticks = 0
+        self.idle_ticks = 0
+
+    @property
+    def is_peer(self) -> bool:
+        return self._caller is not None and self._caller.is_peer
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None, "not connected"
+        return self._transport
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can listen: it is encrypted, or does not leave the machine."""
+        transport = self.transport
+        host = (transport.get_extra_info("peername") or ("",))[0]
+        return transport.get_extra_info("ssl_object") is not None or is_loopback(host)
+
+    @property
+    def name(self) -> str:
+        peer = self.transport.get_extra_info("peername")
+        return f"{peer[0]}:{peer[1]}" if peer else "an unknown client"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._caller = self._requests.accepted(self)
+        if self._caller is None:
+            transport.abort()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._requests.ended(self)
+        for slot in self._slots:
+            if slot.task is not None:
+                slot.task.cancel()
+        self._slots.clear()
+        self._partial.clear()
+
+    def data_received(self, data: bytes) -> None:
+        self.idle_ticks = 0
+        if self._partial or self._busy:
+            self._partial += data
+            if self._busy:
+                self._pause_reading()
+                return
+            if not self._complete(self._partial):
+                return
+            data = bytes(self._partial)
+            self._partial.clear()
+        self._frames(data)
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._write_ticks = 0
+        self._go_on()
+
+    def end(self, why: str | None) -> None:
+        """End it at once; None without a word in the log."""
+        if not self.transport.is_closing():
+            if why is not None:
+                self._requests.refused(self.name, why)
+            self.transport.abort()
+
+    def tick(self) -> None:
+        """Called once a second."""
+        limits = self._requests.limits
+        self.idle_ticks += 1
+        self._frame_ticks = self._frame_ticks + 1 if self._partial and not self._busy else 0
+        self._write_ticks = self._write_ticks + 1 if self._writing_paused else 0
+        if self._frame_ticks > limits.frame_deadline_s:
+            self.end(
+                f"sent a part of a request and not the rest within {limits.frame_deadline_s} s"
+            )
+        elif self._write_ticks > limits.write_deadline_s:
+            self.end(f"did not take an answer within {limits.write_deadline_s} s")
+        elif not self._slots and self.idle_ticks > limits.idle_deadline_s:
+            self.end(None)
+
+    # ---- requests
+
+    @property
+    def _busy(self) -> bool:
+        limits = self._requests.limits
+        in_flight_max = (
+            limits.requests_in_flight_max
+            if self.is_peer
+            else limits.anonymous_requests_in_flight_max
+        )
+        return self._writing_paused or len(self._slots) >= in_flight_max
+
+    def _size_at(self, data: bytes | bytearray, at: int) -> int:
+        """The size announced there. DisconnectError if it is none."""
+        size: int = SIZE.unpack_from(data, at)[0]
+        limits = self._requests.limits
+        bytes_max = limits.request_bytes_max if self.is_peer else limits.anonymous_request_bytes_max
+        if not _REQUEST_BYTES_MIN <= size <= bytes_max:
+            raise DisconnectError(
+                f"announced a request of {size} bytes, and {_REQUEST_BYTES_MIN} to {bytes_max} are "
+                f"taken from {'peers' if self.is_peer else 'clients that are no peers'}: is it a "
+                "Kafka client, with the right security protocol?"
+            )
+        return size
+
+    def _complete(self, data: bytearray) -> bool:
+        """Whether a first frame is there, or what should not be taken."""
+        if len(data) < SIZE.size:
+            return False
+        try:
+            return len(data) - SIZE.size >= self._size_at(data, 0)
+        except DisconnectError:
+            return True
+
+    def _frames(self, data: bytes) -> None:
+        """Begin every whole request in `data`, keep the rest."""
+        at, end = 0, len(data)
+        try:
+            while end - at >= SIZE.size and not self.transport.is_closing():
+                if self._busy:
+                    self._pause_reading()
+                    break
+                frame_end = at + SIZE.size + self._size_at(data, at)
+                if frame_end > end:
+                    break
+                self._begin(data[at + SIZE.size : frame_end])
+                at = frame_end
+        except (DisconnectError, FrameError) as error:
+            self.end(str(error))
+            return
+        if at < end:
+            self._partial += data[at:] if at else data
+        self._write_answers()
+
+    def _begin(self, frame: bytes) -> None:
+        assert self._caller is not None
+        begun = self._requests.begin(self._caller, frame)
+        if isinstance(begun, bytes):
+            self._slots.append(_Slot(begun))
+            return
+        slot = _Slot()
+        self._slots.append(slot)
+        slot.task = asyncio.get_running_loop().create_task(self._finish(slot, begun))
+
+    async def _finish(self, slot: _Slot, work: Coroutine[Any, Any, bytes]) -> None:
+        try:
+            slot.answer = await work
+        except (DisconnectError, RetryLater) as error:
+            self.end(str(error))
+        except Exception:
+            log.exception("a request of %s failed: report this", self.name)
+            self.end(None)
+        else:
+            self._write_answers()
+            self._go_on()
+
+    def _write_answers(self) -> None:
+        """Those at the head of the order, together."""
+        slots = self._slots
+        ready = []
+        while slots and (answer := slots[0].answer) is not None:
+            slots.popleft()
+            ready.append(answer)
+        if ready and not self.transport.is_closing():
+            self.transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and not self.transport.is_closing():
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """There may be room for more requests: first those that have arrived."""
+        if not self._reading_paused or self._busy or self.transport.is_closing():
+            return
+        self._reading_paused = False
+        self.transport.resume_reading()
+        if self._partial:
+            data = bytes(self._partial)
+            self._partial.clear()
+            self._frames(data)

@@ -1,0 +1,105 @@
+"""Three nodes agree over real sockets: what holds without a wire holds with one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rlmm.log.limits import LogLimits
+from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
+from tests.rlmm.log.crash_disk import Survivors
+from tests.rlmm.wire.wire_network import WireReplica, leader_of, replicas
+
+NODES = (1, 2, 3)
+SMALL = LogLimits(segment_bytes_max=400, retain_bytes_max=0, recent_bytes_max=0)
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[list[WireReplica]]:
+    async with replicas() as running:
+        yield running
+
+
+def data(value: bytes) -> tuple[Proposal, ...]:
+    return (Proposal(None, value),)
+
+
+async def collect(replica: WireReplica, end: int) -> list[CommittedRecord]:
+    found: list[CommittedRecord] = []
+    async with asyncio.timeout(10):
+        async for group in replica.log.follow(0):
+            found += group.records
+            if group.end_offset >= end:
+                return found
+    raise AssertionError("follow ended by itself")
+
+
+async def test_every_node_proposes_and_every_node_reads_the_same(nodes: list[WireReplica]) -> None:
+    await leader_of(nodes)
+    offsets = await asyncio.gather(
+        *(
+            node.log.propose(data(b"%d-%d" % (node.node_id, each)), deadline_s=10)
+            for node in nodes
+            for each in range(50)
+        )
+    )
+    assert len(set(offsets)) == 150
+    logs = [await collect(node, max(offsets) + 1) for node in nodes]
+    assert logs[0] == logs[1] == logs[2]
+    assert {record.value for record in logs[0]} == {
+        b"%d-%d" % (node_id, each) for node_id in NODES for each in range(50)
+    }
+
+
+async def test_a_new_leader_has_everything_that_was_acknowledged(
+    nodes: list[WireReplica],
+) -> None:
+    acknowledged = set()
+    for round_ in range(3):
+        leader = await leader_of(nodes)
+        for each in range(10):
+            value = b"%d-%d" % (round_, each)
+            await leader.log.propose(data(value), deadline_s=10)
+            acknowledged.add(value)
+        await leader.stop()
+        leader.power_cut(Survivors.NONE)
+        await leader_of(nodes)
+        await leader.start()
+    leader = await leader_of(nodes)
+    end = await leader.log.propose(data(b"last"), deadline_s=10) + 1
+    for node in nodes:
+        values = [record.value for record in await collect(node, end)]
+        assert acknowledged <= set(values)
+        assert len(values) == len(set(values)) == 31
+
+
+async def test_a_node_that_was_away_too_long_starts_from_the_leaders_snapshot(
+    nodes: list[WireReplica],
+) -> None:
+    leader = await leader_of(nodes)
+    behind = next(node for node in nodes if node is not leader)
+    for node in nodes:
+        await node.stop()
+    for node in nodes:
+        if node is not behind:
+            await node.start(limits=SMALL)
+    leader = await leader_of(nodes)
+    for each in range(40):
+        end = await leader.log.propose(data(b"%040d" % each), deadline_s=10) + 1
+    epoch = leader.log.driver.core.epoch_of(end - 1)
+    leader.log.allow_truncation_to(end)
+    sink = await leader.log.begin_snapshot(SnapshotId(end, epoch), last_contained_timestamp_ms=1)
+    await sink.add([Proposal(None, b"row")] * 2_000)
+    await sink.finish()
+    end = await leader.log.propose(data(b"behind the snapshot"), deadline_s=10) + 1
+    log = await behind.start(limits=SMALL)
+    async with asyncio.timeout(10):
+        while log.describe().high_watermark < end:
+            await asyncio.sleep(0.01)
+    snapshot = log.latest_snapshot()
+    assert snapshot is not None
+    assert [row.value for row in log.read_snapshot(snapshot)] == [b"row"] * 2_000
+    (record,) = await log.read(snapshot.end_offset, limit=9)
+    assert record.value == b"behind the snapshot"

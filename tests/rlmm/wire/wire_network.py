@@ -1,0 +1,181 @@
+"""Replicas in one process over real sockets: `QuorumLog`, `WirePeers` and `QuorumListener` each."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlmm.log.disk import Disk, OsDisk
+from rlmm.log.limits import LogLimits
+from rlmm.log.quorum_records import Endpoint, Voter
+from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.framing import voter_set
+from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.quorum.server import DriverServer
+from rlmm.raft.messages import ReplicaKey
+from rlmm.raft.timers import RaftSettings
+from rlmm.wire.authorisation import Authorisation
+from rlmm.wire.listener import QuorumListener
+from rlmm.wire.peer_connection import PeerSecurity
+from rlmm.wire.peers import PeerLimits, WirePeers
+from rlmm.wire.sasl import SaslCredentials
+from rlmm.wire.sasl_server import PEER_USER, SCRAM
+from rlmm.wire.server_connection import ListenerLimits
+from strandline import ambient
+from tests.real.ports import free_ports
+from tests.rlmm.log.crash_disk import CrashDisk, Survivors
+from tests.rlmm.quorum.local_network import METADATA, QUICK, directory_id
+
+CLUSTER_ID = "c3RyYW5kbGluZS10ZXN0Mg"
+TOPIC_ID = bytes(range(16))
+SECRET = "s3cret" * 6
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How the nodes of a test speak to each other."""
+
+    authorisation: Authorisation = field(default_factory=lambda: Authorisation(secret=SECRET))
+    credentials: SaslCredentials | None = field(
+        default_factory=lambda: SaslCredentials(SCRAM, PEER_USER, SECRET)
+    )
+    server_tls: ssl.SSLContext | None = None
+    client_tls: ssl.SSLContext | None = None
+    cluster_id: str = CLUSTER_ID
+    listener_limits: ListenerLimits = field(default_factory=ListenerLimits)
+    raft: RaftSettings = QUICK
+
+    def peers(self) -> WirePeers:
+        """A client side of its own, as a node has it."""
+        return WirePeers(
+            cluster_id=self.cluster_id,
+            topic_id=TOPIC_ID,
+            security=PeerSecurity(self.client_tls, self.credentials),
+            monotonic=ambient.monotonic,
+            new_nonce=ambient.new_nonce,
+            limits=PeerLimits(reconnect_backoff_max_ms=50),
+        )
+
+
+class WireReplica:
+    """One node: its disk stays, log and listener come and go."""
+
+    def __init__(
+        self,
+        node_id: int,
+        ports: dict[int, int],
+        wire: Wire,
+        *,
+        disk: Disk | None = None,
+        metadata: Path = METADATA,
+    ) -> None:
+        self.node_id = node_id
+        self.port = ports[node_id]
+        self.wire = wire
+        self.disk = CrashDisk() if disk is None else disk
+        self.failures: list[str] = []
+        self._metadata = metadata
+        self._ports = ports
+        self._log: QuorumLog | None = None
+        self._listener: QuorumListener | None = None
+
+    @property
+    def log(self) -> QuorumLog:
+        assert self._log is not None, "not running"
+        return self._log
+
+    @property
+    def listener(self) -> QuorumListener:
+        assert self._listener is not None, "not running"
+        return self._listener
+
+    @property
+    def running(self) -> bool:
+        return self._log is not None
+
+    async def start(self, *, limits: LogLimits | None = None) -> QuorumLog:
+        fraction = (self.node_id * 0.37) % 1
+        around = Ambient(ambient.now_ms, ambient.monotonic, ambient.sleep, lambda: fraction)
+        voters = tuple(
+            Voter(node_id, directory_id(node_id), (Endpoint("QUORUM", HOST, port),))
+            for node_id, port in sorted(self._ports.items())
+        )
+        config = QuorumConfig(
+            self.wire.cluster_id,
+            ReplicaKey(self.node_id, str(directory_id(self.node_id))),
+            voter_set(voters),
+            bootstrap=tuple((node_id, HOST, port) for node_id, port in self._ports.items()),
+            settings=self.wire.raft,
+        )
+        self._log = await QuorumLog.open(
+            self._metadata,
+            config,
+            self.wire.peers(),
+            view_flushed_end=0,
+            ambient=around,
+            on_failure=self.failures.append,
+            limits=limits,
+            disk=self.disk,
+        )
+        self._listener = QuorumListener(
+            DriverServer(self._log.driver, now_ms=ambient.now_ms),
+            cluster_id=self.wire.cluster_id,
+            node_id=self.node_id,
+            topic_id=TOPIC_ID,
+            authorisation=self.wire.authorisation,
+            sleep=ambient.sleep,
+            to_wall_ms=lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
+            new_nonce=ambient.new_nonce,
+            tls=self.wire.server_tls,
+            limits=self.wire.listener_limits,
+        )
+        await self._listener.start(HOST, self.port)
+        return self._log
+
+    def power_cut(self, survivors: Survivors) -> None:
+        assert isinstance(self.disk, CrashDisk), "only a disk in memory forgets"
+        self.disk.power_cut(survivors, survivors)
+
+    async def stop(self) -> None:
+        log, self._log = self.log, None
+        await log.close()
+        await self.listener.close()
+
+
+@asynccontextmanager
+async def replicas(
+    wire: Wire | None = None, *, count: int = 3, home: Path | None = None
+) -> AsyncIterator[list[WireReplica]]:
+    """Running ones, with node ids from 1; on disks in memory, or on real ones below `home`."""
+    ports = dict(enumerate(free_ports(count), start=1))
+    made = []
+    for node_id in ports:
+        replica = WireReplica(node_id, ports, wire or Wire())
+        if home is not None:
+            directory = home / f"node-{node_id}"
+            directory.mkdir()
+            replica = WireReplica(node_id, ports, wire or Wire(), disk=OsDisk(), metadata=directory)
+        made.append(replica)
+    try:
+        await asyncio.gather(*(replica.start() for replica in made))
+        yield made
+    finally:
+        for replica in made:
+            if replica.running:
+                await replica.stop()
+    assert [replica.failures for replica in made] == [[] for _ in made]
+
+
+async def leader_of(running: list[WireReplica], *, deadline_s: float = 10) -> WireReplica:
+    """The replica that leads and has committed in its epoch."""
+    async with asyncio.timeout(deadline_s):
+        while True:
+            for replica in running:
+                if replica.running and replica.log.driver.core.established:
+                    return replica
+            await asyncio.sleep(0.005)
