@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -56,7 +57,9 @@ async def _run(settings: Settings) -> None:
     try:
         async with serving(node, metrics) as http:
             loop.add_signal_handler(signal.SIGHUP, _reload, http)
+            _leave_out_of_collections()
             await node.remote_log.start()
+            node.snapshots.start()
             logger.info(
                 "node %d of cluster %s serves %s",
                 node.directory.node_id,
@@ -93,6 +96,14 @@ async def _until_stopped(node: Node, stop: asyncio.Event) -> None:
         waiter.cancel()
     if node.failure.reason is not None:
         raise InternalError(f"the node stopped itself: {node.failure.reason}")
+
+
+def _leave_out_of_collections() -> None:
+    """Everything built so far stays for good. Measured: going through it at each full garbage
+    collection keeps the event loop for 15 ms and more.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _reload(http: HttpInterface) -> None:
