@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Self
 from rlm.events import OnEvent, ignore_event
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.service import RemoteLogManager
+from rlm.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
 from rlm.worker_pool import WorkerLimits, WorkerPool
 from rlm.worker_store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call
 from rlmm.data_directory import DataDirectory, open_data_directory
+from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.view import View
 from rsm_backends.measured import MeasuredStore
@@ -72,12 +74,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node whose parts are up; the remote log manager is built but not started."""
+    """A node whose parts are up; `remote_log` and `snapshots` are built but not started."""
 
     settings: Settings
     directory: DataDirectory
     metadata: RemoteLogMetadataManager
     remote_log: RemoteLogManager
+    snapshots: SnapshotUploader
     failure: Failure
     _parts: AsyncExitStack
 
@@ -104,6 +107,11 @@ class Node:
             stores = await _open_stores(settings, configs, on_store_call, building)
             pool = await _start_workers(settings, configs, on_store_call, building)
             broker = await _open_broker(settings.kafka, directory, building)
+            identity = Identity(
+                cluster_id=str(directory.cluster_id),
+                kafka_cluster_id=directory.kafka_cluster_id,
+                incarnation=directory.incarnation,
+            )
             remote_log = RemoteLogManager(
                 metadata,
                 pool,
@@ -111,17 +119,29 @@ class Node:
                 log_dirs=settings.kafka.log_dirs,
                 broker=broker,
                 topics=TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude)),
-                identity=Identity(
-                    cluster_id=str(directory.cluster_id),
-                    kafka_cluster_id=directory.kafka_cluster_id,
-                    incarnation=directory.incarnation,
-                ),
+                identity=identity,
                 ambient=AMBIENT,
                 limits=copy_limits(settings),
                 on_event=on_event,
+                on_shut_out=failure.report,
             )
             building.push_async_callback(remote_log.close)
-            return cls(settings, directory, metadata, remote_log, failure, building.pop_all())
+            snapshots = SnapshotUploader(
+                metadata,
+                directory.metadata_path / PARTITION_DIRECTORY,
+                stores.default,
+                identity=identity,
+                confirm_prefix=remote_log.confirm_prefix,
+                ambient=AMBIENT,
+                limits=SnapshotUploadLimits(
+                    interval_s=settings.metadata.snapshot_upload_interval_s,
+                    check_interval_s=settings.metadata.snapshot_upload_check_s,
+                    kept=settings.metadata.snapshots_uploaded_max,
+                ),
+            )
+            building.push_async_callback(snapshots.close)
+            parts = building.pop_all()
+            return cls(settings, directory, metadata, remote_log, snapshots, failure, parts)
 
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""

@@ -169,6 +169,16 @@ class MetadataSettings(_Section):
     propose_deadline_s: PositiveSeconds = Field(
         default=10.0, description="How long a write waits for its outcome."
     )
+    snapshot_upload_interval_s: PositiveSeconds = Field(
+        default=3_600.0,
+        description="The metadata's snapshot in the store is never much older than this.",
+    )
+    snapshot_upload_check_s: PositiveSeconds = Field(
+        default=60.0, description="Pause between two looks for a snapshot to upload."
+    )
+    snapshots_uploaded_max: PositiveInt = Field(
+        default=24, description="Snapshots kept in the store; the newest stay."
+    )
 
 
 class QuorumSettings(_Section):

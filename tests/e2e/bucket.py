@@ -6,14 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.object_keys import cluster_marker_key, segment_keys
+from rlm.object_keys import cluster_marker_key, segment_keys, snapshots_prefix
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 from tests.real.s3_admin import client
 
 
 def stored_objects(config: StoreConfig) -> dict[str, int]:
-    """Size of every object under the store's prefix, by key; the cluster marker is left out."""
+    """Size of every object under the store's prefix, by key.
+
+    The cluster marker and the metadata's snapshots are left out.
+    """
     s3 = client(config)
     try:
         pages = s3.get_paginator("list_objects_v2").paginate(
@@ -23,7 +26,8 @@ def stored_objects(config: StoreConfig) -> dict[str, int]:
     finally:
         s3.close()
     found.pop(cluster_marker_key(config.prefix))
-    return found
+    snapshots = snapshots_prefix(config.prefix)
+    return {key: size for key, size in found.items() if not key.startswith(snapshots)}
 
 
 def named_objects(prefix: str, segments: Iterable[dict[str, Any]]) -> dict[str, int]:
