@@ -257,6 +257,8 @@ class _Link:
                     sent=False,
                 )
             self._opening = asyncio.create_task(self._open_once())
+            # All who waited may have given up by then.
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             # Others may wait for the same connection: who gives up does not take it from them.
             return await asyncio.shield(self._opening)

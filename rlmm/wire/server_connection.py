@@ -248,8 +248,10 @@ class ServerConnection(asyncio.Protocol):
     async def _finish(self, slot: _Slot, work: Coroutine[Any, Any, bytes]) -> None:
         try:
             slot.answer = await work
-        except (DisconnectError, RetryLater) as error:
+        except DisconnectError as error:
             self.end(str(error))
+        except RetryLater:
+            self.end(None)  # this node stops, which its own log says: ask another one
         except Exception:
             log.exception("a request of %s failed: report this", self.name)
             self.end(None)

@@ -28,12 +28,22 @@ from rlmm.wire.server_connection import ListenerLimits
 from strandline import ambient
 from tests.real.ports import free_ports
 from tests.rlmm.log.crash_disk import CrashDisk, Survivors
-from tests.rlmm.quorum.local_network import METADATA, QUICK, directory_id
+from tests.rlmm.quorum.local_network import METADATA, directory_id
 
 CLUSTER_ID = "c3RyYW5kbGluZS10ZXN0Mg"
 TOPIC_ID = bytes(range(16))
 SECRET = "s3cret" * 6
 HOST = "127.0.0.1"
+BRISK = RaftSettings(
+    election_timeout_ms=200,
+    fetch_timeout_ms=600,
+    election_backoff_max_ms=100,
+    request_timeout_ms=600,
+    retry_backoff_ms=5,
+    pre_vote_retry_ms=50,
+    fetch_wait_max_ms=100,
+    shutdown_timeout_ms=300,
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ class Wire:
     client_tls: ssl.SSLContext | None = None
     cluster_id: str = CLUSTER_ID
     listener_limits: ListenerLimits = field(default_factory=ListenerLimits)
-    raft: RaftSettings = QUICK
+    raft: RaftSettings = BRISK
 
     def peers(self) -> WirePeers:
         """A client side of its own, as a node has it."""
