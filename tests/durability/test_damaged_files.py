@@ -174,6 +174,7 @@ def test_no_flipped_bit_makes_a_node_start_with_less_or_as_another(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_flipped_bit_at_all_makes_a_node_start_with_less_or_as_another(
     tmp_path: Path, kind: str

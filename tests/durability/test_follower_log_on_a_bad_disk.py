@@ -162,7 +162,7 @@ def survive_every_crash(
 
 
 def test_truncated_is_gone_kept_is_kept_and_a_snapshot_precedes_its_log() -> None:
-    assert survive_every_crash([*LOSSES, *torn(range(5))]) > 1_000
+    assert survive_every_crash([*LOSSES, *torn(range(2))]) > 1_000
 
 
 def sync_sites() -> list[str]:
@@ -190,9 +190,9 @@ def test_each_sync_left_out_is_caught(site: str) -> None:
         disk.ignored_site = site
         return disk
 
-    losses = [*LOSSES, *torn(range(3))]
+    losses = [*LOSSES, *torn(range(1))]
     if site in NEEDLESS:
-        survive_every_crash(losses, make, SEGMENT_SIZES[:1])
+        survive_every_crash(LOSSES, make, SEGMENT_SIZES[:1])
         return
     with pytest.raises(BrokenPromiseError):
         survive_every_crash(losses, make)

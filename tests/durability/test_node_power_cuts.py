@@ -17,7 +17,6 @@ import os
 import random
 import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -196,14 +195,6 @@ async def check_node(home: Path, told: list[Told], known: list[Told]) -> None:
 def first_base(home: Path) -> int:
     names = sorted((home / "metadata" / PARTITION_DIRECTORY).glob("*.log"))
     return int(names[0].stem) if names else 0
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A place for many short lives; in memory where there is such a file system."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder) / "home"
 
 
 async def test_nothing_told_is_lost_and_the_digest_is_the_same(

@@ -9,8 +9,6 @@ import os
 import random
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,14 +74,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     paths = [str(root / "store"), str(root / "told")]
     record([*command, *paths], REPOSITORY, trace, dict(os.environ))
     return Recording(root, tuple(read_calls(trace, root)))
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A place for many short lives; in memory where there is such a file system."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder) / "store"
 
 
 def check_everywhere(recording: Recording, home: Path, *, fates: int, first_seed: int = 0) -> int:
