@@ -57,18 +57,26 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One voter or observer as the leader sees it; times are milliseconds since the epoch."""
+    """One voter or observer as the leader sees it; times are milliseconds since the epoch, -1 where
+    this node does not know. `address` is a voter's `host:port`, empty if it has none.
+    """
 
     node_id: int
     directory_id: str
     log_end_offset: int
     last_fetch_ms: int
     last_caught_up_ms: int
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LogDescription:
-    """What `describe` answers. `leader_id` is -1 while none is known."""
+    """What `describe` answers. `leader_id` is -1 while none is known.
+
+    `state` is this node's, in KRaft's words (`current-state`). `cut_end_offset`: the damaged tail
+    of this node was cut, and it does not stand for election until it has fetched past this offset
+    again; -1 if nothing is missing.
+    """
 
     cluster_id: str
     node_id: int
@@ -79,6 +87,9 @@ class LogDescription:
     log_end_offset: int
     voters: tuple[ReplicaState, ...]
     observers: tuple[ReplicaState, ...]
+    state: str = "leader"
+    uncommitted_voter_change: bool = False
+    cut_end_offset: int = -1
 
 
 class SnapshotSink(Protocol):

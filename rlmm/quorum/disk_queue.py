@@ -21,6 +21,7 @@ from rlmm.log.quorum_state import QuorumState
 from rlmm.log.snapshot_files import read_snapshot, snapshot_file_name, snapshot_voters
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.framing import PlacedBatch, voter_set
+from rlmm.quorum.observer import QuorumObserver
 from rlmm.raft.actions import Flush, InstallSnapshot, TruncateTo, WriteSnapshotChunk
 from rlmm.raft.events import (
     Event,
@@ -55,6 +56,7 @@ class _Pass:
     done: list[Callable[[], None]]
     written_end: int
     generation: int
+    sync_s: float | None = None
 
 
 class DiskQueue:
@@ -69,6 +71,7 @@ class DiskQueue:
         on_event: Callable[[Event], None],
         on_written: Callable[[int, int], None],
         on_failure: Callable[[Exception], None],
+        observer: QuorumObserver,
     ) -> None:
         self._directory = directory
         self._disk = disk
@@ -76,6 +79,7 @@ class DiskQueue:
         self._on_event = on_event
         self._on_written = on_written
         self._on_failure = on_failure
+        self._observer = observer
         self._jobs: list[Job] = []
         self._running: asyncio.Future[_Pass] | None = None
         self._idle = asyncio.Event()
@@ -115,6 +119,8 @@ class DiskQueue:
         # The next pass starts before its results are looked at: the disk is what takes long.
         if self._jobs:
             self._start()
+        if done.sync_s is not None:
+            self._observer.synced(done.sync_s)
         self._on_written(done.written_end, done.generation)
         for call in done.done:
             call()
@@ -153,7 +159,9 @@ class DiskQueue:
                 done.events.append(self._install(job))
         self._append(waiting)
         if flush is not None:
+            began = self._observer.now()
             self._directory.sync()
+            done.sync_s = self._observer.now() - began
             # Only the last: it covers the others, or they are about a log that is no more.
             done.events.append(FlushCompleted(flush.epoch, flush.offset, flush.generation))
         done.written_end, done.generation = self._directory.log_end_offset, self._generation

@@ -18,11 +18,12 @@ from typing import Protocol
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
-from rlmm.log.quorum_records import Endpoint
 from rlmm.metadata_log import SnapshotId
+from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.framing import place
 from rlmm.quorum.initial import stored
+from rlmm.quorum.observer import QuorumObserver
 from rlmm.quorum.ports import Answer, PeerFailedError, Peers
 from rlmm.quorum.tail import Tail
 from rlmm.raft import actions as do
@@ -43,7 +44,6 @@ from rlmm.raft.messages import (
     Request,
     Response,
     SnapshotRead,
-    VoterSet,
 )
 from rlmm.raft.timers import NEVER_MS
 
@@ -80,6 +80,7 @@ class QuorumDriver:
         on_advance: Callable[[], None],
         on_role: Callable[[], None],
         on_failure: Callable[[str], None],
+        observer: QuorumObserver,
     ) -> None:
         self.core = core
         self.tail = Tail(bytes_max=recent_bytes_max)
@@ -98,6 +99,7 @@ class QuorumDriver:
         self._on_advance = on_advance
         self._on_role = on_role
         self._on_failure = on_failure
+        self._observer = observer
         self._queue: deque[do.Action] = deque()
         self._draining = False
         self._persisting = False
@@ -115,6 +117,7 @@ class QuorumDriver:
             on_event=self.feed,
             on_written=self.tail.written,
             on_failure=self._disk_failed,
+            observer=observer,
         )
         self._perform: dict[type, Callable[[object], None]] = self._performers()
 
@@ -232,9 +235,16 @@ class QuorumDriver:
         for batch in placed:
             self.tail.add(batch)
         self.jobs.submit(Append(placed))
+        first, last = action.batches[0], action.batches[-1]
+        self._observer.appended(
+            last.end_offset,
+            last.end_offset - first.base_offset,
+            leading=self.core.role is do.Role.LEADER,
+        )
 
     def _truncate(self, action: do.TruncateTo) -> None:
         self._generation = action.generation
+        self._observer.truncated()
         self.tail.truncate_to(action.end_offset, action.generation)
         self.jobs.submit(action)
 
@@ -244,6 +254,7 @@ class QuorumDriver:
 
     def _advance(self, action: do.AdvanceHighWatermark) -> None:
         self.high_watermark, self.apply_to = action.high_watermark, action.apply_to
+        self._observer.high_watermark_moved(action.high_watermark)
         self._on_advance()
 
     def _committed(self, action: do.ProposalsCommitted) -> None:
@@ -273,10 +284,11 @@ class QuorumDriver:
             action.epoch,
             action.leader_id,
         )
+        self._observer.role_changed(action.role)
         self._on_role()
 
     def _voters_changed(self, action: do.VotersChanged) -> None:
-        self._addresses |= _addresses(action.voters, self._listener_name)
+        self._addresses |= addresses(action.voters, self._listener_name)
         self._peers.set_addresses(self._addresses)
         self._on_role()
 
@@ -395,14 +407,3 @@ class QuorumDriver:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of the quorum failed", exc_info=error)
             self.fail(f"internal error: {error!r}")
-
-
-def _addresses(voters: VoterSet, listener_name: str) -> dict[int, tuple[str, int]]:
-    """Where each voter listens; the first endpoint where none has the name."""
-    found: dict[int, tuple[str, int]] = {}
-    for voter in voters.voters:
-        endpoints = [each for each in voter.endpoints if isinstance(each, Endpoint)]
-        named = [each for each in endpoints if each.name == listener_name] or endpoints
-        if named:
-            found[voter.key.node_id] = (named[0].host, named[0].port)
-    return found

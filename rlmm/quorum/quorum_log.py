@@ -32,21 +32,21 @@ from rlmm.metadata_log import (
     CommittedRecord,
     LogDescription,
     Proposal,
-    ReplicaState,
     SnapshotId,
     SnapshotSink,
 )
 from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.description import Surroundings, describe
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import NO_OP, stored_voters
 from rlmm.quorum.initial import open_replica
+from rlmm.quorum.observer import QuorumStats
 from rlmm.quorum.ports import Peers
 from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.quorum.proposals import Proposals
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import BarrierRequested, LogStartAdvanced, Shutdown, SnapshotsDeleted
 from rlmm.raft.events import SnapshotTaken as CoreSnapshotTaken
-from rlmm.raft.messages import ReplicaDescription
 from rlmm.raft.messages import SnapshotId as CoreSnapshotId
 
 log = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ class QuorumLog:
         self._may_truncate_to = 0
         self._closed = False
         self._recovery_point_task: asyncio.Task[None] | None = None
+        self.stats = QuorumStats(ambient.monotonic)
         self.driver = QuorumDriver(
             core,
             directory,
@@ -102,6 +103,7 @@ class QuorumLog:
             on_advance=self._on_advance,
             on_role=self._on_role,
             on_failure=self._failed,
+            observer=self.stats,
         )
         self._on_failure = on_failure
         self._proposals = Proposals(
@@ -194,6 +196,9 @@ class QuorumLog:
 
     async def barrier(self, *, deadline_s: float) -> int:
         self._check_open()
+        if self._core.established and self._core.voters.keys == (self._config.key,):
+            # Nobody else can lead, and what is completed lies below this high watermark.
+            return self.driver.high_watermark
         if not self._core.established:
             no_op = (Proposal(NO_OP, b""),)
             try:
@@ -350,39 +355,16 @@ class QuorumLog:
     # ---- the rest
 
     def describe(self) -> LogDescription:
-        known = self._core.describe()
-        stopped = self.driver.failure is not None or self._closed
-        return LogDescription(
+        ambient = self._ambient
+        around = Surroundings(
             cluster_id=self._config.cluster_id,
-            node_id=self._config.key.node_id,
-            leader_id=-1 if stopped else self._core.leader_id,
-            leader_epoch=self._core.epoch,
+            listener_name=self._config.listener_name,
             high_watermark=self.driver.high_watermark,
             log_start_offset=self._directory.log_start_offset,
-            log_end_offset=self._core.log_end_offset,
-            voters=self._replicas(known.voters) or self._unknown_voters(),
-            observers=self._replicas(known.observers),
+            clock_ahead_ms=ambient.now_ms() - int(ambient.monotonic() * 1000),
+            stopped=self.driver.failure is not None or self._closed,
         )
-
-    def _replicas(self, replicas: Sequence[ReplicaDescription]) -> tuple[ReplicaState, ...]:
-        # The core's clock counts from anywhere; people want the time of day.
-        to_wall = self._ambient.now_ms() - int(self._ambient.monotonic() * 1000)
-        return tuple(
-            ReplicaState(
-                each.key.node_id,
-                each.key.directory_id,
-                each.log_end_offset,
-                each.last_fetch_ms + to_wall if each.last_fetch_ms >= 0 else -1,
-                each.last_caught_up_ms + to_wall if each.last_caught_up_ms >= 0 else -1,
-            )
-            for each in replicas
-        )
-
-    def _unknown_voters(self) -> tuple[ReplicaState, ...]:
-        return tuple(
-            ReplicaState(key.node_id, key.directory_id, -1, -1, -1)
-            for key in self._core.voters.keys
-        )
+        return describe(self._core, around)
 
     async def close(self) -> None:
         if self._closed:

@@ -1,0 +1,88 @@
+"""What a replica says of itself and of those it knows, for people and for metrics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlmm.log.quorum_records import Endpoint
+from rlmm.metadata_log import LogDescription, ReplicaState
+from rlmm.raft.actions import Role
+from rlmm.raft.core import RaftCore
+from rlmm.raft.messages import ReplicaDescription, VoterSet
+
+STOPPED = "stopped"
+"""The state of a log that failed or was closed; the others are KRaft's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the core does not know. `clock_ahead_ms`: time of day minus the core's own clock."""
+
+    cluster_id: str
+    listener_name: str
+    high_watermark: int
+    log_start_offset: int
+    clock_ahead_ms: int
+    stopped: bool
+
+
+def describe(core: RaftCore, around: Surroundings) -> LogDescription:
+    """Only the leader knows how far the other replicas are."""
+    known = core.describe()
+    at = {
+        node_id: f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for node_id, (host, port) in addresses(core.voters, around.listener_name).items()
+    }
+    unknown = tuple(ReplicaDescription(key, -1, -1, -1) for key in core.voters.keys)
+    return LogDescription(
+        cluster_id=around.cluster_id,
+        node_id=core.replica.key.node_id,
+        leader_id=-1 if around.stopped else core.leader_id,
+        leader_epoch=core.epoch,
+        high_watermark=around.high_watermark,
+        log_start_offset=around.log_start_offset,
+        log_end_offset=core.log_end_offset,
+        voters=_states(known.voters or unknown, at, around.clock_ahead_ms),
+        observers=_states(known.observers, {}, around.clock_ahead_ms),
+        state=STOPPED if around.stopped else _state(core),
+        uncommitted_voter_change=core.uncommitted_voter_change,
+        cut_end_offset=-1 if core.cut is None else core.cut.old_end_offset,
+    )
+
+
+def _state(core: RaftCore) -> str:
+    """Kafka's `current-state`: a follower without a vote is an observer."""
+    if core.role is Role.FOLLOWER and not core.is_voter:
+        return "observer"
+    return core.role.value
+
+
+def _states(
+    replicas: Sequence[ReplicaDescription], at: dict[int, str], clock_ahead_ms: int
+) -> tuple[ReplicaState, ...]:
+    def time_of_day(core_ms: int) -> int:
+        return core_ms + clock_ahead_ms if core_ms >= 0 else -1
+
+    return tuple(
+        ReplicaState(
+            each.key.node_id,
+            each.key.directory_id,
+            each.log_end_offset,
+            time_of_day(each.last_fetch_ms),
+            time_of_day(each.last_caught_up_ms),
+            at.get(each.key.node_id, ""),
+        )
+        for each in replicas
+    )
+
+
+def addresses(voters: VoterSet, listener_name: str) -> dict[int, tuple[str, int]]:
+    """Where each voter listens; its first endpoint where none has the name."""
+    found: dict[int, tuple[str, int]] = {}
+    for voter in voters.voters:
+        endpoints = [each for each in voter.endpoints if isinstance(each, Endpoint)]
+        named = [each for each in endpoints if each.name == listener_name] or endpoints
+        if named:
+            found[voter.key.node_id] = (named[0].host, named[0].port)
+    return found
