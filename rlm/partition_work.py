@@ -33,6 +33,7 @@ class PartitionWork:
     `left_out` is set for a partition that is never claimed (not included, compacted, ...), and
     `unusable` while its directory is there but cannot be read: `local` is then as it was last read.
     `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
+    `leadership` is whether the broker led when it last answered, and the leader epoch.
     `fills_failed` are base offsets of segments that were to fill a lost range.
     """
 
@@ -42,6 +43,7 @@ class PartitionWork:
     left_out: Wait | None = None
     unusable: Wait | None = None
     word: BrokerWord = field(default_factory=lambda: NoAnswer("the broker was not asked yet"))
+    leadership: tuple[bool, int] | None = None
     held: HeldClaim | None = None
     refused: RefusedClaim | None = None
     back_off: BackOff = NO_BACK_OFF

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Protocol
 
 from kafka_formats.kafka_uuid import Uuid
@@ -71,6 +71,10 @@ class MetadataPort(SegmentRows, Protocol):
 
     async def record_lost_range(self, record: LostRange, *, deadline_s: float) -> int:
         """Record offsets that are gone before they were copied."""
+        ...
+
+    def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
+        """These have another leader or epoch: an empty answer of before does not count for them."""
         ...
 
     def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:

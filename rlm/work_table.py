@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka_formats.errors import StrandlineError
 from rlm.copy_plan import Wait, WhyNot
 from rlm.events import SegmentProgress
-from rlm.leadership import NoAnswer, StandBy
+from rlm.leadership import Leads, NoAnswer, StandBy
 from rlm.log_dir import LogDirProblem
 from rlm.partition_driver import PartitionDriver, RunLog
 from rlm.partition_status import PartitionStatus
@@ -73,8 +73,9 @@ class WorkTable:
         self._look = look
         here = {found.local.partition for found in look.found}
         trouble = _Trouble(look.problems)
-        for found in look.found:
-            self._update(found)
+        changed = [found.local.partition for found in look.found if self._update(found)]
+        if changed:
+            self._metadata.on_partition_leadership_changes(changed)
         for number, (partition, work) in enumerate(list(self._works.items()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
@@ -87,7 +88,8 @@ class WorkTable:
             elif cancel_lost:
                 self._cancel_if_lost(work)
 
-    def _update(self, found: Found) -> None:
+    def _update(self, found: Found) -> bool:
+        """Whether the partition has another leadership than when the broker was last heard."""
         work = self._works.setdefault(found.local.partition, PartitionWork(found.local.partition))
         work.local = found.local
         work.word = found.word
@@ -97,6 +99,10 @@ class WorkTable:
         for base in work.fills_failed.keys() - bases:
             del work.fills_failed[base]
         work.oldest_uncopied_ms = found.oldest_uncopied_ms
+        if isinstance(work.word, NoAnswer):
+            return False
+        before, work.leadership = work.leadership, (isinstance(work.word, Leads), work.leader_epoch)
+        return before != work.leadership
 
     def _unusable(self, work: PartitionWork, problem: LogDirProblem) -> None:
         """It is there and cannot be read now: begin nothing. A copy under way may end, since it

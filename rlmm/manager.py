@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -35,6 +35,7 @@ from rlmm.partition_state import PartitionState, TopicPolicy, Totals
 from rlmm.partition_states import PartitionStates
 from rlmm.proposal_waiters import Decision, ProposalWaiters
 from rlmm.queries import ListPosition, SegmentAnswer
+from rlmm.readiness import Readiness
 from rlmm.records import (
     ClaimReset,
     LogStart,
@@ -96,6 +97,7 @@ class RemoteLogMetadataManager:
         self._applying = ApplyLoop(
             metadata_log, view, self._waiters, limits, changed=self._states.forget
         )
+        self._readiness = Readiness(metadata_log, self._applying.wait_for)
         self._snapshot_lock = asyncio.Lock()
         self._snapshot_taken_ms: int | None = None
         self._failure: str | None = None
@@ -141,6 +143,7 @@ class RemoteLogMetadataManager:
         except BaseException:
             await self.close()
             raise
+        self._tasks.append(asyncio.create_task(self._readiness.run(), name="metadata-readiness"))
         return self
 
     # ---- state
@@ -296,11 +299,17 @@ class RemoteLogMetadataManager:
             segment.size_bytes for segment in self.list_remote_log_segments(tip, leader_epoch)
         )
 
-    def is_ready(self, tip: TopicIdPartition) -> bool:  # noqa: ARG002 - a sole voter has it all
-        """Whether an empty answer means that there is nothing. An empty answer while it is False
-        would make a broker move its log start and lose the tier.
+    def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
+        """Kafka's: these partitions have another leader or epoch now, as this node's broker says.
+        Until a barrier taken from now on is applied here, none of them is ready.
         """
-        return self._failure is None and not self._closed
+        self._readiness.changed(tips)
+
+    def is_ready(self, tip: TopicIdPartition) -> bool:
+        """Whether an empty answer means that there is nothing. An empty answer while it is False
+        would make a broker move its log start and lose the tier (design 6.4).
+        """
+        return self._failure is None and not self._closed and self._readiness.is_ready(tip)
 
     def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
         """Everything known of the partition; None if no record ever named it."""

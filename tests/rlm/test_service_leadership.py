@@ -268,3 +268,26 @@ def test_a_followers_question_is_taken_to_the_broker(tmp_path: Path, orders: Kaf
                 await node.remote_log.follower_fetch(query)
 
     run_virtually(main)
+
+
+def test_the_metadata_hears_of_each_new_leadership_once_and_of_a_silent_broker_never(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 20)})
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            heard: list[BrokerWord] = []
+            word: BrokerWord
+            node.metadata.on_partition_leadership_changes = (  # type: ignore[method-assign]
+                lambda tips: heard.extend([word] * len(list(tips)))
+            )
+            words = (
+                Leads(0, 20), Leads(0, 25), NoAnswer("down"), Leads(0, 25), NotLeading(),
+                NotLeading(), NoAnswer("down"), Leads(1, 25), NotLeading(),
+            )  # fmt: skip
+            for word in words:
+                broker.words[ORDERS] = word
+                await node.remote_log.run_once()
+            assert heard == [Leads(0, 20), NotLeading(), Leads(1, 25), NotLeading()]
+
+    run_virtually(main)
