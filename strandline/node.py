@@ -26,7 +26,7 @@ from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.view import View
 from rsm_backends.measured import MeasuredStore
-from rsm_backends.open_store import open_store
+from rsm_backends.open_store import open_all
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
 from strandline.log_dir_check import check_log_dirs
@@ -170,9 +170,12 @@ async def _open_metadata(
     view = await asyncio.to_thread(View.open, directory.view_path)
     building.callback(view.close)
     log = await open_quorum_log(
-        directory, view_flushed_end=view.flushed_offset + 1, on_failure=failure.report
+        settings.quorum,
+        directory,
+        building,
+        view_flushed_end=view.flushed_offset + 1,
+        on_failure=failure.report,
     )
-    building.push_async_callback(log.close)
     metadata = await RemoteLogMetadataManager.start(
         log,
         view,
@@ -194,20 +197,21 @@ async def _open_stores(
     on_store_call: OnStoreCall,
     building: AsyncExitStack,
 ) -> TierStores:
+    stores = await open_all(
+        configs,
+        needed=(settings.default_store,),
+        sleep=ambient.sleep,
+        monotonic=ambient.monotonic,
+        random_fraction=ambient.random_fraction,
+        now_ms=ambient.now_ms,
+    )
     opened = {}
-    for name, config in configs.items():
-        store = await open_store(
-            config,
-            sleep=ambient.sleep,
-            monotonic=ambient.monotonic,
-            random_fraction=ambient.random_fraction,
-            now_ms=ambient.now_ms,
-        )
+    for name, store in stores.items():
         building.push_async_callback(store.close)
         measured = MeasuredStore(
             store, NamedStoreObserver(name, on_store_call), monotonic=ambient.monotonic
         )
-        opened[name] = TierStore(name, measured, config.prefix)
+        opened[name] = TierStore(name, measured, configs[name].prefix)
     return TierStores(opened, settings.default_store)
 
 

@@ -18,6 +18,8 @@ def private_files(settings: Settings) -> dict[str, Path]:
         "kafka.sasl_password_file": settings.kafka.sasl_password_file,
         "kafka.ssl_key_file": settings.kafka.ssl_key_file,
         "http.tls_key_file": settings.http.tls_key_file,
+        "quorum.secret_file": settings.quorum.secret_file,
+        "quorum.tls_key_file": settings.quorum.tls_key_file,
     }
     for name, store in settings.stores.items():
         files[f"stores.{name}.credentials_file"] = store.credentials_file

@@ -81,8 +81,9 @@ class PeerConnection(asyncio.Protocol):
             if not each.answer.done():
                 each.answer.set_exception(PeerFailedError(self._lost))
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, made: asyncio.BaseTransport) -> None:
+        # Not asked of `made` itself: uvloop's transports are no subclass of asyncio's.
+        transport = cast(asyncio.Transport, made)
         self._transport = transport
         if self._lost is not None:
             transport.abort()

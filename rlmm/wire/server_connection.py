@@ -122,8 +122,9 @@ class ServerConnection(asyncio.Protocol):
         peer = self.transport.get_extra_info("peername")
         return f"{peer[0]}:{peer[1]}" if peer else "an unknown client"
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, made: asyncio.BaseTransport) -> None:
+        # Not asked of `made` itself: uvloop's transports are no subclass of asyncio's.
+        transport = cast(asyncio.Transport, made)
         self._transport = transport
         self._caller = self._requests.accepted(self)
         if self._caller is None:
