@@ -16,7 +16,7 @@ from rlmm.raft.states import Ballot, Candidate, Follower, Prospective, Resigned,
 def may_stand(r: Replica) -> bool:
     """Voters only (KAFKA-17067), not while a snapshot replaces the log, not when leaving."""
     installing = r.download is not None and r.download.installing
-    return r.is_voter and not installing and not r.shutting_down
+    return r.is_electable and not installing and not r.shutting_down
 
 
 def election_time(r: Replica) -> None:
@@ -27,7 +27,7 @@ def election_time(r: Replica) -> None:
             quorum_state.to_unattached(r, state.epoch + 1)
     elif isinstance(state, Prospective):
         give_up(r)
-    elif isinstance(state, Follower) and not r.is_voter:
+    elif isinstance(state, Follower) and not r.is_electable:
         quorum_state.to_unattached(r, state.epoch)
     elif isinstance(state, Unattached | Candidate | Follower):
         if may_stand(r):

@@ -47,7 +47,7 @@ EPOCH_MAX: Final = 2**31 - 1
 
 def election_deadline(r: Replica) -> int:
     """A fresh random election time-out; only voters stand (KAFKA-17067)."""
-    if not r.is_voter:
+    if not r.is_electable:
         return NEVER_MS
     if r.is_sole_voter:
         return r.now
@@ -100,7 +100,7 @@ def vote_for(r: Replica, candidate: ReplicaKey) -> None:
 def to_prospective(r: Replica) -> None:
     old = r.state
     assert isinstance(old, Unattached | Candidate | Follower), old
-    assert r.is_voter
+    assert r.is_electable
     deadline_ms = r.now + r.settings.election_timeout(r.jitter())
     _enter(r, Prospective(old.epoch, old.leader_id, old.voted, deadline_ms, _ballots(r)))
 

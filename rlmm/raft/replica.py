@@ -137,6 +137,18 @@ class Replica:
         return self.key in self.voters.keys
 
     @property
+    def is_electable(self) -> bool:
+        """A voter; or one whose removal is in its log and not known to be committed. Such a replica
+        may be the only one with the longest log: without it nobody could be elected (Ongaro's
+        thesis, 4.2.2). It needs a majority of the new set and does not count itself.
+        """
+        voters = self.voters
+        if self.key in voters.keys:
+            return True
+        before = voters.committed(self.high_watermark)
+        return voters.has_uncommitted(self.high_watermark) and self.key in before.keys
+
+    @property
     def is_sole_voter(self) -> bool:
         return self.voters.keys == (self.key,)
 

@@ -40,6 +40,7 @@ from rlmm.raft.messages import (
     Request,
     Voter,
     VoterSet,
+    VotersRecord,
 )
 from rlmm.raft.timers import RaftSettings
 
@@ -109,8 +110,15 @@ class Story:
             peers=self.voters,
         )
         self.said[node_id] = []
+        sets = dict(initial.voter_sets)
         self.logs[node_id] = [
-            Batch(offset, max(e for e, begin in initial.epochs if begin <= offset), 1, 100)
+            Batch(
+                offset,
+                max(e for e, begin in initial.epochs if begin <= offset),
+                1,
+                100,
+                control=(VotersRecord(sets[offset]),) if offset in sets else (),
+            )
             for offset in range(initial.log_start_offset, initial.log_end_offset)
             if initial.epochs
         ]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from rlmm.raft.actions import PersistedState, Role, SendResponse, TruncateTo, VotersChanged
+from rlmm.raft.actions import (
+    PersistedState,
+    Role,
+    RoleChanged,
+    SendResponse,
+    TruncateTo,
+    VotersChanged,
+)
 from rlmm.raft.events import RequestReceived, ResponseReceived
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
@@ -16,6 +23,7 @@ from rlmm.raft.messages import (
     ReplicaKey,
     Voter,
     VoterChangeResponse,
+    VoterSet,
     VotersRecord,
 )
 from rlmm.raft.voters import VoterHistory
@@ -191,6 +199,37 @@ def test_a_removed_leader_goes_on_as_an_observer() -> None:
     assert story.role(1) is Role.FOLLOWER
     assert story.cores[1].leader_id == leaders[0]
     assert not story.cores[1].is_voter
+
+
+def test_a_voter_with_its_own_removal_uncommitted_still_stands_if_only_it_can_win() -> None:
+    # Found by a seed: node 2 is gone for good, and node 3 alone has the longest log, in which it is
+    # no voter. Nodes 1 and 4 cannot win against it, so it has to stand, without its own vote.
+    old, new = voter_set(1, 2, 3, 4), voter_set(1, 2, 4)
+
+    def log(end: int, *sets: tuple[int, VoterSet]) -> InitialState:
+        return InitialState(
+            PersistedState(2), log_end_offset=end, epochs=((2, 0),), voter_sets=sets
+        )
+
+    story = Story(
+        (1, 2, 3),
+        (4,),
+        initial={
+            1: log(5, (2, old)),
+            3: log(9, (2, old), (8, new)),
+            4: log(7, (2, old)),
+        },
+    )
+    for _ in range(6):
+        for node in (3, 1, 4):
+            story.tick(node, 400)
+            story.settle(1, 3, 4)
+            story.drop(target=2)
+    assert RoleChanged(Role.LEADER, 3, 3) in story.said[3]
+    leader = next(node for node in (1, 4) if story.role(node) is Role.LEADER)
+    assert story.cores[leader].high_watermark > 9
+    assert ids(story, leader) == [1, 2, 4]
+    assert story.role(3) is Role.FOLLOWER
 
 
 def test_truncation_undoes_a_change() -> None:
