@@ -7,7 +7,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from kafka_formats.errors import InvalidRequest, Refused
 from rlmm.quorum.ports import PeerFailedError

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from kafka_formats.errors import RetryLater
 from rlmm.wire.authorisation import is_loopback
