@@ -145,14 +145,17 @@ class CleanUp:
     def _stores_of(self, row: RemoteLogSegmentMetadata) -> tuple[TierStore, ...]:
         """The store that the row names, else all: an unfinished row names none, and the default
         may have been another one when it was written. Keys hold the segment id, so that looking
-        in a store that never had it does no harm.
+        in a store that never had it does no harm. The default one, which most likely has it, comes
+        first: another one may be missing.
         """
         if row.custom_metadata is not None:
             try:
                 return (self.stores.named(CustomMetadata.decode(row.custom_metadata).store),)
             except CorruptData:
                 pass  # another RemoteStorageManager's custom metadata; our keys are looked for
-        return tuple(self.stores.by_name.values())
+        default = self.stores.default
+        others = (each for each in self.stores.by_name.values() if each is not default)
+        return (default, *others)
 
 
 def was_finished(row: RemoteLogSegmentMetadata) -> bool:

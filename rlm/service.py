@@ -18,7 +18,7 @@ from rlm.answers import Answers
 from rlm.clean_up import CleanUp
 from rlm.clean_up_tasks import CleanUpTasks
 from rlm.clock_check import clock_trouble
-from rlm.cluster_marker import claim_prefix, confirm_prefix, ignore_shut_out
+from rlm.cluster_marker import confirm_prefix, ignore_shut_out
 from rlm.copier import Copier
 from rlm.copy_slots import CopySlots
 from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
@@ -36,6 +36,7 @@ from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
 from rlm.resolved_reads import ResolvedReads
 from rlm.run_report import CopyRunReport
 from rlm.scanner import BrokerPort, Scanner
+from rlm.store_claims import StoreClaims
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
 from rlm.work_table import WorkTable
@@ -84,6 +85,7 @@ class RemoteLogManager:
         self._scan_error: str | None = None
         self._problem_log = ProblemLog(logger)
         self._closed = False
+        self._claims = StoreClaims(stores, identity, self._limits, ambient, self._problem_log)
         proposals = Proposals(manager, self._limits, ambient)
         clean_up = CleanUp(
             proposals,
@@ -139,11 +141,12 @@ class RemoteLogManager:
         )
 
     async def start(self) -> None:
-        """Check the cluster marker of every store, then begin to scan and copy.
+        """Check the default store's cluster marker, then begin to scan and copy.
 
-        Refused when a store belongs to another cluster or takes no writes; the node must not run.
+        Refused when it belongs to another cluster or takes no writes; the node must not run. The
+        other stores may be missing: see `node_problems`.
         """
-        await self._claim_stores()
+        await self._claims.start()
         await self._check_clock()
         self._tasks = [
             asyncio.create_task(self._scan_loop(), name="scan log directories"),
@@ -171,6 +174,7 @@ class RemoteLogManager:
             logger.warning("clean-ups were not done in time; the next run finishes them")
         finally:
             await self._clean_ups.close()
+            await self._claims.close()
 
     async def run_once(self) -> CopyRunReport:
         """One shot instead of `start`: scan, claim, copy everything eligible, clean up, report.
@@ -178,7 +182,7 @@ class RemoteLogManager:
         Cancelling it (Ctrl-C) leaves nothing that the next run does not finish or clean up; call
         `close` afterwards in any case.
         """
-        await self._claim_stores()
+        await self._claims.start()
         await self._check_clock()
         self._clean_ups.hurry()
         report = self._table.begin_report()
@@ -236,7 +240,7 @@ class RemoteLogManager:
             found.append(NodeProblem(ProblemArea.LOG_DIRS, None, self._scan_error))
         if self._clock_trouble is not None:
             found.append(NodeProblem(ProblemArea.CLOCK, None, self._clock_trouble))
-        return tuple(found)
+        return (*found, *self._claims.problems())
 
     async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
         """Where a new leader goes on copying (design 6.6). Read-only."""
@@ -277,17 +281,17 @@ class RemoteLogManager:
         return self._reader.records(partition, request, on_end)
 
     async def confirm_prefix(self, tier: TierStore) -> None:
-        """Refused once the store's prefix is another cluster's; asked before writes and deletes."""
+        """Refused once the store's prefix is another cluster's; asked before writes and deletes.
+
+        RetryLater while it is not known whose the prefix is.
+        """
+        self._claims.check(tier.name)
         await confirm_prefix(
             tier,
             self._identity,
             deadline_s=self._limits.store_deadline_s,
             on_shut_out=self._on_shut_out,
         )
-
-    async def _claim_stores(self) -> None:
-        for tier in self._stores.by_name.values():
-            await claim_prefix(tier, self._identity, deadline_s=self._limits.store_deadline_s)
 
     async def _scan_loop(self) -> None:
         while True:
@@ -334,8 +338,7 @@ class RemoteLogManager:
         )
         if last is None:
             return  # the markers were looked at a moment ago
-        for tier in self._stores.by_name.values():
-            await self.confirm_prefix(tier)
+        await self._claims.look_again(self.confirm_prefix)
 
     async def _breathe(self) -> None:
         await self._ambient.sleep(0)

@@ -49,7 +49,7 @@ from rlm.worker_messages import (
 )
 from rlm.worker_store_calls import StoreCallLog
 from rsm_backends.measured import MeasuredStore
-from rsm_backends.open_store import open_store
+from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
@@ -102,24 +102,22 @@ async def serve(
         return
     async with AsyncExitStack() as stores_open:
         calls = StoreCallLog(lambda: tell_store_calls(writer, calls))
-        stores: dict[str, ObjectStore] = {}
         try:
-            for name, config in welcome.stores.items():
-                store = await open_store(
-                    config,
-                    sleep=ambient.sleep,
-                    monotonic=ambient.monotonic,
-                    random_fraction=ambient.random_fraction,
-                    now_ms=ambient.now_ms,
-                )
-                stores_open.push_async_callback(store.close)
-                stores[name] = MeasuredStore(
-                    store, calls.observer(name), monotonic=ambient.monotonic
-                )
+            opened = await open_all(
+                welcome.stores,
+                sleep=ambient.sleep,
+                monotonic=ambient.monotonic,
+                random_fraction=ambient.random_fraction,
+                now_ms=ambient.now_ms,
+            )
         except StrandlineError as error:
             writer.write(frame(Failed(NO_JOB, error)))
             await writer.drain()
             return
+        stores: dict[str, ObjectStore] = {}
+        for name, store in opened.items():
+            stores_open.push_async_callback(store.close)
+            stores[name] = MeasuredStore(store, calls.observer(name), monotonic=ambient.monotonic)
         plane = DataPlane(stores, now_ms=ambient.now_ms, cache_bytes_max=welcome.cache_bytes_max)
         await _Worker(reader, writer, plane, welcome, ambient, calls).serve()
 

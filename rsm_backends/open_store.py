@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 
+from kafka_formats.errors import StrandlineError
+from rsm_backends.deferred import DeferredStore
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.memory import MemoryStore
 from rsm_backends.retrying import RetryingStore, RetryPolicy
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 
-__all__ = ["StoreConfig", "open_store"]
+__all__ = ["StoreConfig", "open_all", "open_store"]
 
 
 async def open_store(
@@ -34,6 +38,46 @@ async def open_store(
         random_fraction=random_fraction,
         monotonic=monotonic,
     )
+
+
+async def open_all(
+    configs: Mapping[str, StoreConfig],
+    *,
+    needed: Collection[str] = (),
+    sleep: Callable[[float], Awaitable[None]],
+    monotonic: Callable[[], float],
+    random_fraction: Callable[[], float],
+    now_ms: Callable[[], int],
+) -> dict[str, ObjectStore]:
+    """Open the stores of one node; the caller closes them.
+
+    One that cannot be opened is opened when it is used and can be. Raises its error instead when it
+    is `needed`, or when there is no other.
+    """
+    opened: dict[str, ObjectStore] = {}
+    errors: list[StrandlineError] = []
+    async with AsyncExitStack() as undo:
+        for name, config in configs.items():
+            open_it = partial(
+                open_store,
+                config,
+                sleep=sleep,
+                monotonic=monotonic,
+                random_fraction=random_fraction,
+                now_ms=now_ms,
+            )
+            try:
+                opened[name] = await open_it()
+            except StrandlineError as error:
+                if name in needed:
+                    raise
+                errors.append(error)
+                opened[name] = DeferredStore(name, open_it)
+            undo.push_async_callback(opened[name].close)
+        if errors and len(errors) == len(configs):
+            raise errors[0]
+        undo.pop_all()
+    return opened
 
 
 async def _open_backend(config: StoreConfig, now_ms: Callable[[], int]) -> ObjectStore:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import RetryLater
+from kafka_formats.errors import NotFound, RetryLater
 from rsm_backends.conformance import CHECKS, Check
 from rsm_backends.deferred import DeferredStore
 from rsm_backends.filesystem import FilesystemStore
+from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore
+from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
-from tests.rsm_backends.stores import memory_store
+from tests.rsm_backends.stores import clock_ms, memory_store, no_wait
 
 
 def on_disk(folder: Path) -> DeferredStore:
@@ -42,6 +44,35 @@ async def test_a_closed_store_is_not_opened_any_more(tmp_path: Path) -> None:
     await store.close()
     with pytest.raises(RetryLater, match="closed"):
         await store.head("a")
+
+
+def config(name: str, folder: Path) -> StoreConfig:
+    return StoreConfig(name=name, kind="filesystem", path=folder)
+
+
+async def opened(*configs: StoreConfig, needed: tuple[str, ...] = ()) -> dict[str, ObjectStore]:
+    return await open_all(
+        {each.name: each for each in configs},
+        needed=needed,
+        sleep=no_wait,
+        monotonic=lambda: 0.0,
+        random_fraction=lambda: 0.5,
+        now_ms=clock_ms(),
+    )
+
+
+async def test_of_several_stores_one_may_be_missing_unless_it_is_needed(tmp_path: Path) -> None:
+    main, old = config("main", tmp_path), config("old", tmp_path / "missing")
+    with pytest.raises(NotFound, match="missing"):
+        await opened(old, main, needed=("old",))
+    with pytest.raises(NotFound, match="missing"):
+        await opened(old)
+    stores = await opened(old, main, needed=("main",))
+    assert (await stores["main"].list_page("")).objects == ()
+    with pytest.raises(RetryLater, match=r"'old'.*missing"):
+        await stores["old"].list_page("")
+    for store in stores.values():
+        await store.close()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
