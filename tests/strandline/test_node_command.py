@@ -14,7 +14,7 @@ import pytest
 
 from rlmm.data_directory import open_data_directory
 from strandline.cli.exit_codes import ExitCode
-from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_process import NodeProcess, Sections
 from tests.strandline.command import CAPTURED, environment, invoke, started, strandline
 from tests.strandline.conftest import copied_segments, sections
 
@@ -68,6 +68,24 @@ def test_a_node_survives_a_kill_refuses_a_second_one_and_stops_cleanly(small: No
     # The lock is free, and the directory as whole as before.
     with open_data_directory(small.config.parent / "data") as directory:
         assert directory.boot_counter == 3  # two starts; the refused one did not count
+
+
+def test_a_node_runs_without_a_store_that_is_not_the_default_one(tmp_path: Path) -> None:
+    home = tmp_path / "node"
+    folder = home / "not-mounted"
+    parts: Sections = {
+        **sections(home / "tier"),
+        "topics": {"include": ["codecs"]},
+        "stores.old": {"kind": "filesystem", "path": str(folder)},
+    }
+    with NodeProcess(home, parts) as process:
+        wait_until_copied(process)
+        (problem,) = httpx.get(f"{process.url}/v1/cluster").json()["problems"]
+        assert (problem["about"], problem["name"]) == ("store", "old")
+        assert str(folder) in problem["text"]
+        shown = invoke("status", "--url", process.url)
+        assert "problem with store old" in shown.stdout
+        assert "Traceback" not in process.log
 
 
 def test_ctrl_c_stops_a_node_as_cleanly_as_sigterm(tmp_path: Path) -> None:
