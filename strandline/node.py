@@ -1,0 +1,250 @@
+"""The composition root: builds a node from its settings, piece by piece, and takes it down again.
+
+Order of building: data directory (lock), view, metadata log, metadata manager, stores, workers,
+broker, remote log manager. Closing runs backwards, so that whoever still runs finds what it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from rlm.events import OnEvent, ignore_event
+from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.service import RemoteLogManager
+from rlm.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
+from rlm.tier_store import TierStore, TierStores
+from rlm.topic_filter import TopicFilter
+from rlm.worker_pool import WorkerLimits, WorkerPool
+from rlm.worker_store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call
+from rlmm.data_directory import DataDirectory, open_data_directory
+from rlmm.log.recovery import PARTITION_DIRECTORY
+from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.view import View
+from rsm_backends.measured import MeasuredStore
+from rsm_backends.open_store import open_all
+from rsm_backends.store_config import StoreConfig
+from strandline import ambient
+from strandline.log_dir_check import check_log_dirs
+from strandline.quorum import open_quorum_log
+from strandline.settings import KafkaSettings, Settings
+from strandline.store_configs import store_configs
+
+if TYPE_CHECKING:
+    from rlm.broker_view import BrokerView
+
+WORKER_COMMAND = (sys.executable, "-m", "strandline.worker_process")
+"""Everything secret comes later, over the worker's socket."""
+
+AMBIENT = Ambient(
+    now_ms=ambient.now_ms,
+    monotonic=ambient.monotonic,
+    sleep=ambient.sleep,
+    random_fraction=ambient.random_fraction,
+    new_uuid=ambient.new_uuid,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Failure:
+    """Set once, by the first part that can't go on: the node has to stop then."""
+
+    def __init__(self) -> None:
+        self._happened = asyncio.Event()
+        self.reason: str | None = None
+
+    def report(self, reason: str) -> None:
+        """Remember the first reason and wake whoever waits."""
+        if self.reason is None:
+            self.reason = reason
+            logger.critical("the node has to stop: %s", reason)
+        self._happened.set()
+
+    async def wait(self) -> str:
+        """Return the reason, if ever there is one."""
+        await self._happened.wait()
+        assert self.reason is not None
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node whose parts are up; `remote_log` and `snapshots` are built but not started."""
+
+    settings: Settings
+    directory: DataDirectory
+    metadata: RemoteLogMetadataManager
+    remote_log: RemoteLogManager
+    snapshots: SnapshotUploader
+    failure: Failure
+    _parts: AsyncExitStack
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        *,
+        on_event: OnEvent = ignore_event,
+        on_store_call: OnStoreCall = ignore_store_call,
+    ) -> Self:
+        """Build everything; raises what any part raises, with what was built closed again.
+
+        `on_event` is told what the control plane does, `on_store_call` each call to a store, the
+        workers' included. Neither may block or raise.
+        """
+        configs = store_configs(settings)
+        async with AsyncExitStack() as building:
+            failure = Failure()
+            directory = open_data_directory(settings.node.data_dir)
+            building.callback(directory.close)
+            check_log_dirs(settings.kafka.log_dirs, directory)
+            metadata = await _open_metadata(settings, directory, failure, building)
+            stores = await _open_stores(settings, configs, on_store_call, building)
+            pool = await _start_workers(settings, configs, on_store_call, building)
+            broker = await _open_broker(settings.kafka, directory, building)
+            identity = Identity(
+                cluster_id=str(directory.cluster_id),
+                kafka_cluster_id=directory.kafka_cluster_id,
+                incarnation=directory.incarnation,
+            )
+            remote_log = RemoteLogManager(
+                metadata,
+                pool,
+                stores,
+                log_dirs=settings.kafka.log_dirs,
+                broker=broker,
+                topics=TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude)),
+                identity=identity,
+                ambient=AMBIENT,
+                limits=copy_limits(settings),
+                on_event=on_event,
+                on_shut_out=failure.report,
+            )
+            building.push_async_callback(remote_log.close)
+            snapshots = SnapshotUploader(
+                metadata,
+                directory.metadata_path / PARTITION_DIRECTORY,
+                stores.default,
+                identity=identity,
+                confirm_prefix=remote_log.confirm_prefix,
+                ambient=AMBIENT,
+                limits=SnapshotUploadLimits(
+                    interval_s=settings.metadata.snapshot_upload_interval_s,
+                    check_interval_s=settings.metadata.snapshot_upload_check_s,
+                    kept=settings.metadata.snapshots_uploaded_max,
+                ),
+            )
+            building.push_async_callback(snapshots.close)
+            parts = building.pop_all()
+            return cls(settings, directory, metadata, remote_log, snapshots, failure, parts)
+
+    async def close(self) -> None:
+        """Take everything down, in reverse order of building."""
+        await self._parts.aclose()
+
+
+def copy_limits(settings: Settings) -> CopyLimits:
+    """The control plane's bounds, those an operator sets taken from the settings."""
+    copier = settings.copier
+    return CopyLimits(
+        scan_interval_s=copier.interval_s,
+        copies_parallel_max=copier.parallel_max,
+        part_bytes=copier.part_bytes,
+        parts_parallel=copier.parts_parallel,
+        upload_deadline_s=copier.upload_deadline_s,
+        upload_margin_s=copier.upload_margin_s,
+        propose_deadline_s=settings.metadata.propose_deadline_s,
+        backoff_base_s=copier.backoff_base_s,
+        backoff_max_s=copier.backoff_max_s,
+    )
+
+
+async def _open_metadata(
+    settings: Settings, directory: DataDirectory, failure: Failure, building: AsyncExitStack
+) -> RemoteLogMetadataManager:
+    view = await asyncio.to_thread(View.open, directory.view_path)
+    building.callback(view.close)
+    log = await open_quorum_log(
+        settings.quorum,
+        directory,
+        building,
+        view_flushed_end=view.flushed_offset + 1,
+        on_failure=failure.report,
+    )
+    metadata = await RemoteLogMetadataManager.start(
+        log,
+        view,
+        incarnation=directory.incarnation,
+        now_ms=ambient.now_ms,
+        limits=MetadataLimits(
+            view_flush_records=settings.metadata.view_flush_records,
+            snapshot_records=settings.metadata.snapshot_records,
+        ),
+        on_failure=failure.report,
+    )
+    building.push_async_callback(metadata.close)
+    return metadata
+
+
+async def _open_stores(
+    settings: Settings,
+    configs: dict[str, StoreConfig],
+    on_store_call: OnStoreCall,
+    building: AsyncExitStack,
+) -> TierStores:
+    stores = await open_all(
+        configs,
+        needed=(settings.default_store,),
+        sleep=ambient.sleep,
+        monotonic=ambient.monotonic,
+        random_fraction=ambient.random_fraction,
+        now_ms=ambient.now_ms,
+    )
+    opened = {}
+    for name, store in stores.items():
+        building.push_async_callback(store.close)
+        measured = MeasuredStore(
+            store, NamedStoreObserver(name, on_store_call), monotonic=ambient.monotonic
+        )
+        opened[name] = TierStore(name, measured, configs[name].prefix)
+    return TierStores(opened, settings.default_store)
+
+
+async def _start_workers(
+    settings: Settings,
+    configs: dict[str, StoreConfig],
+    on_store_call: OnStoreCall,
+    building: AsyncExitStack,
+) -> WorkerPool:
+    pool = WorkerPool(
+        WORKER_COMMAND,
+        configs,
+        size=settings.worker.count,
+        limits=WorkerLimits(silence_deadline_s=settings.worker.hang_deadline_s),
+        monotonic=ambient.monotonic,
+        sleep=ambient.sleep,
+        on_store_call=on_store_call,
+    )
+    building.push_async_callback(pool.close)
+    await pool.start()
+    return pool
+
+
+async def _open_broker(
+    kafka: KafkaSettings, directory: DataDirectory, building: AsyncExitStack
+) -> BrokerView | None:
+    """The view of the node's own broker; None for a standalone directory. Connects when asked."""
+    if not kafka.broker:
+        return None
+    from strandline.broker_connection import open_broker_view  # slow to import, often not needed
+
+    broker = open_broker_view(
+        kafka, node_id=directory.node_id, kafka_cluster_id=directory.kafka_cluster_id
+    )
+    building.push_async_callback(broker.close)
+    return broker
