@@ -13,7 +13,7 @@ RECORDS_BYTES_MAX = 1_073_741_824
 CHECKPOINT_ENTRIES_MAX = 10_000
 """Leader epochs in a request; a partition that had more leaders than this cannot ask."""
 PROBLEMS_SHOWN_MAX = 100
-SCAN_ITEMS_PER_SLICE = 50
+SCAN_ITEMS_PER_SLICE = 32
 """Rows a list looks at before it lets the rest of the event loop run."""
 STATUSES_PER_SLICE = 8
 """The same for partitions' statuses, each of which takes a hundred microseconds."""
