@@ -331,10 +331,9 @@ class QuorumDriver:
         self._run(self._ask(action))
 
     async def _ask(self, action: do.SendRequest) -> None:
-        timeout_ms = max(action.deadline_ms - self._monotonic_ms(), 1)
         try:
             response = await self._peers.ask(
-                action.destination, action.request, deadline_ms=timeout_ms
+                action.destination, action.request, deadline_ms=action.deadline_ms
             )
         except PeerFailedError as error:
             log.debug("node %d: %s", action.destination, error)

@@ -78,7 +78,7 @@ class PersistQuorumState:
 class SendRequest:
     """To the node `destination`, at the address the driver knows for it.
 
-    The driver gives up on it, at the latest, when the core does: after `deadline_ms`.
+    The driver gives up on it, at the latest, when the core does: `deadline_ms` from now.
     """
 
     request_id: int

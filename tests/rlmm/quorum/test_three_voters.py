@@ -11,7 +11,7 @@ from kafka_formats.errors import NotFound, OutcomeUnknown, RetryLater
 from rlmm.log.limits import LogLimits
 from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
 from tests.rlmm.log.crash_disk import Survivors
-from tests.rlmm.quorum.local_network import Network, Replica, leader_of, voters_of
+from tests.rlmm.quorum.local_network import QUICK, Network, Replica, leader_of, voters_of
 
 NODES = (1, 2, 3)
 
@@ -193,3 +193,11 @@ async def test_a_replica_that_was_away_too_long_starts_from_the_leaders_snapshot
     end = await log.propose(data(b"goes on"), deadline_s=10) + 1
     values = [record.value for record in await log.read(snapshot_id.end_offset, limit=9)]
     assert values[0] == b"behind the snapshot"
+
+
+async def test_a_quiet_quorum_keeps_its_leader(replicas: list[Replica]) -> None:
+    leader = await leader_of(replicas)
+    epoch = leader.log.describe().leader_epoch
+    await asyncio.sleep(5 * QUICK.fetch_timeout_ms / 1000)
+    assert {replica.log.describe().leader_epoch for replica in replicas} == {epoch}
+    assert {replica.log.describe().leader_id for replica in replicas} == {leader.node_id}
