@@ -35,7 +35,7 @@ class Torn:
     """Any subset, drawn from a seed: sectors of `sector_bytes`, sizes, changes of directories.
 
     With `ordered`, as a file system with a journal has it, the changes of one directory survive up
-    to some one of them, and bytes that did not arrive are zeros, never those of another file.
+    to some one of them, and a file never grows by bytes that did not arrive.
     """
 
     def __init__(self, seed: int, sector_bytes: int = 512, *, ordered: bool = False) -> None:
@@ -43,7 +43,7 @@ class Torn:
         self.sector_bytes = sector_bytes
         self.ordered = ordered
         self.random = random.Random(seed)
-        self.stale = self.random.random() < 0.3 and not ordered
+        self.stale = self.random.random() < 0.3
 
     def __repr__(self) -> str:
         return f"Torn({self.seed}, {self.sector_bytes})"
@@ -125,6 +125,10 @@ def _torn(durable: bytearray, writes: list[Write], fate: Torn) -> bytes:
         content = bytearray(versions[-1])
         change.apply(content)
         versions.append(bytes(content))
+    if fate.ordered:
+        version = choose.choice(versions)
+        arrived = choose.randint(0, len(version)) // step * step
+        return version[:arrived] if arrived > len(durable) else version
     size = len(choose.choice(versions))
     # One bias a cut, so that nearly everything and nearly nothing come up as well as a half.
     share = choose.choice((0.05, 0.5, 0.95))
