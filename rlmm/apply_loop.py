@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kafka_formats.errors import NotFound, Refused
@@ -36,16 +36,16 @@ class ApplyLoop:
         view: View,
         waiters: ProposalWaiters,
         limits: MetadataLimits,
-        changed: Callable[[TopicIdPartition], None],
+        committed: Callable[[Iterable[TopicIdPartition], int], None],
     ) -> None:
-        """`changed` hears of each partition that committed records are about, before anybody else
-        runs.
+        """`committed` hears of the partitions that committed records are about, and behind which
+        offset those are, before anybody else runs.
         """
         self._log = log
         self._view = view
         self._waiters = waiters
         self._limits = limits
-        self._changed = changed
+        self._committed = committed
         self._flush_lock = asyncio.Lock()
         self._claims: Counter[bytes] = Counter()
         self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -170,9 +170,9 @@ class ApplyLoop:
             if record.control_type == ControlRecordType.FEATURE_LEVEL:
                 check_feature_level(overlay)
             decisions.append(Decision(applied.outcome, self._reading(overlay, record, applied)))
+        before = self._view.applied_offset
         self._view.commit(overlay.writes(), applied_offset=last_offset, epoch=last_epoch)
-        for partition in partitions:
-            self._changed(partition)
+        self._committed(partitions, before)
         return decisions
 
     def _reading(

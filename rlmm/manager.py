@@ -95,7 +95,7 @@ class RemoteLogMetadataManager:
         self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
         self._states = PartitionStates(view, kept_max=limits.states_kept_max)
         self._applying = ApplyLoop(
-            metadata_log, view, self._waiters, limits, changed=self._states.forget
+            metadata_log, view, self._waiters, limits, committed=self._states.committed
         )
         self._readiness = Readiness(metadata_log, self._applying.wait_for)
         self._snapshot_lock = asyncio.Lock()

@@ -10,8 +10,9 @@ from rlmm.manager import MetadataLimits
 from rlmm.partition_state import Mode
 from rlmm.partition_states import PartitionStates
 from rlmm.records import LogStart, LostRange, PartitionModeChange
-from rlmm.rows import MemoryRows
+from rlmm.row_keys import RowKind
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, TopicIdPartition
+from rlmm.view import View
 from tests.rlmm.metadata_node import (
     NODE_ID,
     NOW_MS,
@@ -80,7 +81,49 @@ async def test_a_restarted_node_remembers_nothing_wrong(tmp_path: Path) -> None:
         assert_true_to_the_rows(node)
 
 
-def test_no_more_states_are_remembered_than_allowed() -> None:
-    states = PartitionStates(MemoryRows(), kept_max=1)
-    assert states.state(PARTITION) is None
-    assert states._states == {}
+async def test_no_more_states_are_remembered_than_allowed(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        await node.manager.claim_partition(claim())
+        await node.manager.claim_partition(claim(partition=OTHER))
+        states = PartitionStates(node.view, kept_max=1)
+        for partition in (PARTITION, OTHER, PARTITION):
+            assert states.state(partition) == queries.partition_state(node.view, partition)
+            assert len(states._states) == 1
+
+
+async def test_an_installed_snapshot_leaves_nothing_remembered(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "ahead") as ahead:
+        token = (await ahead.manager.claim_partition(claim())).token
+        await ahead.manager.record_log_start(LogStart(PARTITION, token, 1, 0))
+        rows = list(ahead.view.rows_in_key_order())
+        offset = ahead.view.applied_offset
+    view = View.open(tmp_path / "behind")
+    try:
+        claimed = [row for row in rows if row[0][:1] != bytes((RowKind.RECORD_TIME,))]
+        view.commit(claimed, applied_offset=0, epoch=1)
+        states = PartitionStates(view, kept_max=9)
+        assert states.state(PARTITION) is not None
+        view.install_from([], applied_offset=offset, epoch=1)
+        assert states.state(PARTITION) is None
+        view.install_from(rows, applied_offset=offset + 1, epoch=1)
+        states.committed([], before=offset)
+        assert states.state(PARTITION) == queries.partition_state(view, PARTITION)
+    finally:
+        view.close()
+
+
+async def test_records_behind_an_installed_snapshot_forget_everything(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "ahead") as ahead:
+        await ahead.manager.claim_partition(claim())
+        rows = list(ahead.view.rows_in_key_order())
+    view = View.open(tmp_path / "behind")
+    try:
+        view.commit(rows, applied_offset=0, epoch=1)
+        states = PartitionStates(view, kept_max=9)
+        assert states.state(PARTITION) is not None
+        view.install_from([], applied_offset=7, epoch=1)
+        view.commit((), applied_offset=8, epoch=1)
+        states.committed([OTHER], before=7)
+        assert states.state(PARTITION) is None
+    finally:
+        view.close()
