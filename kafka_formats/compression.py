@@ -19,6 +19,7 @@ import zstandard
 from kafka_formats import snappy_stream
 from kafka_formats.crc32c import Buffer
 from kafka_formats.snappy_stream import CompressionError as CompressionError
+from kafka_formats.snappy_stream import TooMuchError as TooMuchError
 
 _GZIP_WBITS = 31
 _MEMBERS_MAX = 65_536
@@ -61,7 +62,7 @@ def decompress(codec: Codec, data: Buffer, *, bytes_max: int) -> bytes:
     match codec:
         case Codec.NONE:
             if len(data) > bytes_max:
-                raise CompressionError(f"{len(data)} bytes, over the limit of {bytes_max}")
+                raise TooMuchError(f"{len(data)} bytes, over the limit of {bytes_max}")
             return bytes(data)
         case Codec.GZIP:
             return _gunzip(memoryview(data), bytes_max)
@@ -87,9 +88,7 @@ class _Output:
     def add(self, piece: bytes) -> None:
         self._data += piece
         if len(self._data) > self._bytes_max:
-            raise CompressionError(
-                f"decompresses to more than the limit of {self._bytes_max} bytes"
-            )
+            raise TooMuchError(f"decompresses to more than the limit of {self._bytes_max} bytes")
 
     def done(self) -> bytes:
         return bytes(self._data)

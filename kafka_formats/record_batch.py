@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafka_formats import varints
-from kafka_formats.compression import Codec, CompressionError, compress, decompress
+from kafka_formats.compression import (
+    Codec,
+    CompressionError,
+    TooMuchError,
+    compress,
+    decompress,
+)
 from kafka_formats.control_record import ControlType as ControlType
 from kafka_formats.control_record import control_key as control_key
 from kafka_formats.control_record import parse_control_key
@@ -235,6 +241,40 @@ def iter_records(
     than `HEADERS_MAX` headers. At most `decompressed_bytes_max` bytes are held, and one record.
     """
     header = parse_header(data, at, source=source, position=position)
+    try:
+        records = _records_of(data, at, header, decompressed_bytes_max, source, position)
+    except CompressionError as error:
+        raise _malformed(header, error, source, position) from error
+    yield from decode_records(records, header, source=source, position=position)
+
+
+def records_within(
+    data: Buffer, header: BatchHeader, *, source: str, position: int, bytes_max: int
+) -> bytes | None:
+    """The decompressed records of a whole batch, for `decode_records`; None if over `bytes_max`."""
+    try:
+        return _records_of(data, 0, header, bytes_max, source, position)
+    except TooMuchError:
+        return None
+    except CompressionError as error:
+        raise _malformed(header, error, source, position) from error
+
+
+def decode_records(
+    records: bytes, header: BatchHeader, *, source: str, position: int
+) -> Iterator[Record]:
+    """The records of a batch whose decompressed bytes are `records`; as `iter_records`."""
+    if not header.record_count and not records:
+        return  # all its records were compacted away
+    try:
+        yield from _decode_records(records, header)
+    except varints.MalformedError as error:
+        raise _malformed(header, error, source, position) from error
+
+
+def _records_of(
+    data: Buffer, at: int, header: BatchHeader, bytes_max: int, source: str, position: int
+) -> bytes:
     if len(data) - at < header.size_bytes:
         raise CorruptData(
             f"the record batch of {header.size_bytes} bytes is cut off: {len(data) - at} are left",
@@ -243,16 +283,16 @@ def iter_records(
         )
     body = memoryview(data)[at + HEADER_BYTES : at + header.size_bytes]
     if not header.record_count and not body:
-        return  # all its records were compacted away; the codec does not matter then
-    try:
-        records = decompress(header.codec, body, bytes_max=decompressed_bytes_max)
-        yield from _decode_records(records, header)
-    except (varints.MalformedError, CompressionError) as error:
-        raise CorruptData(
-            f"the records of the batch at offset {header.base_offset} are malformed: {error}",
-            source=source,
-            position=position,
-        ) from error
+        return b""  # the codec does not matter then
+    return decompress(header.codec, body, bytes_max=bytes_max)
+
+
+def _malformed(header: BatchHeader, error: ValueError, source: str, position: int) -> CorruptData:
+    return CorruptData(
+        f"the records of the batch at offset {header.base_offset} are malformed: {error}",
+        source=source,
+        position=position,
+    )
 
 
 def _decode_records(data: bytes, header: BatchHeader) -> Iterator[Record]:

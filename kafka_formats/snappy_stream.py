@@ -28,6 +28,10 @@ class CompressionError(ValueError):
     """
 
 
+class TooMuchError(CompressionError):
+    """They hold more than the caller allows; whether they are damaged as well is not known."""
+
+
 def compress(data: bytes) -> bytes:
     """A snappy-java stream of 32 KiB blocks, as the Java client writes it."""
     stream = bytearray(_HEADER)
@@ -73,7 +77,7 @@ def _read_block(block: memoryview, bytes_max: int) -> bytes:
     try:
         announced = cramjam.snappy.decompress_raw_len(block)
         if announced > bytes_max:
-            raise CompressionError(f"{announced} bytes announced, over the limit of {bytes_max}")
+            raise TooMuchError(f"{announced} bytes announced, over the limit of {bytes_max}")
         if announced > len(block) * _EXPANSION_MAX:
             raise CompressionError(f"{len(block)} bytes of snappy cannot give {announced}")
         return bytes(cramjam.snappy.decompress_raw(block))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from kafka_formats.errors import Refused
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.json_lines import JsonLines
 from rlm.part_buffers import PartBuffers
 from rlm.read_request import (
     IndexRequest,
@@ -38,6 +39,7 @@ class DataPlane:
         self._stores = stores
         self._now_ms = now_ms
         self._buffers = PartBuffers()
+        self._json = JsonLines()
         self._reader = SegmentReader(stores, cache_bytes_max=cache_bytes_max)
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
@@ -66,7 +68,7 @@ class DataPlane:
     ) -> AsyncIterator[bytes]:
         """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends."""
         end = on_end if on_end is not None else _tell_nobody
-        return RecordsRead(self._reader, request, resolver, end).pieces()
+        return RecordsRead(self._reader, self._json, request, resolver, end).pieces()
 
 
 def _tell_nobody(_: object) -> None:

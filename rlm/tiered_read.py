@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from kafka_formats.batch_scan import BatchScanner, ScannedBatch
 from kafka_formats.errors import InternalError, InvalidRequest
-from rlm.json_lines import json_lines
+from rlm.json_lines import JsonLines
 from rlm.manifest import CHUNK_BYTES
 from rlm.read_committed import CommittedView, committed_view
 from rlm.read_request import (
@@ -54,6 +54,7 @@ class RecordsRead:
     def __init__(
         self,
         reader: SegmentReader,
+        json: JsonLines,
         request: RecordsRequest,
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None],
@@ -63,6 +64,7 @@ class RecordsRead:
         if request.max_bytes < 1:
             raise InvalidRequest(f"must be at least 1, not {request.max_bytes}", field="max_bytes")
         self._reader = reader
+        self._json = json
         self._request = request
         self._resolver = resolver
         self._on_end = on_end
@@ -102,8 +104,9 @@ class RecordsRead:
         async with closing_stream(stream) as chunks:
             async for chunk in chunks:
                 taken, more = self._take(scanner.feed(chunk), piece.valid_until, committed)
-                for part in self._formatted(taken, log.key):
-                    yield part
+                async with closing_stream(self._formatted(taken, log.key)) as parts:
+                    async for part in parts:
+                        yield part
                 if not more:
                     break
             else:
@@ -140,14 +143,18 @@ class RecordsRead:
             taken.append(batch)
         return taken, True
 
-    def _formatted(self, batches: list[ScannedBatch], source: str) -> Iterable[bytes]:
+    async def _formatted(self, batches: list[ScannedBatch], source: str) -> AsyncIterator[bytes]:
         if self._request.format is RecordFormat.BATCHES:
             if batches:
                 yield b"".join([batch.data for batch in batches])
             return
         for batch in batches:
-            if not batch.header.is_control:
-                yield from json_lines(batch, from_offset=self._request.offset, source=source)
+            if batch.header.is_control:
+                continue
+            lines = self._json.of(batch, from_offset=self._request.offset, source=source)
+            async with closing_stream(lines) as pieces:
+                async for piece in pieces:
+                    yield piece
 
     async def _start_position(self, piece: SegmentPiece) -> int:
         """Where the batch that holds the next offset stands, or one before it."""

@@ -34,11 +34,12 @@ from api.tokens import TokenBook
 from api.validation import parse_uuid
 from kafka_formats.batch_scan import scan
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
+from kafka_formats.record_batch import DECOMPRESSED_BYTES_MAX, records_within
 from rlm.cluster_marker import ClusterMarker
 from rlm.custom_metadata import CustomMetadata
 from rlm.index_check import IndexCheck
 from rlm.json_fields import Fields
-from rlm.json_lines import json_lines
+from rlm.json_lines import lines_of
 from rlm.list_offsets import parse_spec
 from rlm.manifest import parse_manifest
 from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_keys
@@ -89,8 +90,12 @@ def _fields(data: bytes) -> None:
 
 def _json_lines(data: bytes) -> None:
     for batch in scan(data, source=_SOURCE):
-        for line in b"".join(json_lines(batch, from_offset=0, source=_SOURCE)).splitlines():
-            json.loads(line)
+        records = records_within(
+            batch.data, batch.header, source=_SOURCE, position=0, bytes_max=DECOMPRESSED_BYTES_MAX
+        )
+        if records is not None:
+            for line in b"".join(lines_of(records, batch, 0, _SOURCE)).splitlines():
+                json.loads(line)
 
 
 def _index_check(data: bytes) -> None:
