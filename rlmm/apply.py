@@ -17,6 +17,11 @@ from rlmm.apply_offsets import apply_log_start, apply_lost_range
 from rlmm.apply_outcome import Draft, Outcome, Verdict
 from rlmm.apply_partition_delete import apply_partition_delete, apply_partition_delete_undo
 from rlmm.apply_purge import purge, put_record_time, record_time_with
+from rlmm.apply_restart import (
+    apply_partition_adopted,
+    apply_reconciled,
+    apply_segment_missing,
+)
 from rlmm.apply_segments import apply_add, apply_update
 from rlmm.apply_settings import apply_feature_level, apply_topic_policy
 from rlmm.metadata_log import CommittedRecord
@@ -26,9 +31,12 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
+    Reconciled,
+    SegmentMissing,
     TopicPolicyChange,
     decode,
 )
@@ -81,8 +89,8 @@ def apply(rows: RowReader, record: CommittedRecord) -> Applied:
 
 
 def partition_of(record: MetadataRecord) -> TopicIdPartition | None:
-    """The partition that a record is about, None for a topic's policy and the feature level."""
-    if isinstance(record, TopicPolicyChange | FeatureLevel):
+    """The partition that a record is about, None for what is about no single one."""
+    if isinstance(record, TopicPolicyChange | FeatureLevel | Reconciled):
         return None
     if isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
         return record.segment_id.partition
@@ -113,3 +121,9 @@ def _judge(draft: Draft, record: MetadataRecord) -> Outcome:
             return apply_partition_delete_undo(draft, record)
         case FeatureLevel():
             return apply_feature_level(draft, record)
+        case PartitionAdopted():
+            return apply_partition_adopted(draft, record)
+        case SegmentMissing():
+            return apply_segment_missing(draft, record)
+        case Reconciled():
+            return apply_reconciled(draft, record)

@@ -28,7 +28,7 @@ from rlmm.control_records import ClaimReset, PartitionClaim, PartitionModeChange
 from rlmm.coverage import covered_ranges
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import CLAIMABLE_MODES, Claim, Mode
-from rlmm.row_reads import highest_copied, read_lineage, read_partition_row
+from rlmm.row_reads import highest_copied, read_lineage, read_partition_row, read_restart
 from rlmm.row_values import PartitionRow
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
 
@@ -64,10 +64,10 @@ def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
             higher_epoch=_is_higher(row, claim),
         )
     except InvalidRequest as error:
-        return _fenced(row, claim) or Outcome(Verdict.INVALID, str(error))
+        return _fenced(draft, row, claim) or Outcome(Verdict.INVALID, str(error))
     if _is_repeated(row, claim) and merged == MergedLineage(before, None):
         return NO_EFFECT
-    problem = _fenced(row, claim) or _suspect(draft, row, before, merged, partition)
+    problem = _fenced(draft, row, claim) or _suspect(draft, row, before, merged, partition)
     if problem is not None:
         return problem
     _accept(draft, claim, row, before, merged, is_new=known is None)
@@ -137,7 +137,7 @@ def _is_repeated(row: PartitionRow, claim: PartitionClaim) -> bool:
     )
 
 
-def _fenced(row: PartitionRow, claim: PartitionClaim) -> Outcome | None:
+def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome | None:
     last = row.claim
     if last is None or claim.leader_epoch > last.leader_epoch:
         return None
@@ -147,7 +147,7 @@ def _fenced(row: PartitionRow, claim: PartitionClaim) -> Outcome | None:
             f"epoch {claim.leader_epoch} of {claim.partition} is over: node "
             f"{last.incarnation.node_id} claimed it at epoch {last.leader_epoch}",
         )
-    if row.cut_allowed:
+    if row.cut_allowed or _is_from_before_restart(draft, last):
         return None
     mine, theirs = claim.incarnation, last.incarnation
     if (mine.node_id, mine.directory_id) != (theirs.node_id, theirs.directory_id):
@@ -163,6 +163,12 @@ def _fenced(row: PartitionRow, claim: PartitionClaim) -> Outcome | None:
             f"{last.claim_number} of boot {theirs.boot_counter}",
         )
     return None
+
+
+def _is_from_before_restart(draft: Draft, claim: Claim) -> bool:
+    """Its node is formatted anew, while the broker beside it may lead at the same epoch still."""
+    restart = read_restart(draft.rows)
+    return restart is not None and claim.token < restart.offset
 
 
 def _suspect(

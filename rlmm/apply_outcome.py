@@ -8,7 +8,7 @@ from enum import Enum
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.partition_state import Totals
-from rlmm.row_reads import read_partition_row, read_totals
+from rlmm.row_reads import read_partition_row, read_restart, read_totals
 from rlmm.row_values import PartitionRow
 from rlmm.rows import OverlayRows, RowReader
 from rlmm.segment import PartitionDeleteState, TopicIdPartition
@@ -107,6 +107,20 @@ class Draft:
         self.rows.put(keys.topic_name_key(partition), values.encode_offset(self.offset))
         totals = read_totals(self.rows)
         self.put_totals(replace(totals, partitions=totals.partitions + 1))
+
+
+def deletes_held_back(draft: Draft) -> Outcome | None:
+    """CONFLICT from a restart from a snapshot until its reconciliation: what the state does not
+    know yet may be the only copy.
+    """
+    restart = read_restart(draft.rows)
+    if restart is None or restart.is_reconciled:
+        return None
+    return Outcome(
+        Verdict.CONFLICT,
+        "nothing is deleted until the state is reconciled with the store: the metadata was "
+        "restarted from a snapshot; run `strandline reconcile`",
+    )
 
 
 def find_live(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:

@@ -12,6 +12,7 @@ from rlmm.apply_outcome import (
     Draft,
     Outcome,
     Verdict,
+    deletes_held_back,
     find,
     is_gone,
     wrong_name,
@@ -48,6 +49,10 @@ def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) ->
         return Outcome(
             Verdict.CONFLICT, f"{partition} is {now}, which {step.state.name} does not follow"
         )
+    if step.state is not PartitionDeleteState.DELETE_PARTITION_MARKED:
+        held_back = deletes_held_back(draft)
+        if held_back is not None:
+            return held_back
     if step.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
         return _finish(draft, partition, row)
     row = replace(row, delete_state=step.state, delete_offset=draft.offset)
@@ -78,6 +83,7 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
     draft.rows.delete(keys.partition_key(partition))
     draft.rows.delete(keys.lineage_key(partition))
     draft.rows.delete(keys.topic_name_key(partition))
+    draft.rows.delete(keys.adopted_key(partition))
     for prefix in (keys.highest_copied_prefix(partition), keys.lost_range_prefix(partition)):
         for key, _ in list(draft.rows.scan(prefix, prefix_end(prefix))):
             draft.rows.delete(key)

@@ -19,6 +19,7 @@ from rlmm.apply_outcome import (
     Draft,
     Outcome,
     Verdict,
+    deletes_held_back,
     find,
     find_live,
     is_gone,
@@ -28,7 +29,13 @@ from rlmm.apply_purge import bury
 from rlmm.coverage import EpochRange, cover, epoch_ranges, served_ranges, uncover
 from rlmm.lineage import ascending, epoch_bounds, within_lineage
 from rlmm.partition_state import Mode
-from rlmm.row_reads import highest_recorded, next_offset, read_lineage, read_segment
+from rlmm.row_reads import (
+    highest_recorded,
+    is_adopting,
+    next_offset,
+    read_lineage,
+    read_segment,
+)
 from rlmm.row_values import PartitionRow
 from rlmm.segment import (
     OFFSET_MAX,
@@ -186,7 +193,9 @@ def _copy_finished(
     if isinstance(row, Outcome):
         return row
     claim = row.standing_claim
-    if claim is None or not update.writer == known.writer == claim.incarnation:
+    # After a restart from a snapshot the claimant finishes what others started and uploaded whole.
+    started_here = known.writer == update.writer or is_adopting(draft.rows, partition)
+    if claim is None or update.writer != claim.incarnation or not started_here:
         return Outcome(
             Verdict.FENCED,
             f"segment {update.segment_id.id} is finished by the node that started it while its own "
@@ -264,6 +273,12 @@ def _delete_started(
     partition_goes = row.delete_state is PartitionDeleteState.DELETE_PARTITION_STARTED
     problem = None if partition_goes else without_token(row, update.token, "a delete")
     problem = problem or _not_expected(known, update) or _wrong_state(known, update)
+    problem = problem or deletes_held_back(draft)
+    if problem is None and not partition_goes and is_adopting(draft.rows, partition):
+        problem = Outcome(
+            Verdict.CONFLICT,
+            f"what the store holds of {partition} is not recorded yet: nothing is deleted before",
+        )
     if problem is not None:
         return problem
     served_alone: list[EpochRange] = []
@@ -345,7 +360,7 @@ def _delete_finished(
 ) -> Outcome:
     """Any node's: nothing but the row is left by now."""
     partition = update.segment_id.partition
-    problem = _wrong_state(known, update)
+    problem = _wrong_state(known, update) or deletes_held_back(draft)
     if problem is not None:
         return problem
     row = find(draft, partition)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.primitives import Reader, Writer
 from rlmm.partition_state import Mode, TopicPolicy
@@ -32,6 +33,9 @@ class ControlRecordType(IntEnum):
     CLAIM_RESET = 1005
     PARTITION_DELETE_UNDO = 1006
     FEATURE_LEVEL = 1007
+    PARTITION_ADOPTED = 1008
+    SEGMENT_MISSING = 1009
+    RECONCILED = 1010
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/snapshot_rows.py
 
 
@@ -134,6 +138,40 @@ class FeatureLevel:
     unknown_tags: Tags = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionAdopted:
+    """After a restart from a snapshot: the claimant has recorded what the store holds whole of the
+    partition. Until then nobody else's unfinished copies are taken back.
+    """
+
+    partition: TopicIdPartition
+    token: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMissing:
+    """An admin's word that the store does not have a segment of the snapshot any more.
+
+    `finished_at` is that of the row it saw.
+    """
+
+    partition: TopicIdPartition
+    segment: Uuid
+    finished_at: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """An admin's word that a full listing was compared with the state since the restart at
+    `restart_offset`. From here on deletes are allowed again.
+    """
+
+    restart_offset: int
+    unknown_tags: Tags = ()
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -143,6 +181,9 @@ ControlRecord = (
     | ClaimReset
     | PartitionDeleteUndo
     | FeatureLevel
+    | PartitionAdopted
+    | SegmentMissing
+    | Reconciled
 )
 
 
@@ -203,6 +244,9 @@ def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
         type_ = ControlRecordType.FEATURE_LEVEL
         writer.int16(record.level)
         writer.int64(record.replaces_offset)
+    elif isinstance(record, Reconciled):
+        type_ = ControlRecordType.RECONCILED
+        writer.int64(record.restart_offset)
     else:
         write_partition(writer, record.partition)
         type_ = _write_body(writer, record)
@@ -227,10 +271,19 @@ def _write_body(
     | LostRange
     | PartitionModeChange
     | ClaimReset
-    | PartitionDeleteUndo,
+    | PartitionDeleteUndo
+    | PartitionAdopted
+    | SegmentMissing,
 ) -> ControlRecordType:
     if isinstance(record, PartitionClaim):
         return _write_claim(writer, record)
+    if isinstance(record, PartitionAdopted):
+        writer.int64(record.token)
+        return ControlRecordType.PARTITION_ADOPTED
+    if isinstance(record, SegmentMissing):
+        writer.uuid(record.segment)
+        writer.int64(record.finished_at)
+        return ControlRecordType.SEGMENT_MISSING
     if isinstance(record, LogStart):
         writer.int64(record.token)
         writer.int32(record.offset_epoch)
@@ -278,7 +331,9 @@ def _read_by_type(reader: Reader, type_: int) -> ControlRecord:
         return FeatureLevel(reader.int16(), reader.int64(), reader.tagged_fields())
     if type_ == ControlRecordType.TOPIC_POLICY:
         return _read_policy(reader)
-    if not ControlRecordType.PARTITION_CLAIM <= type_ <= ControlRecordType.PARTITION_DELETE_UNDO:
+    if type_ == ControlRecordType.RECONCILED:
+        return Reconciled(reader.int64(), reader.tagged_fields())
+    if type_ not in _ABOUT_A_PARTITION:
         raise reader.corrupt(f"{type_} is no control record type of the metadata log")
     partition, tags = read_partition(reader)
     if tags:
@@ -293,9 +348,28 @@ def _read_by_type(reader: Reader, type_: int) -> ControlRecord:
     if type_ == ControlRecordType.PARTITION_MODE:
         mode = read_mode(reader)
         return PartitionModeChange(partition, mode, reader.int64(), reader.tagged_fields())
+    if type_ == ControlRecordType.PARTITION_ADOPTED:
+        return PartitionAdopted(partition, reader.int64(), reader.tagged_fields())
+    if type_ == ControlRecordType.SEGMENT_MISSING:
+        segment = reader.uuid()
+        return SegmentMissing(partition, segment, reader.int64(), reader.tagged_fields())
     if type_ == ControlRecordType.CLAIM_RESET:
         return ClaimReset(partition, reader.int64(), reader.tagged_fields())
     return PartitionDeleteUndo(partition, reader.int64(), reader.tagged_fields())
+
+
+_ABOUT_A_PARTITION = frozenset(
+    {
+        ControlRecordType.PARTITION_CLAIM,
+        ControlRecordType.LOG_START,
+        ControlRecordType.LOST_RANGE,
+        ControlRecordType.PARTITION_MODE,
+        ControlRecordType.CLAIM_RESET,
+        ControlRecordType.PARTITION_DELETE_UNDO,
+        ControlRecordType.PARTITION_ADOPTED,
+        ControlRecordType.SEGMENT_MISSING,
+    }
+)
 
 
 def _read_claim(reader: Reader, partition: TopicIdPartition) -> PartitionClaim:

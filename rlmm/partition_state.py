@@ -66,7 +66,8 @@ class PartitionState:
     (nothing copied and no log start yet). `mode_offset` and `delete_offset` are the metadata
     offsets of the records that set mode and delete state (-1: none), which an admin's change
     names; `delete_marked_at_ms` is the record time of the mark. `segment_count` and `size_bytes`
-    count COPY_SEGMENT_FINISHED segments.
+    count COPY_SEGMENT_FINISHED segments. `adopting`: nobody recorded yet, since a restart from a
+    snapshot, what the store holds of the partition; the claimant does before it copies anything.
     """
 
     partition: TopicIdPartition
@@ -85,6 +86,7 @@ class PartitionState:
     local_log_start_offset: int = UNKNOWN_OFFSET
     delete_offset: int = UNKNOWN_OFFSET
     delete_marked_at_ms: int = UNKNOWN_OFFSET
+    adopting: bool = False
 
 
 UNLIMITED = -1
@@ -103,6 +105,22 @@ class TopicPolicy:
     copy_paused: bool = False
     delete_paused: bool = False
     offset: int = UNKNOWN_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The cluster was started anew from its predecessor's snapshot, which ended at `offset`.
+
+    Claims below it are void. `reconciled_offset` is that of the record that compared the state
+    with a full listing, -1 while there is none: until then nothing is deleted.
+    """
+
+    offset: int
+    reconciled_offset: int = UNKNOWN_OFFSET
+
+    @property
+    def is_reconciled(self) -> bool:
+        return self.reconciled_offset >= 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from rlmm.partition_state import PartitionState, TopicPolicy, Totals
 from rlmm.row_reads import (
     highest_copied,
     highest_recorded,
+    is_adopting,
     next_offset,
     read_feature_level,
     read_lineage,
@@ -289,6 +290,7 @@ def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionSt
         local_log_start_offset=row.local_log_start_offset,
         delete_offset=row.delete_offset,
         delete_marked_at_ms=row.delete_marked_at_ms,
+        adopting=is_adopting(rows, partition),
     )
 
 

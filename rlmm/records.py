@@ -12,9 +12,12 @@ from rlmm.control_records import (
     FeatureLevel,
     LogStart,
     LostRange,
+    PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
+    Reconciled,
+    SegmentMissing,
     TopicPolicyChange,
     decode_control,
     encode_control,
@@ -35,9 +38,12 @@ __all__ = [
     "LogStart",
     "LostRange",
     "MetadataRecord",
+    "PartitionAdopted",
     "PartitionClaim",
     "PartitionDeleteUndo",
     "PartitionModeChange",
+    "Reconciled",
+    "SegmentMissing",
     "TopicPolicyChange",
     "decode",
     "encode",
@@ -55,6 +61,9 @@ MetadataRecord = (
     | ClaimReset
     | PartitionDeleteUndo
     | FeatureLevel
+    | PartitionAdopted
+    | SegmentMissing
+    | Reconciled
 )
 
 

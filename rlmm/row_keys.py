@@ -20,12 +20,14 @@ class RowKind(IntEnum):
     FEATURE_LEVEL = 0x01
     RECORD_TIME = 0x02
     TOTALS = 0x03
+    RESTART = 0x04
     TOPIC_POLICY = 0x10  # topic
     PARTITION = 0x20  # partition
     LINEAGE = 0x21  # partition
     HIGHEST_COPIED = 0x22  # partition, epoch
     LOST_RANGE = 0x23  # partition, start
     TOPIC_NAME = 0x24  # topic, 0, partition number, topic id
+    ADOPTED = 0x25  # partition
     SEGMENT = 0x30  # segment id
     UNFINISHED = 0x31  # partition, segment id: COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED
     INTERVAL = 0x32  # partition, epoch, span class, start, segment id: COPY_SEGMENT_FINISHED
@@ -44,6 +46,7 @@ _INT64 = struct.Struct(">q")
 FEATURE_LEVEL_KEY = bytes((RowKind.FEATURE_LEVEL,))
 RECORD_TIME_KEY = bytes((RowKind.RECORD_TIME,))
 TOTALS_KEY = bytes((RowKind.TOTALS,))
+RESTART_KEY = bytes((RowKind.RESTART,))
 PARTITION_BYTES = 20
 PURGE_PREFIX_BYTES = 9
 
@@ -52,6 +55,7 @@ _PARTITION = bytes((RowKind.PARTITION,))
 _LINEAGE = bytes((RowKind.LINEAGE,))
 _HIGHEST_COPIED = bytes((RowKind.HIGHEST_COPIED,))
 _LOST_RANGE = bytes((RowKind.LOST_RANGE,))
+_ADOPTED = bytes((RowKind.ADOPTED,))
 _TOPIC_NAME = bytes((RowKind.TOPIC_NAME,))
 _SEGMENT = bytes((RowKind.SEGMENT,))
 _UNFINISHED = bytes((RowKind.UNFINISHED,))
@@ -92,6 +96,10 @@ def partition_key(partition: TopicIdPartition) -> bytes:
 
 def lineage_key(partition: TopicIdPartition) -> bytes:
     return _LINEAGE + partition_bytes(partition)
+
+
+def adopted_key(partition: TopicIdPartition) -> bytes:
+    return _ADOPTED + partition_bytes(partition)
 
 
 def highest_copied_prefix(partition: TopicIdPartition) -> bytes:

@@ -14,7 +14,7 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.lineage import epoch_bounds
-from rlmm.partition_state import UNKNOWN_OFFSET, LostOffsets, TopicPolicy, Totals
+from rlmm.partition_state import UNKNOWN_OFFSET, LostOffsets, Restart, TopicPolicy, Totals
 from rlmm.row_segments import decode_segment_row as decode_segment_row
 from rlmm.row_values import PartitionRow
 from rlmm.rows import RowReader, last_row, prefix_end
@@ -52,6 +52,19 @@ def read_segment(rows: RowReader, segment: Uuid) -> RemoteLogSegmentMetadata | N
 def read_totals(rows: RowReader) -> Totals:
     value = rows.get(keys.TOTALS_KEY)
     return Totals() if value is None else values.decode_totals(value)
+
+
+def read_restart(rows: RowReader) -> Restart | None:
+    """The restart from a snapshot that this cluster began with; None: it began empty."""
+    value = rows.get(keys.RESTART_KEY)
+    return None if value is None else values.decode_restart(value)
+
+
+def is_adopting(rows: RowReader, partition: TopicIdPartition) -> bool:
+    """Whether what the store holds of the partition is still to be recorded after a restart."""
+    if rows.get(keys.RESTART_KEY) is None:
+        return False
+    return rows.get(keys.adopted_key(partition)) is None
 
 
 def read_policy(rows: RowReader, topic: str) -> TopicPolicy:

@@ -19,7 +19,7 @@ from rlmm.control_records import (
     read_mode,
     write_incarnation,
 )
-from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode, TopicPolicy, Totals
+from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode, Restart, TopicPolicy, Totals
 from rlmm.segment import PartitionDeleteState
 
 _INT64 = struct.Struct(">q")
@@ -28,6 +28,7 @@ _COVERAGE = struct.Struct(">qqq16s")
 _INTERVAL = struct.Struct(">qq?")
 _TOTALS = struct.Struct(">qqqqq")
 _POLICY = struct.Struct(">qq??q")
+_RESTART = struct.Struct(">qq")
 _FEATURE_LEVEL = struct.Struct(">hq")
 
 NO_DELETE_STATE = -1
@@ -232,6 +233,14 @@ def encode_totals(totals: Totals) -> bytes:
 
 def decode_totals(value: bytes) -> Totals:
     return Totals(*_unpacked(_TOTALS, value, "totals"))
+
+
+def encode_restart(restart: Restart) -> bytes:
+    return _RESTART.pack(restart.offset, restart.reconciled_offset)
+
+
+def decode_restart(value: bytes) -> Restart:
+    return Restart(*_unpacked(_RESTART, value, "restart"))
 
 
 def encode_policy(policy: TopicPolicy) -> bytes:

@@ -24,9 +24,12 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
+    Reconciled,
+    SegmentMissing,
     TopicPolicyChange,
     decode,
     encode,
@@ -43,7 +46,7 @@ from tests.rlmm.test_records import GOLDEN
 _SOURCE = "the fuzzed bytes"
 _SEGMENT = Uuid(b"segment-id-16-by")
 _DIRECTORY = Path("metadata")
-_KINDS: tuple[int | None, ...] = (None, *range(999, 1_010), 1_100)
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_013), 1_100)
 _OURS: tuple[MetadataRecord, ...] = (
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, ((7, b"x"),)),
     LogStart(ORDERS, 9, 4, 1_000),
@@ -53,6 +56,9 @@ _OURS: tuple[MetadataRecord, ...] = (
     ClaimReset(ORDERS, 7),
     PartitionDeleteUndo(ORDERS, 8),
     FeatureLevel(2, -1, ((9, b"yy"),)),
+    PartitionAdopted(ORDERS, 17),
+    SegmentMissing(ORDERS, _SEGMENT, 12),
+    Reconciled(400),
 )
 
 

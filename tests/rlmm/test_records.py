@@ -20,9 +20,12 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
+    Reconciled,
+    SegmentMissing,
     TopicPolicyChange,
     decode,
     encode,
@@ -36,7 +39,7 @@ from rlmm.segment import (
     SegmentState,
 )
 from rlmm.segment_records import TAG_TOKEN
-from tests.rlmm.state_world import NODE_1, ORDERS, epochs
+from tests.rlmm.state_world import NODE_1, ORDERS, epochs, segment_uuid
 
 SEGMENT_ID = RemoteLogSegmentId(ORDERS, Uuid(bytes.fromhex("0102030405060708090a0b0c0d0e0f10")))
 ADD = RemoteLogSegmentMetadata(
@@ -105,6 +108,9 @@ OURS: list[MetadataRecord] = [
     ClaimReset(ORDERS, 17),
     PartitionDeleteUndo(ORDERS, 18),
     FeatureLevel(2, -1),
+    PartitionAdopted(ORDERS, 17),
+    SegmentMissing(ORDERS, segment_uuid(3), 12),
+    Reconciled(400, unknown_tags=((9, b"yy"),)),
 ]
 WITH_TAGS: list[MetadataRecord] = [
     replace(
@@ -207,7 +213,7 @@ def test_other_frames_keys_and_versions_are_refused(value: str) -> None:
         decode(None, bytes.fromhex(value))
 
 
-@pytest.mark.parametrize("control_type", [0, 2, 999, 1008, 1100, 32_767])
+@pytest.mark.parametrize("control_type", [0, 2, 999, 1011, 1100, 32_767])
 def test_other_control_types_are_refused(control_type: int) -> None:
     with pytest.raises(CorruptData, match="is no control record type"):
         decode(control_type, b"\0\0\1\0\0")

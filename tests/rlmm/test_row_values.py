@@ -9,7 +9,7 @@ import pytest
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from rlmm import row_values as values
-from rlmm.partition_state import Mode, TopicPolicy, Totals
+from rlmm.partition_state import Mode, Restart, TopicPolicy, Totals
 from rlmm.row_values import Covered, Interval, PartitionRow
 
 SEGMENT = Uuid(bytes(range(16)))
@@ -29,6 +29,7 @@ ROWS: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "offset": (values.encode_offset(7), values.decode_offset),
     "totals": (values.encode_totals(Totals()), values.decode_totals),
     "policy": (values.encode_policy(TopicPolicy()), values.decode_policy),
+    "restart": (values.encode_restart(Restart(1, 2)), values.decode_restart),
     "feature level": (values.encode_feature_level(1, 2), values.decode_feature_level),
 }
 

@@ -1,0 +1,42 @@
+"""The rows of a snapshot as a new cluster begins with them (design 5.1 (10)). Pure.
+
+All claims are void, and the row of the restart says from which offset on records are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from rlmm import row_keys as keys
+from rlmm import row_values as values
+from rlmm.partition_state import Restart
+from rlmm.row_keys import RowKind
+
+_PARTITION = bytes((RowKind.PARTITION,))
+_ADOPTED = bytes((RowKind.ADOPTED,))
+
+
+def restarted(
+    rows: Iterable[tuple[bytes, bytes]], *, end_offset: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """`rows` of a snapshot of everything below `end_offset`, in key order, and so is the answer.
+
+    What an earlier restart left in them is over: it is adopted and reconciled anew.
+    """
+    written = False
+    for key, value in rows:
+        if key == keys.RESTART_KEY or key.startswith(_ADOPTED):
+            continue
+        if not written and key > keys.RESTART_KEY:
+            written = True
+            yield keys.RESTART_KEY, values.encode_restart(Restart(end_offset))
+        yield key, _voided(value) if key.startswith(_PARTITION) else value
+    if not written:
+        yield keys.RESTART_KEY, values.encode_restart(Restart(end_offset))
+
+
+def _voided(value: bytes) -> bytes:
+    row = values.decode_partition(value)
+    void = replace(row, claim_voided=row.claim is not None, cut_allowed=False)
+    return values.encode_partition(void)
