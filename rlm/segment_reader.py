@@ -6,6 +6,7 @@ and of `.indexes`; the manifest has those of their chunks.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from kafka_formats.crc32c import crc32c
@@ -15,6 +16,7 @@ from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import (
     MANIFEST_BYTES_MAX,
     ChunkChecksums,
+    IndexRange,
     Manifest,
     ObjectChecksums,
     parse_manifest,
@@ -28,6 +30,10 @@ from rsm_backends.streams import read_all
 
 _PARSED_WEIGHT = 12
 """A parsed manifest takes about this many times the bytes of its JSON."""
+
+
+INDEXES_AHEAD_BYTES_MAX = 4 * 1024 * 1024
+"""An `.indexes` of up to so many bytes is asked for whole, together with the manifest."""
 
 
 class SegmentReader:
@@ -65,18 +71,57 @@ class SegmentReader:
         key = (segment.segment_id, segment.custom_metadata.indexes_crc32c, index)
         data = self._indexes.get(key)
         if data is None:
-            manifest = await self.manifest(segment)
-            checksums = _checksums(manifest)
-            found = manifest.indexes.get(index)
-            absent = checksums.producer_snapshot is ProducerSnapshotOrigin.ABSENT
-            if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
-                raise NotFound(f"segment {segment.segment_id} has no {index.value} index")
-            stored = VerifiedObject(
-                self._store(segment), self._keys(segment).indexes, checksums.indexes
-            )
-            data = await stored.read(found.position, found.position + found.size)
-            self._indexes.put(key, data, len(data))
+            ahead = self._indexes_ahead(segment)
+            try:
+                manifest = await self.manifest(segment)
+                found = _index_range(manifest, segment, index)
+                whole = None if ahead is None else await ahead
+            finally:
+                if ahead is not None:
+                    ahead.cancel()
+                    await asyncio.gather(ahead, return_exceptions=True)
+            if whole is None:
+                stored = VerifiedObject(
+                    self._store(segment), self._keys(segment).indexes, _checksums(manifest).indexes
+                )
+                data = await stored.read(found.position, found.position + found.size)
+                self._keep_index(segment, index, data)
+            else:
+                data = self._keep_all(segment, manifest, whole)[index]
         return data
+
+    def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:
+        """While the manifest is on its way, the metadata log has what it takes to check the whole
+        `.indexes`: one round trip less until the first record. None where nothing is gained.
+        """
+        recorded = segment.custom_metadata
+        known = self._manifests.get((segment.segment_id, recorded.manifest_crc32c)) is not None
+        if known or not 0 < recorded.indexes_bytes <= INDEXES_AHEAD_BYTES_MAX:
+            return None
+        return asyncio.get_running_loop().create_task(self._whole_indexes(segment))
+
+    async def _whole_indexes(self, segment: TieredSegment) -> bytes | None:
+        """None when they are not what is recorded; the manifest's table then tells where."""
+        recorded = segment.custom_metadata
+        name = self._keys(segment).indexes
+        data = await read_all(self._store(segment), name, end=recorded.indexes_bytes)
+        right = len(data) == recorded.indexes_bytes and crc32c(data) == recorded.indexes_crc32c
+        return data if right else None
+
+    def _keep_all(
+        self, segment: TieredSegment, manifest: Manifest, whole: bytes
+    ) -> dict[IndexType, bytes]:
+        indexes = {
+            index: whole[found.position : found.position + found.size]
+            for index, found in manifest.indexes.items()
+        }
+        for index, data in indexes.items():
+            self._keep_index(segment, index, data)
+        return indexes
+
+    def _keep_index(self, segment: TieredSegment, index: IndexType, data: bytes) -> None:
+        key = (segment.segment_id, segment.custom_metadata.indexes_crc32c, index)
+        self._indexes.put(key, data, len(data))
 
     def _store(self, segment: TieredSegment) -> ObjectStore:
         name = segment.custom_metadata.store
@@ -113,6 +158,14 @@ class SegmentReader:
 def _checksums(manifest: Manifest) -> ObjectChecksums:
     assert manifest.checksums is not None, "_check_same saw to it"
     return manifest.checksums
+
+
+def _index_range(manifest: Manifest, segment: TieredSegment, index: IndexType) -> IndexRange:
+    found = manifest.indexes.get(index)
+    absent = _checksums(manifest).producer_snapshot is ProducerSnapshotOrigin.ABSENT
+    if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
+        raise NotFound(f"segment {segment.segment_id} has no {index.value} index")
+    return found
 
 
 def _check_same(segment: TieredSegment, manifest: Manifest, name: str) -> None:

@@ -95,8 +95,10 @@ class RecordsRead:
         committed = None
         if self._request.isolation is Isolation.READ_COMMITTED:
             committed = await committed_view(self._reader, self._resolver, piece, self._next_offset)
+        # First, since it asks for the manifest and for the index together.
+        position = await self._start_position(piece)
         log = await self._reader.log(piece.segment)
-        scanner = BatchScanner(log.key, position=await self._start_position(piece))
+        scanner = BatchScanner(log.key, position=position)
         left = self._request.max_bytes - self._stored_bytes
         stream = log.stream(
             scanner.position, log.size_bytes, first_window_chunks=left // CHUNK_BYTES + 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.memory import MemoryStore
 from rsm_backends.streams import read_all
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
-from tests.rlm.tier import PREFIX, STORE, Tier, copy_job, first_job, only_partition
+from tests.rlm.tier import PREFIX, STORE, Tier, copy_job, first_job, now_ms, only_partition
 
 AIVEN = Path(__file__).resolve().parents[1] / "data" / "aiven-manifests"
 
@@ -75,6 +77,58 @@ async def test_an_index_the_segment_lacks_is_not_found(tier: Tier, replica: Repl
     for index in (IndexType.TRANSACTION, IndexType.PRODUCER_SNAPSHOT):
         with pytest.raises(NotFound, match=index.value):
             await reader_of(tier.store).index(segment, index)
+
+
+class Meeting(MemoryStore):
+    """Answers about a key only once the other one was asked for as well."""
+
+    def __init__(self) -> None:
+        super().__init__(now_ms)
+        self.asked: list[str] = []
+        self.both = asyncio.Event()
+
+    async def get(
+        self, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        self.asked.append(key.rpartition(".")[2])
+        if len(self.asked) == 2:
+            self.both.set()
+        await self.both.wait()
+        async for piece in super().get(key, start=start, end=end):
+            yield piece
+
+
+async def test_manifest_and_indexes_are_asked_for_together(replica: ReplicaWriter) -> None:
+    tier = Tier(Meeting())
+    segment = await tier.copy(first_job(replica.log_dir))
+    async with asyncio.timeout(60):
+        await reader_of(tier.store).index(segment, IndexType.OFFSET)
+    assert isinstance(tier.store, Meeting)
+    assert sorted(tier.store.asked) == ["indexes", "rsm-manifest"]
+
+
+async def test_damaged_indexes_are_found_where_they_are_although_asked_for_ahead(
+    tier: Tier, replica: ReplicaWriter
+) -> None:
+    segment = await tier.copy(first_job(replica.log_dir))
+    key = segment_keys(PREFIX, segment.segment_id, segment.start_offset).indexes
+    data = bytearray(await read_all(tier.store, key))
+    data[-1] ^= 1
+    await overwrite(tier.store, key, bytes(data))
+    with pytest.raises(CorruptData, match=key) as caught:
+        await reader_of(tier.store).index(segment, IndexType.LEADER_EPOCH)
+    assert caught.value.position == 0
+
+
+async def test_no_request_for_indexes_outlives_a_manifest_that_is_missing(
+    tier: Tier, replica: ReplicaWriter
+) -> None:
+    segment = await tier.copy(first_job(replica.log_dir))
+    keys = segment_keys(PREFIX, segment.segment_id, segment.start_offset)
+    await tier.store.delete_many([keys.manifest])
+    with pytest.raises(NotFound, match="manifest"):
+        await reader_of(tier.store).index(segment, IndexType.OFFSET)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_what_is_cached_is_not_fetched_again(tier: Tier, replica: ReplicaWriter) -> None:
