@@ -104,6 +104,14 @@ def response_type(api_key: int, version: int) -> type[Any]:
     return _OWN_RESPONSES.get((api_key, version)) or load_response_schema(api_key, version)
 
 
+def load_schemas() -> None:
+    """Import and compile what requests would otherwise load while a loop waits; takes a while."""
+    for api, (low, high) in VERSIONS.items():
+        for version in range(low, high + 1):
+            schema.load(request_type(api, version))
+            schema.load(response_type(api, version))
+
+
 def decode_request(frame: bytes) -> Request:
     """FrameError for what is malformed, UnsupportedVersionError for what is not served."""
     if len(frame) < REQUEST_HEAD.size:

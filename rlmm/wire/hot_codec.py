@@ -270,10 +270,10 @@ def _read_fetched_tail(tail: bytes) -> _Tail | None:
         return (leader_id, leader_epoch, None, None) if end == b"\0\0\0" else None
     if tail[:3] == b"\x02\x00\x0d" and len(tail) == _TAIL_DIVERGING.size:
         _, epoch, offset, next_, leader_id, leader_epoch, end = _TAIL_DIVERGING.unpack(tail)
-        if (next_, end) == (b"\0\x01\x09", b"\0\0\0"):
+        if (next_, end) == (b"\0\x01\x09", b"\0\0\0") and epoch >= 0:
             return leader_id, leader_epoch, EpochEnd(epoch, offset), None
     if tail[:3] == b"\x02\x01\x09" and len(tail) == _TAIL_SNAPSHOT.size:
         _, leader_id, leader_epoch, next_, offset, epoch, end = _TAIL_SNAPSHOT.unpack(tail)
-        if (next_, end) == (b"\0\x02\x0d", b"\0\0\0"):
+        if (next_, end) == (b"\0\x02\x0d", b"\0\0\0") and offset >= 0:
             return leader_id, leader_epoch, None, SnapshotId(offset, epoch)
     return None

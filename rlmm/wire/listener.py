@@ -14,6 +14,7 @@ from typing import Any
 from rlmm.quorum.ports import QuorumServer
 from rlmm.wire.answers import Answers
 from rlmm.wire.authorisation import Authorisation
+from rlmm.wire.frames import load_schemas
 from rlmm.wire.sasl_server import SaslServer, SecretVerifier
 from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
 
@@ -45,6 +46,7 @@ class QuorumListener:
         tls: ssl.SSLContext | None = None,
         limits: ListenerLimits | None = None,
     ) -> None:
+        load_schemas()
         self.limits = limits or ListenerLimits()
         self._authorisation = authorisation
         self._new_nonce = new_nonce

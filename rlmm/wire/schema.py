@@ -44,6 +44,11 @@ _NO_UUID = bytes(16)
 _NOT_GIVEN = object()
 
 
+def load(entity: type[Entity]) -> None:
+    """Compile a schema, which the first use does otherwise."""
+    _codec(entity)
+
+
 def read(entity: type[Entity], frame: bytes, at: int) -> tuple[Values, int]:
     """The message that starts at `at`, and where it ends. FrameError if it is malformed."""
     values: Values

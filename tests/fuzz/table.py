@@ -12,6 +12,7 @@ from types import ModuleType
 from tests.fuzz.engine import Target
 from tests.fuzz.format_targets import format_targets
 from tests.fuzz.metadata_targets import metadata_targets
+from tests.fuzz.quorum_targets import quorum_targets
 from tests.fuzz.remote_targets import remote_targets
 
 PACKAGES = ("kafka_formats", "rlmm", "rlm", "api")
@@ -41,6 +42,8 @@ LEFT_OUT: dict[str, str] = {
     "rlmm.rows.RowReader": _ROWS,
     "rlmm.history.read_history": "decodes through rlmm.records.decode",
     "rlmm.log.quorum_state.load": _FILES,
+    "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
+    "rlmm.wire.schema.load": "compiles a schema, and reads no input",
     "rlm.replica_directory.read_replica": _FILES,
     "rlm.replica_directory.read_small": _FILES,
     "rlm.segment_reader.SegmentReader": _BYTES,
@@ -52,7 +55,7 @@ LEFT_OUT: dict[str, str] = {
 
 def targets() -> list[Target]:
     """Every row, each under a name of its own."""
-    rows = [*format_targets(), *metadata_targets(), *remote_targets()]
+    rows = [*format_targets(), *metadata_targets(), *quorum_targets(), *remote_targets()]
     assert len({row.name for row in rows}) == len(rows)
     return rows
 
