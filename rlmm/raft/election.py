@@ -11,6 +11,7 @@ from rlmm.raft import damaged_tail, leader, quorum_state, requests
 from rlmm.raft.messages import NONE_ID, Error, ReplicaKey, VoteRequest, VoteResponse
 from rlmm.raft.replica import PendingRequest, Replica
 from rlmm.raft.states import Ballot, Candidate, Follower, Prospective, Resigned, Unattached
+from rlmm.raft.timers import NEVER_MS
 
 
 def may_stand(r: Replica) -> bool:
@@ -25,6 +26,8 @@ def election_time(r: Replica) -> None:
     if isinstance(state, Resigned):
         if not r.shutting_down and state.epoch < quorum_state.EPOCH_MAX:
             quorum_state.to_unattached(r, state.epoch + 1)
+        else:
+            state.deadline_ms = NEVER_MS  # it would stay due, and the driver would spin
     elif isinstance(state, Prospective):
         give_up(r)
     elif isinstance(state, Follower) and not r.is_electable:

@@ -375,6 +375,17 @@ def test_a_stop_ends_within_its_bound_when_nobody_answers() -> None:
     assert story.role(1) is Role.RESIGNED
 
 
+def test_a_stop_that_outlasts_the_election_timer_leaves_nothing_due() -> None:
+    story = Story(settings=RaftSettings(election_timeout_ms=100, shutdown_timeout_ms=1000))
+    story.elect(1)
+    story.feed(1, Shutdown())
+    story.drop()
+    for _ in range(4):
+        story.tick(1, 200)
+        story.drop()
+        assert story.cores[1].next_deadline_ms() > story.now
+
+
 def test_a_follower_stops_at_once() -> None:
     story = leading()
     assert ShutdownDone() in story.feed(2, Shutdown())
