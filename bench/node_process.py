@@ -34,15 +34,17 @@ class NodeProcess:
 
     def cpu_s(self) -> float:
         """CPU seconds of supervisor and workers so far."""
-        ticks = 0
-        for pid in self.processes():
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(map(cpu_s, self.processes()))
 
     def resident_mib(self) -> float:
         """Resident memory of the supervisor."""
         return resident_mib(self.process.pid)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mib(pid: int | str = "self") -> float:

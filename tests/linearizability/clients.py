@@ -29,7 +29,6 @@ from tests.linearizability.policy_register import (
 )
 
 OPERATIONS_A_TOPIC = 300
-REPEAT_UNKNOWN = 0.5
 ATTEMPTS_MAX = 3
 STAY = 0.9
 PAUSE_S = 0.01
@@ -56,7 +55,9 @@ class Acknowledged:
 
 
 class Clients:
-    """`run` until cancelled or `stopping`; then `history` is what they saw."""
+    """`run` until `stop`; then `history` is what they saw."""
+
+    repeat_unknown = 0.5
 
     def __init__(
         self, endpoints: Sequence[Endpoint], *, seed: int, groups: int = 4, each: int = 4
@@ -140,7 +141,7 @@ class Clients:
                 result = await endpoint.set(topic, call.value, version)
             except OutcomeUnknown:
                 in_doubt = True
-                if choose.random() < REPEAT_UNKNOWN:
+                if choose.random() < self.repeat_unknown:
                     endpoint = choose.choice(self._endpoints)
                     continue
                 break

@@ -45,6 +45,10 @@ class Node:
         return self.replica.log
 
     @property
+    def applied_offset(self) -> int:
+        return self._manager.applied_offset
+
+    @property
     def leads(self) -> bool:
         return self.running and self.log.driver.core.role is Role.LEADER
 
@@ -165,6 +169,18 @@ class Cluster:
     @property
     def failures(self) -> list[str]:
         return [each for node in self.nodes for each in (*node.failures, *node.replica.failures)]
+
+    def __str__(self) -> str:
+        """For people, when a run does not end."""
+        lines = [f"cut {self.network.cut}"]
+        for node in self.nodes:
+            core = node.log.driver.core
+            lines.append(
+                f"node {node.replica.node_id}: {core.role}, epoch {core.epoch}, leader "
+                f"{core.leader_id}, established {core.established}, {node.log.describe()}, "
+                f"applied {node.applied_offset}, failures {node.failures + node.replica.failures}"
+            )
+        return "\n".join(lines)
 
     async def whole(self) -> None:
         """Heal the network, start what is down, and wait for a leader."""

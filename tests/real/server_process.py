@@ -25,6 +25,11 @@ class ServerProcess:
                 command, env=dict(environment), cwd=cwd, stdout=log, stderr=subprocess.STDOUT
             )
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def wait_until_healthy(self, url: str, *, deadline_s: float) -> None:
         """Poll `url` until it answers 200; a dead or slow server raises with the end of its log."""
         ends_at = time.monotonic() + deadline_s
