@@ -1,0 +1,206 @@
+"""Kafka 4.3's own tools and librdkafka look at a quorum through its listener, and cannot change it.
+
+Everything is asked of a node that does not lead, where there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from rlmm.metadata_log import Proposal
+from rlmm.raft.timers import RaftSettings
+from rlmm.records import encode
+from rlmm.wire.sasl_server import PEER_USER, SCRAM
+from tests.real.kafka import run_tool
+from tests.rlmm.quorum.local_network import directory_id
+from tests.rlmm.test_records import ADD
+from tests.rlmm.wire.wire_network import (
+    CLUSTER_ID,
+    SECRET,
+    Wire,
+    WireReplica,
+    leader_of,
+    replicas,
+)
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "__remote_log_metadata"
+FORMATTER = (
+    "org.apache.kafka.server.log.remote.metadata.storage.serialization."
+    "RemoteLogMetadataSerde$RemoteLogMetadataFormatter"
+)
+CLIENT_DEADLINE_S = 30.0
+
+
+@pytest.fixture(params=[1, 3], ids=["one voter", "three voters"])
+async def nodes(request: Any, tmp_path: Path) -> AsyncIterator[list[WireReplica]]:
+    wire = Wire(raft=RaftSettings())
+    async with replicas(wire, count=request.param, home=tmp_path) as running:
+        leader = await leader_of(running)
+        await leader.log.propose((encode(ADD),), deadline_s=10)
+        yield running
+
+
+def other_than(leader: WireReplica, nodes: list[WireReplica]) -> str:
+    """`host:port` of a node that does not lead, or of the only one."""
+    node = next((node for node in nodes if node is not leader), leader)
+    return f"127.0.0.1:{node.port}"
+
+
+async def tool(main_class: str, *arguments: str) -> str:
+    return await asyncio.to_thread(run_tool, f"org.apache.kafka.tools.{main_class}", *arguments)
+
+
+@pytest.mark.parametrize("bootstrap", ["--bootstrap-server", "--bootstrap-controller"])
+async def test_kafka_metadata_quorum_describes_it(nodes: list[WireReplica], bootstrap: str) -> None:
+    leader = await leader_of(nodes)
+    asked = (bootstrap, other_than(leader, nodes), "describe")
+    status = await tool("MetadataQuorumCommand", *asked, "--status")
+    assert re.search(rf"ClusterId: +{CLUSTER_ID}\n", status)
+    assert re.search(rf"LeaderId: +{leader.node_id}\n", status)
+    high_watermark = leader.log.describe().high_watermark
+    assert re.search(rf"HighWatermark: +{high_watermark}\n", status)
+    for node in nodes:
+        assert f'"QUORUM://127.0.0.1:{node.port}"' in status
+        assert f'"directoryId": "{directory_id(node.node_id)}"' in status
+    replication = await tool("MetadataQuorumCommand", *asked, "--replication")
+    rows = [line.split() for line in replication.splitlines() if line[:1].isdigit()]
+    assert {(row[0], row[1], row[6]) for row in rows} == {
+        (
+            str(node.node_id),
+            str(directory_id(node.node_id)),
+            "Leader" if node is leader else "Follower",
+        )
+        for node in nodes
+    }
+    # The time of day, not of the core's clock.
+    assert all(int(row[4]) > 1_600_000_000_000 for row in rows)
+
+
+async def test_kafka_get_offsets_knows_both_ends(nodes: list[WireReplica]) -> None:
+    leader = await leader_of(nodes)
+    for time, offset in (("-1", leader.log.describe().high_watermark), ("-2", 0)):
+        printed = await tool(
+            "GetOffsetShell",
+            *("--bootstrap-server", other_than(leader, nodes)),
+            *("--topic-partitions", f"{TOPIC}:0", "--time", time),
+        )
+        assert printed.strip() == f"{TOPIC}:0:{offset}"
+
+
+async def test_a_console_consumer_prints_segments_as_kafka_knows_them(
+    nodes: list[WireReplica],
+) -> None:
+    printed = await tool(
+        "consumer.ConsoleConsumer",
+        *("--bootstrap-server", other_than(await leader_of(nodes), nodes)),
+        *("--topic", TOPIC, "--partition", "0", "--offset", "earliest"),
+        *("--formatter", FORMATTER, "--max-messages", "1", "--timeout-ms", "30000"),
+    )
+    assert "RemoteLogSegmentMetadata{remoteLogSegmentId=" in printed
+    assert "topicIdPartition=" in printed
+    assert "state=COPY_SEGMENT_STARTED" in printed
+
+
+def consumed(bootstrap: str, count: int) -> list[bytes]:
+    """What librdkafka (kcat's library) reads from the start."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "x", "enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        found: list[bytes] = []
+        while len(found) < count:
+            message = consumer.poll(CLIENT_DEADLINE_S)
+            assert message is not None, "nothing within the deadline"
+            assert message.error() is None, message.error()
+            value = message.value()
+            assert isinstance(value, bytes)
+            found.append(value)
+        return found
+    finally:
+        consumer.close()
+
+
+async def test_librdkafka_reads_it_and_waits_for_what_comes(nodes: list[WireReplica]) -> None:
+    leader = await leader_of(nodes)
+    reading = asyncio.create_task(asyncio.to_thread(consumed, other_than(leader, nodes), 3))
+    for value in (b"first", b"second"):
+        await leader.log.propose((Proposal(None, value),), deadline_s=10)
+    assert await reading == [encode(ADD).value, b"first", b"second"]
+
+
+def produced(bootstrap: str, **config: str) -> KafkaError | None:
+    """How a stock producer fares with one record."""
+    told: list[KafkaError | None] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "message.timeout.ms": 10_000,
+            "linger.ms": 0,
+            "log_level": 0,
+            **{name.replace("_", "."): value for name, value in config.items()},
+        }
+    )
+    producer.produce(TOPIC, b"produced", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(CLIENT_DEADLINE_S) == 0
+    return told[0]
+
+
+async def test_a_producer_that_is_no_peer_is_refused(
+    nodes: list[WireReplica], caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = await leader_of(nodes)
+    end = leader.log.describe().log_end_offset
+    error = await asyncio.to_thread(produced, other_than(leader, nodes))
+    assert error is not None
+    assert error.name() == "CLUSTER_AUTHORIZATION_FAILED"
+    assert leader.log.describe().log_end_offset == end
+    assert "PRODUCE that is refused: only peers may" in caplog.text
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", SCRAM])
+async def test_a_producer_with_the_secret_is_a_peer(
+    nodes: list[WireReplica], mechanism: str
+) -> None:
+    leader = await leader_of(nodes)
+    error = await asyncio.to_thread(
+        produced,
+        other_than(leader, nodes),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanisms=mechanism,
+        sasl_username=PEER_USER,
+        sasl_password=SECRET,
+    )
+    assert error is None
+    (record,) = await leader.log.read(leader.log.describe().high_watermark - 1, limit=1)
+    assert record.value == b"produced"
+
+
+async def test_a_client_with_another_secret_is_told_so(
+    nodes: list[WireReplica], caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": other_than(await leader_of(nodes), nodes),
+            "group.id": "x",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": SCRAM,
+            "sasl.username": PEER_USER,
+            "sasl.password": "another",
+            "log_level": 0,
+        }
+    )
+    with pytest.raises(KafkaException):
+        await asyncio.to_thread(consumer.list_topics, timeout=3)
+    await asyncio.to_thread(consumer.close)
+    assert "does not log in" in caplog.text
+    assert "the same on every node" in caplog.text
