@@ -36,7 +36,7 @@ def test_torn_and_reordered_writes_lose_nothing_acknowledged() -> None:
 @pytest.mark.timeout(3600)
 def test_tens_of_thousands_of_power_cuts_lose_nothing_acknowledged() -> None:
     assert survive_every_crash(losses=torn(range(20, 320))) > 30_000
-    assert process_death_then_power_cut(losses=torn(range(20, 320))) > 15_000
+    assert process_death_then_power_cut(losses=torn(range(20, 320))) >= 15_000
 
 
 NEEDLESS = {
