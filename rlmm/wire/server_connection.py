@@ -222,6 +222,8 @@ class ServerConnection(asyncio.Protocol):
         try:
             while end - at >= SIZE.size and not self.transport.is_closing():
                 if self._busy:
+                    self._write_answers()  # what is answered already is under way no more
+                if self._busy:
                     self._pause_reading()
                     break
                 frame_end = at + SIZE.size + self._size_at(data, at)
