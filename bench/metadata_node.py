@@ -9,7 +9,7 @@ import asyncio
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -17,11 +17,13 @@ from time import perf_counter
 from bench.metadata_set import MetadataSet, finished, make_data_directory
 from rlmm.data_directory import DataDirectory, open_data_directory
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.records import encode
 from rlmm.segment import RemoteLogSegmentMetadata
-from rlmm.single_voter import SingleVoterLog
 from rlmm.view import View
 from strandline import ambient
+from strandline.quorum import open_quorum_log
+from strandline.settings import QuorumSettings
 
 PARTITIONS = 1_000
 PARTITIONS_A_PROPOSAL = 100
@@ -35,7 +37,7 @@ class MetadataNode:
 
     directory: DataDirectory
     view: View
-    log: SingleVoterLog
+    log: QuorumLog
     manager: RemoteLogMetadataManager
     took_s: dict[str, float]
 
@@ -93,19 +95,15 @@ async def metadata_node(
         view = await asyncio.to_thread(View.open, directory.view_path)
         took["view"] = perf_counter() - begun
         try:
-            log = await SingleVoterLog.open(
-                directory.metadata_path,
-                cluster_id=str(directory.cluster_id),
-                node_id=directory.node_id,
-                directory_id=directory.directory_id,
-                voters=directory.initial_voters,
-                view_flushed_end=view.flushed_offset + 1,
-                now_ms=ambient.now_ms,
-                sleep=ambient.sleep,
-                on_failure=_stop,
-            )
-            took["log"] = perf_counter() - begun - took["view"]
-            try:
+            async with AsyncExitStack() as closing:
+                log = await open_quorum_log(
+                    QuorumSettings(),
+                    directory,
+                    closing,
+                    view_flushed_end=view.flushed_offset + 1,
+                    on_failure=_stop,
+                )
+                took["log"] = perf_counter() - begun - took["view"]
                 manager = await RemoteLogMetadataManager.start(
                     log,
                     view,
@@ -114,13 +112,9 @@ async def metadata_node(
                     limits=limits,
                     on_failure=_stop,
                 )
+                closing.push_async_callback(manager.close)
                 took["all"] = perf_counter() - begun
-                try:
-                    yield MetadataNode(directory, view, log, manager, took)
-                finally:
-                    await manager.close()
-            finally:
-                await log.close()
+                yield MetadataNode(directory, view, log, manager, took)
         finally:
             view.close()
 

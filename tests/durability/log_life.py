@@ -9,10 +9,10 @@ from pathlib import Path
 from kafka_formats.errors import CorruptData
 from rlmm.log.committed import committed_group, encode_proposals
 from rlmm.log.log_directory import LogDirectory
-from rlmm.log.new_epoch import open_as_leader
 from rlmm.log.recovery import load_recovery_point
 from rlmm.log.snapshot_files import SnapshotWriter, read_snapshot
 from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
+from tests.durability.leader_of_one import open_as_leader
 from tests.rlmm.log.crash_disk import CrashDisk, Fate, PowerCut, Survivors
 
 METADATA = Path("/data/metadata")

@@ -16,11 +16,11 @@ from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.data_directory import DataDirectory, format_data_directory, open_data_directory
 from rlmm.log.committed import encode_proposals
-from rlmm.log.new_epoch import open_as_leader
 from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import SnapshotWriter, read_snapshot
 from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
+from tests.durability.leader_of_one import open_as_leader
 from tests.durability.log_life import records_of
 from tests.rlmm.log.crash_disk import CrashDisk
 

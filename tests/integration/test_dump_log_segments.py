@@ -23,9 +23,9 @@ from rlmm.segment import (
     SegmentState,
     TopicIdPartition,
 )
-from rlmm.single_voter import SingleVoterLog
 from rlmm.view import View
 from tests.real.kafka import run_tool
+from tests.rlmm.quorum.sole_voter import open_sole_voter
 
 pytestmark = pytest.mark.integration
 
@@ -49,15 +49,13 @@ async def write_metadata(data: Path) -> Path:
     )
     with open_data_directory(data) as directory:
         view = View.open(directory.view_path)
-        log = await SingleVoterLog.open(
+        log = await open_sole_voter(
             directory.metadata_path,
-            cluster_id=str(directory.cluster_id),
             node_id=7,
             directory_id=DIRECTORY_ID,
             voters=directory.initial_voters,
             view_flushed_end=0,
             now_ms=lambda: NOW_MS,
-            sleep=asyncio.sleep,
             on_failure=pytest.fail,
         )
         manager = await RemoteLogMetadataManager.start(

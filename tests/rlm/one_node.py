@@ -39,16 +39,15 @@ from rlm.scanner import BrokerPort
 from rlm.service import RemoteLogManager
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
-from rlmm.log.quorum_records import Voter
 from rlmm.manager import RemoteLogMetadataManager
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
-from rlmm.single_voter import SingleVoterLog
 from rlmm.view import View
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
 from tests.rlm.hooked_store import Hook, HookedStore, OnLate, no_hook
 from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import virtual_ambient
+from tests.rlmm.quorum.sole_voter import open_sole_voter
 
 LIMITS = CopyLimits(once_clean_up_wait_s=5.0, upload_deadline_s=300.0)
 CLEANED_UP_AFTER_S = LIMITS.upload_deadline_s + LIMITS.upload_margin_s + 60.0
@@ -305,12 +304,10 @@ class World:
         ambient = virtual_ambient(self.boots * 1_000)
         incarnation = Incarnation(node_id, directory_id, self.boots)
         view = View.open(self.path / "view")
-        log = await SingleVoterLog.open(
+        log = await open_sole_voter(
             self.path / "log",
-            cluster_id="strandline-cluster",
             node_id=1,
             directory_id=DIRECTORY,
-            voters=(Voter(1, DIRECTORY),),
             view_flushed_end=view.flushed_offset + 1,
             now_ms=ambient.now_ms,
             sleep=ambient.sleep,

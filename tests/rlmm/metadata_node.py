@@ -12,9 +12,9 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlmm.log.disk import Disk
 from rlmm.log.limits import LogLimits
-from rlmm.log.quorum_records import Voter
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.partition_state import Mode
+from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.records import LogStart, PartitionClaim
 from rlmm.segment import (
     Incarnation,
@@ -24,8 +24,8 @@ from rlmm.segment import (
     SegmentState,
     TopicIdPartition,
 )
-from rlmm.single_voter import SingleVoterLog
 from rlmm.view import View
+from tests.rlmm.quorum.sole_voter import open_sole_voter
 
 NOW_MS = 1_700_000_000_000
 NODE_ID = 1
@@ -36,7 +36,7 @@ PARTITION = TopicIdPartition("orders", Uuid(b"topic-id-orders."), 0)
 class Node:
     """One life: `log`, `view` and `manager`, open until `close`."""
 
-    def __init__(self, log: SingleVoterLog, view: View, manager: RemoteLogMetadataManager) -> None:
+    def __init__(self, log: QuorumLog, view: View, manager: RemoteLogMetadataManager) -> None:
         self.log = log
         self.view = view
         self.manager = manager
@@ -50,16 +50,13 @@ class Node:
 
 async def open_log(
     home: Path, view: View, *, limits: LogLimits | None = None, disk: Disk | None = None
-) -> SingleVoterLog:
-    return await SingleVoterLog.open(
+) -> QuorumLog:
+    return await open_sole_voter(
         home / "metadata",
-        cluster_id="cluster",
         node_id=NODE_ID,
         directory_id=DIRECTORY_ID,
-        voters=(Voter(NODE_ID, DIRECTORY_ID),),
         view_flushed_end=view.flushed_offset + 1,
         now_ms=lambda: NOW_MS,
-        sleep=asyncio.sleep,
         on_failure=lambda message: None,
         limits=limits,
         disk=disk,

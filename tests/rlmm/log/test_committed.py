@@ -5,7 +5,6 @@ from __future__ import annotations
 from kafka_formats.record_batch import parse_header
 from rlmm.log.committed import committed_group, encode_proposals
 from rlmm.log.log_directory import EncodedBatch, StoredBatch
-from rlmm.log.recent_groups import RecentGroups
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal
 
 
@@ -46,26 +45,3 @@ def test_the_logs_own_records_are_left_out_but_count() -> None:
     group = committed_group([stored(batch) for batch in batches], 0)
     assert [record.offset for record in group.records] == [1]
     assert group.end_offset == 3
-
-
-def records(start: int, end: int) -> tuple[CommittedRecord, ...]:
-    return tuple(CommittedRecord(offset, 1, 5, None, bytes(10)) for offset in range(start, end))
-
-
-def test_recent_groups_are_found_by_offset_and_bounded_by_bytes() -> None:
-    recent = RecentGroups(bytes_max=100)
-    assert recent.group_at(0) is None
-    for start in range(0, 40, 4):
-        recent.add(start, CommittedGroup(records(start, start + 4), start + 4, 1))
-    assert recent.group_at(0) is None
-    assert recent.group_at(36) == CommittedGroup(records(36, 40), 40, 1)
-    assert recent.group_at(38) == CommittedGroup(records(38, 40), 40, 1)
-    assert recent.group_at(40) is None
-    kept = [offset for offset in range(40) if recent.group_at(offset)]
-    assert kept == list(range(32, 40))
-
-
-def test_a_group_of_the_logs_own_records_only_still_leads_on() -> None:
-    recent = RecentGroups(bytes_max=100)
-    recent.add(0, CommittedGroup((), 3, 1))
-    assert recent.group_at(1) == CommittedGroup((), 3, 1)
