@@ -13,13 +13,14 @@ last life left its pages marked as clean, and the next one reports success witho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import parse_segment_file_name, segment_file_name
+from rlmm.log import quorum_state
 from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, replace_file
 from rlmm.log.segment_file import SegmentFile, SegmentScan, scan_segment
 from rlmm.log.snapshot_files import list_snapshots, remove_partial_snapshots
@@ -120,6 +121,7 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     must_reach = 0 if snapshot_end > logged_end else logged_end
     scans, cut = _scan(disk, directory, bases, durable_end, must_reach)
     if cut is not None:
+        _remember_cut(disk, directory, cut)
         _apply_cut(disk, directory, bases, scans)
     if scans[-1].segment.end_offset < snapshot_end:
         # Died between naming an installed snapshot and replacing the log by it. A snapshot of our
@@ -222,6 +224,19 @@ def _check_may_cut(damage: CorruptData, offset: int, durable_end: int) -> None:
             source=damage.source,
             position=damage.position,
         ) from damage
+
+
+def _remember_cut(disk: Disk, directory: Path, cut: LogCut) -> None:
+    """In the quorum state, before anything is removed: a crash in between must not forget it.
+
+    This replica may have acknowledged what goes (design 5.1 (6)). Of two cuts the higher counts.
+    """
+    state = quorum_state.load(disk, directory)
+    if state is None:
+        return
+    known = (state.cut_epoch, state.cut_end_offset)
+    epoch, end_offset = max(known, (max(cut.epoch, 0), cut.old_end_offset))
+    quorum_state.store(disk, directory, replace(state, cut_epoch=epoch, cut_end_offset=end_offset))
 
 
 def _apply_cut(

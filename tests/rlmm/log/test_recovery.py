@@ -8,8 +8,10 @@ import pytest
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from rlmm.log import quorum_state
 from rlmm.log.committed import committed_group, encode_proposals
 from rlmm.log.log_directory import LogDirectory
+from rlmm.log.quorum_state import QuorumState
 from rlmm.log.recovery import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_DIRECTORY,
@@ -95,6 +97,30 @@ def test_a_damaged_tail_is_cut_with_the_intact_batches_behind_it() -> None:
     again = open_log(disk)
     assert again.cut is None
     assert values(again) == expected(log.cut.offset + 3)
+
+
+def test_what_is_cut_is_remembered_in_the_quorum_state_before_it_goes() -> None:
+    disk, segments = written()
+    quorum_state.store(disk, PARTITION, QuorumState(2, leader_id=1))
+    disk.damage(segments[-1], disk.size(segments[-1]) - 1)
+    removals = []
+
+    class Watched(CrashDisk):
+        def truncate(self, path: Path, size: int) -> None:
+            removals.append(quorum_state.load(self, PARTITION))
+            super().truncate(path, size)
+
+    disk.__class__ = Watched
+    log = open_log(disk)
+    assert log.cut is not None
+    assert removals == [QuorumState(2, 1, cut_epoch=2, cut_end_offset=log.cut.old_end_offset)]
+    assert log.cut.old_end_offset >= 20
+    log.close()
+    disk.damage(segments[0], disk.size(segments[0]) - 1)
+    assert open_log(disk).cut is not None
+    state = quorum_state.load(disk, PARTITION)
+    assert state is not None
+    assert state.cut_end_offset >= log.cut.old_end_offset
 
 
 def test_every_flipped_bit_above_the_durable_end_only_cuts_or_stops_the_node() -> None:
