@@ -18,6 +18,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from rlm.adoption import Adoption
 from rlm.backoff import NO_BACK_OFF, BackOff, after_failure, error_kind, failure_kind
 from rlm.clean_up_tasks import CleanUpTasks, why_left_over
 from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
@@ -84,6 +85,7 @@ class PartitionDriver:
 
     metadata: MetadataPort
     copier: Copier
+    adoption: Adoption
     clean_ups: CleanUpTasks
     stores: TierStores
     slots: CopySlots
@@ -170,7 +172,7 @@ class PartitionDriver:
             if isinstance(decision, ProposeClaim):
                 await self._claim(work, decision.leader_epoch)
                 continue
-            held_back = await self.clean_left_overs(work)
+            held_back = await self._adopt(work) or await self.clean_left_overs(work)
             if held_back is not None:
                 return held_back
             state = self.metadata.partition_state(work.partition)
@@ -239,6 +241,24 @@ class PartitionDriver:
         work.fills_done = frozenset()
         self.on_event(PartitionClaimed(work.partition, leader_epoch, answer.token))
 
+    async def _adopt(self, work: PartitionWork) -> Wait | None:
+        """After a restart from a snapshot: first of all, record what the store holds already."""
+        state = self.metadata.partition_state(work.partition)
+        if state is None or not state.adopting:
+            return None
+        assert work.held is not None, "what the store holds is recorded under a claim"
+        assert work.local is not None, "only partitions on this disk are claimed"
+        trouble = self.clock_trouble()
+        if trouble is not None:
+            return Wait(WhyNot.CLOCK, f"what the store holds is not recorded: {trouble}")
+        async with self.claim_slots:
+            await self.adoption.run(
+                work.partition,
+                work.held.token,
+                local_start_offset=work.local.local_log_start_offset,
+            )
+        return None
+
     async def clean_left_overs(self, work: PartitionWork) -> Wait | None:
         """Begin to remove rows nobody works on. Under our claim no one else can finish them.
 
@@ -246,6 +266,9 @@ class PartitionDriver:
         A wait is returned while a row may not be marked deleted: until then no new attempt begins.
         """
         assert work.held is not None, "left-overs are cleaned up under a claim"
+        restart = self.metadata.restart()
+        if restart is not None and not restart.is_reconciled:
+            return None
         trouble = self.clock_trouble()
         for row in self.metadata.left_overs(work.partition):
             id_ = row.segment_id.id

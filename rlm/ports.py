@@ -19,9 +19,9 @@ from rlm.read_request import (
     SegmentResolver,
 )
 from rlmm.manager import ClaimAnswer
-from rlmm.partition_state import PartitionState, TopicPolicy
+from rlmm.partition_state import PartitionState, Restart, TopicPolicy
 from rlmm.queries import SegmentAnswer
-from rlmm.records import LogStart, LostRange, PartitionClaim
+from rlmm.records import LogStart, LostRange, PartitionAdopted, PartitionClaim
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -107,6 +107,14 @@ class MetadataPort(SegmentRows, Protocol):
         self, tip: TopicIdPartition, leader_epoch: int | None = None
     ) -> Iterator[RemoteLogSegmentMetadata]:
         """All rows of a partition, or of one epoch of it."""
+        ...
+
+    async def record_partition_adopted(self, record: PartitionAdopted, *, deadline_s: float) -> int:
+        """End a partition's adoption."""
+        ...
+
+    def restart(self) -> Restart | None:
+        """The restart from a snapshot that the cluster began with."""
         ...
 
     def topic_policy(self, topic: str) -> TopicPolicy:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
+from rlm.adoption import Adoption
 from rlm.answers import Answers
 from rlm.clean_up import CleanUp
 from rlm.clean_up_tasks import CleanUpTasks
@@ -47,6 +48,11 @@ logger = logging.getLogger(__name__)
 LOOKING = "looking at the log directories"
 COMPARING_CLOCKS = "comparing the clocks"
 CLOCK_NOT_CHECKED = "the clocks of this node and the store were not compared yet"
+
+NOT_RECONCILED = (
+    "the metadata was restarted from a snapshot and not compared with the store yet: run "
+    "`strandline reconcile`"
+)
 
 
 class RemoteLogManager:
@@ -128,6 +134,7 @@ class RemoteLogManager:
         return PartitionDriver(
             metadata=manager,
             copier=copier,
+            adoption=Adoption(manager, self._stores, self._identity, self._limits, self._ambient),
             clean_ups=self._clean_ups,
             stores=self._stores,
             slots=CopySlots(self._limits.copies_parallel_max, self._ambient.monotonic),
@@ -353,6 +360,9 @@ class RemoteLogManager:
     def _delete_held_back(self, topic: str) -> str | None:
         if self._metadata.topic_policy(topic).delete_paused:
             return f"deleting of {topic} is paused by its policy; resume it to go on"
+        restart = self._metadata.restart()
+        if restart is not None and not restart.is_reconciled:
+            return NOT_RECONCILED
         return self._clock_trouble
 
     def _next_offset(self, partition: TopicIdPartition) -> int:

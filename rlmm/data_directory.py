@@ -23,7 +23,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +47,17 @@ from kafka_formats.properties import (
 )
 from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, OsDisk, replace_file
 from rlmm.log.quorum_records import Voter
-from rlmm.log.recovery import PARTITION_DIRECTORY, TOPIC
+from rlmm.log.quorum_state import QUORUM_STATE
+from rlmm.log.recovery import LOG_SUFFIX, PARTITION_DIRECTORY, TOPIC
 from rlmm.log.snapshot_files import (
+    list_snapshots,
     remove_partial_snapshots,
     snapshot_file_name,
     snapshot_voters,
     write_bootstrap_snapshot,
 )
 from rlmm.metadata_log import SnapshotId
+from rlmm.restart_snapshot import write_restart_snapshot
 from rlmm.segment import Incarnation
 
 META_PROPERTIES = "meta.properties"
@@ -133,9 +136,15 @@ def format_data_directory(
     node_id: int,
     directory_id: Uuid,
     voters: tuple[Voter, ...],
+    snapshot: Path | None = None,
+    before_last_step: Callable[[], None] = lambda: None,
     disk: Disk | None = None,
 ) -> None:
     """Make `path` a data directory of this node. Durable on return. No `voters`: it joins a quorum.
+
+    `snapshot` is that of another cluster's metadata log, with which this one begins
+    (`rlmm/restart_snapshot.py`). `before_last_step` is called when all but the last file is
+    written; what it raises leaves the directory unformatted.
 
     An interrupted format may be repeated. AlreadyExists: it is formatted. Conflict: it holds
     something else. Nothing existing is ever overwritten.
@@ -149,8 +158,10 @@ def format_data_directory(
             _check_free(disk, path)
             partition = path / METADATA / PARTITION_DIRECTORY
             disk.make_directory(partition)
-            remove_partial_snapshots(disk, partition)
+            _remove_interrupted_format(disk, partition)
             write_bootstrap_snapshot(disk, partition, voters)
+            if snapshot is not None:
+                write_restart_snapshot(disk, partition, snapshot, voters)
             replace_file(
                 disk,
                 partition / PARTITION_METADATA,
@@ -159,6 +170,7 @@ def format_data_directory(
             replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(0))
             meta = MetaProperties(1, str(cluster_id), node_id, directory_id)
             replace_file(disk, path / CLUSTER_FILE, _encode_cluster(meta, kafka_cluster_id))
+            before_last_step()
             # Last: from here on the directory counts as formatted.
             replace_file(disk, path / META_PROPERTIES, encode_meta_properties(meta))
         finally:
@@ -293,6 +305,21 @@ def _check_free(disk: Disk, path: Path) -> None:
             f"{path} is not empty (it holds {strangers[0]!r}): give a new or an empty directory",
             reason="NOT_EMPTY",
         )
+
+
+def _remove_interrupted_format(disk: Disk, partition: Path) -> None:
+    """Conflict if a node ran here: its log is no left-over, whatever else is missing."""
+    names = disk.list_names(partition)
+    if any(name.endswith(LOG_SUFFIX) for name in names):
+        raise Conflict(
+            f"{partition} holds a metadata log, although {META_PROPERTIES} is gone: restore that "
+            "file from a backup, or give a new directory",
+            reason="NOT_EMPTY",
+        )
+    remove_partial_snapshots(disk, partition)
+    for each in list_snapshots(disk, partition):
+        disk.remove(partition / snapshot_file_name(each))
+    disk.remove(partition / QUORUM_STATE)
 
 
 def _encode_cluster(meta: MetaProperties, kafka_cluster_id: str) -> bytes:

@@ -31,7 +31,7 @@ from rlmm.apply_outcome import Outcome, Verdict
 from rlmm.history import HistoryEntry, read_history
 from rlmm.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
-from rlmm.partition_state import PartitionState, TopicPolicy, Totals
+from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.partition_states import PartitionStates
 from rlmm.proposal_waiters import Decision, ProposalWaiters
 from rlmm.queries import ListPosition, SegmentAnswer
@@ -41,12 +41,16 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
+    Reconciled,
+    SegmentMissing,
     TopicPolicyChange,
     encode,
 )
+from rlmm.row_reads import read_restart
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
@@ -263,7 +267,29 @@ class RemoteLogMetadataManager:
         """Take a partition's deletion mark back."""
         return await self._write(record, deadline_s)
 
+    async def record_partition_adopted(
+        self, record: PartitionAdopted, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """What the store holds of a partition is recorded, after a restart from a snapshot."""
+        return await self._write(record, deadline_s)
+
+    async def record_segment_missing(
+        self, record: SegmentMissing, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """The store does not have a segment of the snapshot any more."""
+        return await self._write(record, deadline_s)
+
+    async def record_reconciled(
+        self, record: Reconciled, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """State and store were compared since the restart: deletes are allowed again."""
+        return await self._write(record, deadline_s)
+
     # ---- reads, local, at applied_offset
+
+    def restart(self) -> Restart | None:
+        """The restart from a snapshot that this cluster began with; None: it began empty."""
+        return read_restart(self._view)
 
     def remote_log_segment_metadata(
         self, tip: TopicIdPartition, leader_epoch: int, offset: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,6 +13,7 @@ from kafka_formats.properties import MetaProperties, parse_meta_properties
 from rlmm.data_directory import META_PROPERTIES, format_data_directory
 from rlmm.log.quorum_records import Endpoint, Voter
 from strandline import ambient
+from strandline.restarting import restart_from
 from strandline.settings import Settings
 from strandline.voter_text import LISTENER_NAME, parse_address
 
@@ -25,13 +28,15 @@ def format_for(
     node_id: int | None = None,
     initial_voters: tuple[Voter, ...] | None = None,
     only_if_absent: bool = False,
+    from_snapshot: str | None = None,
 ) -> bool:
     """Make the data directory of `settings`; True if it was made.
 
     `initial_voters` None makes a quorum of this node alone; an empty tuple makes a node that joins
     one. A new quorum of several needs the same `cluster_id` and voters on each node. The Kafka
     cluster id and node id default to those in `meta.properties` of the log directories.
-    `only_if_absent` leaves a formatted directory as it is.
+    `only_if_absent` leaves a formatted directory as it is. `from_snapshot` takes a lost cluster's
+    tier over: a snapshot file, or `latest` (`strandline/restarting.py`).
     """
     data_dir = settings.node.data_dir
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():
@@ -43,21 +48,48 @@ def format_for(
             "give the cluster's id, the same on each node (`strandline random-uuid` makes one)",
             field="--cluster-id",
         )
-    own = next((each for each in initial_voters or () if each.node_id == own_id), None)
-    directory_id = own.directory_id if own else ambient.new_uuid()
-    if initial_voters is None:
-        initial_voters = (Voter(own_id, directory_id, _endpoints(settings)),)
-    format_data_directory(
+    directory_id, initial_voters = _initial_voters(initial_voters, own_id, settings)
+    new_id = cluster_id or ambient.new_uuid()
+    kafka_id = _chosen(
+        "--kafka-cluster-id", kafka_cluster_id, broker.cluster_id if broker else None
+    )
+    write = partial(
+        format_data_directory,
         data_dir,
-        cluster_id=cluster_id or ambient.new_uuid(),
-        kafka_cluster_id=_chosen(
-            "--kafka-cluster-id", kafka_cluster_id, broker.cluster_id if broker else None
-        ),
+        cluster_id=new_id,
+        kafka_cluster_id=kafka_id,
         node_id=own_id,
         directory_id=directory_id,
         voters=initial_voters,
     )
+    if from_snapshot is None:
+        write()
+        return True
+    if not initial_voters:
+        raise InvalidRequest(
+            "a node that joins a quorum gets its snapshot from there", field="--from-snapshot"
+        )
+    asyncio.run(
+        restart_from(
+            settings,
+            from_snapshot,
+            cluster_id=str(new_id),
+            kafka_cluster_id=kafka_id,
+            write_directory=lambda path, step: write(snapshot=path, before_last_step=step),
+        )
+    )
     return True
+
+
+def _initial_voters(
+    given: tuple[Voter, ...] | None, own_id: int, settings: Settings
+) -> tuple[Uuid, tuple[Voter, ...]]:
+    """This node's directory id and the voters; None given: this node alone."""
+    own = next((each for each in given or () if each.node_id == own_id), None)
+    directory_id = own.directory_id if own else ambient.new_uuid()
+    if given is None:
+        return directory_id, (Voter(own_id, directory_id, _endpoints(settings)),)
+    return directory_id, given
 
 
 def _endpoints(settings: Settings) -> tuple[Endpoint, ...]:

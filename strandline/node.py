@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -162,6 +163,23 @@ def copy_limits(settings: Settings) -> CopyLimits:
         backoff_base_s=copier.backoff_base_s,
         backoff_max_s=copier.backoff_max_s,
     )
+
+
+@asynccontextmanager
+async def opened_metadata(
+    settings: Settings,
+) -> AsyncIterator[tuple[DataDirectory, RemoteLogMetadataManager, TierStores]]:
+    """The metadata and the stores of a node that does not run, without anything that moves bytes.
+
+    Conflict: the node runs. Raises what any part raises.
+    """
+    async with AsyncExitStack() as building:
+        failure = Failure()
+        directory = open_data_directory(settings.node.data_dir)
+        building.callback(directory.close)
+        metadata = await _open_metadata(settings, directory, failure, building)
+        stores = await _open_stores(settings, store_configs(settings), ignore_store_call, building)
+        yield directory, metadata, stores
 
 
 async def _open_metadata(

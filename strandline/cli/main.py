@@ -42,6 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "support_command:support_bundle_command",
         "Gather what a report of trouble needs into one archive, without secrets.",
     ),
+    "reconcile": (
+        "reconcile_command:reconcile_command",
+        "Compare the metadata with a full listing of the stores; the node must not run.",
+    ),
     "copy": (
         "copy_command:copy_command",
         "Copy every sealed, stable segment of log directories to a store, once.",
@@ -86,6 +90,7 @@ PANELS = {
         "doctor",
         "node",
         "config",
+        "reconcile",
         "support-bundle",
     ),
     "Asked of a running node": (

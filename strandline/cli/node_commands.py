@@ -41,6 +41,13 @@ def format_command(
     no_initial_voters: Annotated[
         bool, typer.Option("--no-initial-voters", help="This node joins a quorum that exists.")
     ] = False,
+    from_snapshot: Annotated[
+        str | None,
+        typer.Option(
+            help="After a disaster: a snapshot file of the lost cluster, or `latest` for the "
+            "newest in the store. A new cluster begins with it and takes the prefix over."
+        ),
+    ] = None,
 ) -> int:
     """Make the node's data directory, once, as mkfs makes a file system.
 
@@ -58,8 +65,15 @@ def format_command(
         cluster_id=None if cluster_id is None else Uuid.parse(cluster_id),
         kafka_cluster_id=kafka_cluster_id,
         node_id=node_id,
+        from_snapshot=from_snapshot,
     )
     console.print(f"formatted {settings.node.data_dir}", markup=False)
+    if from_snapshot is not None:
+        console.print(
+            "the prefix is this cluster's now; nothing is deleted there until it is reconciled: "
+            "run `strandline reconcile`",
+            markup=False,
+        )
     return ExitCode.OK
 
 

@@ -151,7 +151,7 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
-        1000, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007
+        1000, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 

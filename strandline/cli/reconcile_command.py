@@ -1,0 +1,106 @@
+"""`strandline reconcile`: after a restart from a snapshot, before anything is deleted again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.config_option import ConfigOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console, print_json, print_table
+from strandline.reconciling import ReconcileReport, run_reconcile
+from strandline.settings_loading import load_settings
+
+SHOWN_MAX = 50
+
+
+def reconcile_command(
+    config: ConfigOption = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Record the result; deletes are allowed again then.")
+    ] = False,
+    accept_missing: Annotated[
+        int | None,
+        typer.Option(help="How many segments may be given up as missing; the exact number."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> int:
+    """Compare the metadata with a full listing of the stores; the node must not run.
+
+    Example: `strandline reconcile --config strandline.toml --apply`
+    """
+    settings = load_settings(config).settings
+    report = run_reconcile(settings, record=apply, accept_missing=accept_missing)
+    if json:
+        print_json(_document(report))
+    else:
+        _print(report)
+    return ExitCode.OK
+
+
+def _document(report: ReconcileReport) -> dict[str, object]:
+    found = report.comparison
+    return {
+        "restarted_at": None if report.restart is None else report.restart.offset,
+        "reconciled": report.restart is None or report.restart.is_reconciled,
+        "whole": found.whole,
+        "missing": [
+            {
+                "segment_id": str(each.row.segment_id.id),
+                "topic": each.row.segment_id.partition.topic,
+                "partition": each.row.segment_id.partition.partition,
+                "start_offset": each.row.start_offset,
+                "end_offset": each.row.end_offset,
+                "why": each.why,
+            }
+            for each in found.missing
+        ],
+        "unknown": found.unknown_count,
+        "unfinished": found.unfinished,
+        "uncompared": found.uncompared,
+        "other_objects": found.other_objects,
+    }
+
+
+def _print(report: ReconcileReport) -> None:
+    found = report.comparison
+    print_table(
+        ["finished segments", "count"],
+        [
+            ("whole in the store", found.whole),
+            ("missing", len(found.missing)),
+            ("of another RemoteStorageManager, not compared", found.uncompared),
+            ("in the store, being copied or deleted", found.unfinished),
+            ("in the store, unknown", found.unknown_count),
+        ],
+    )
+    if found.missing:
+        print_table(
+            ["partition", "offsets", "segment", "why"],
+            [
+                (
+                    f"{each.row.segment_id.partition.topic}-{each.row.segment_id.partition.partition}",
+                    f"{each.row.start_offset}-{each.row.end_offset}",
+                    str(each.row.segment_id.id),
+                    each.why,
+                )
+                for each in found.missing[:SHOWN_MAX]
+            ],
+        )
+    console.print(_conclusion(report), markup=False)
+
+
+def _conclusion(report: ReconcileReport) -> str:
+    if report.restart is None:
+        return "the metadata was not restarted from a snapshot; nothing is to be recorded"
+    if report.recorded:
+        return "recorded; deletes are allowed again"
+    if report.restart.is_reconciled:
+        return "reconciled already"
+    accept = f" --accept-missing {len(report.comparison.missing)}"
+    return (
+        "nothing is deleted until this is recorded: run it again with --apply"
+        f"{accept if report.comparison.missing else ''}. Unknown segments become the tier's at "
+        "their partition's first claim, if they are whole and lie in its lineage"
+    )

@@ -1,0 +1,105 @@
+"""`strandline reconcile`: compare the metadata with the stores, and record that it was done.
+
+It opens the node's own data directory, so the node must not run meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from kafka_formats.errors import Conflict, InvalidRequest, OutcomeUnknown, RetryLater
+from rlm.cluster_marker import confirm_prefix
+from rlm.limits import Identity
+from rlm.reconciliation import Comparison, compare
+from rlmm.manager import RemoteLogMetadataManager
+from rlmm.partition_state import Restart
+from rlmm.records import Reconciled, SegmentMissing
+from strandline import ambient
+from strandline.node import opened_metadata
+from strandline.settings import Settings
+
+STORE_DEADLINE_S = 60.0
+RECORD_ATTEMPTS_MAX = 10
+RECORD_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileReport:
+    """`restart` None: the metadata was not restarted from a snapshot; nothing is to be recorded."""
+
+    restart: Restart | None
+    comparison: Comparison
+    recorded: bool
+
+
+async def reconcile(
+    settings: Settings, *, record: bool, accept_missing: int | None
+) -> ReconcileReport:
+    """Compare; with `record` say what is missing and that deletes are allowed again.
+
+    Conflict: the number of missing segments is not the one that the operator accepted.
+    """
+    async with opened_metadata(settings) as (directory, metadata, stores):
+        identity = Identity(
+            str(directory.cluster_id), directory.kafka_cluster_id, directory.incarnation
+        )
+        for tier in stores.by_name.values():
+            # Another cluster's prefix lacks all of our objects.
+            await confirm_prefix(tier, identity, deadline_s=STORE_DEADLINE_S)
+        restart = metadata.restart()
+        if record and restart is None:
+            raise InvalidRequest(
+                "the metadata was not restarted from a snapshot, so there is nothing to record: "
+                "run it without --apply for a comparison",
+                field="--apply",
+            )
+        found = await compare(metadata, stores, breathe=lambda: ambient.sleep(0))
+        if record and restart is not None:
+            _check_accepted(found, accept_missing)
+            await _record(metadata, restart, found)
+            restart = metadata.restart()
+        return ReconcileReport(restart, found, record)
+
+
+def _check_accepted(found: Comparison, accepted: int | None) -> None:
+    missing = len(found.missing)
+    if missing != (accepted or 0):
+        raise Conflict(
+            f"{missing} segments of the snapshot are not whole in the store, and you accept "
+            f"{accepted or 0}. Look at the list: recording them means that their offsets are lost "
+            f"to the tier (or behind its log start). Then give --accept-missing {missing}",
+            reason="MISSING",
+        )
+
+
+async def _record(metadata: RemoteLogMetadataManager, restart: Restart, found: Comparison) -> None:
+    """Each may be repeated: what is recorded already has no further effect."""
+    if restart.is_reconciled:
+        return
+    for each in found.missing:
+        row = each.row
+        missing = SegmentMissing(row.segment_id.partition, row.segment_id.id, row.finished_at)
+        await _accepted(partial(metadata.record_segment_missing, missing))
+    await _accepted(partial(metadata.record_reconciled, Reconciled(restart.offset)))
+
+
+async def _accepted(propose: Callable[[], Awaitable[int]]) -> None:
+    for attempt in range(1, RECORD_ATTEMPTS_MAX + 1):
+        try:
+            await propose()
+        except (RetryLater, OutcomeUnknown):
+            if attempt == RECORD_ATTEMPTS_MAX:
+                raise
+            await ambient.sleep(RECORD_PAUSE_S)
+        else:
+            return
+
+
+def run_reconcile(
+    settings: Settings, *, record: bool, accept_missing: int | None
+) -> ReconcileReport:
+    """`reconcile` in an event loop of its own."""
+    return asyncio.run(reconcile(settings, record=record, accept_missing=accept_missing))

@@ -1,0 +1,143 @@
+"""The data directory is lost; a new cluster goes on from an older snapshot and the store.
+
+Real node processes, captured Kafka segments, a store of files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from strandline.cli.exit_codes import ExitCode
+from tests.e2e.node_process import NodeProcess
+from tests.e2e.tier_client import TierClient
+from tests.strandline.command import CAPTURED_SEGMENTS, invoke, strandline
+from tests.strandline.conftest import copied_segments, sections
+
+DEADLINE_S = 120
+FIRST_TOPIC = "codecs"
+
+
+def settings(tier: Path, *topics: str) -> dict[str, dict[str, object]]:
+    return sections(tier) | {
+        "topics": {"include": list(topics)},
+        "metadata": {"snapshot_upload_check_s": 0.2},
+    }
+
+
+def partitions(url: str) -> list[tuple[str, int]]:
+    topics = httpx.get(f"{url}/v1/topics", timeout=DEADLINE_S).json()["topics"]
+    return [(each["topic"], number) for each in topics for number in range(each["partitions"])]
+
+
+def segments(url: str) -> dict[str, dict[str, Any]]:
+    """Finished segments by id, with the SHA-256 of what is read of each `.log`."""
+    found = {}
+    for topic, partition in partitions(url):
+        for row in TierClient(url, topic, partition).segments():
+            if row["state"] != "COPY_SEGMENT_FINISHED":
+                continue
+            base = f"{url}/v1/topics/{topic}/partitions/{partition}/segments/{row['segment_id']}"
+            data = httpx.get(f"{base}/log", timeout=DEADLINE_S)
+            assert data.status_code == 200, data.text
+            found[row["segment_id"]] = {
+                "topic": topic,
+                "partition": partition,
+                "start": row["start_offset"],
+                "end": row["end_offset"],
+                "objects": row["objects"],
+                "sha256": hashlib.sha256(data.content).hexdigest(),
+            }
+    return found
+
+
+def stored(tier: Path) -> dict[str, str]:
+    """What lies in the store, but for our own folder: key and SHA-256."""
+    return {
+        str(path.relative_to(tier)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in tier.rglob("*")
+        if path.is_file() and not path.relative_to(tier).parts[0].startswith((".", "_strandline"))
+    }
+
+
+def snapshots(tier: Path) -> list[Path]:
+    return sorted(tier.glob("_strandline/snapshots/*/*.checkpoint"))
+
+
+def reconcile(config: Path, *options: object) -> dict[str, Any]:
+    done = strandline("reconcile", "--config", config, "--json", *options)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert isinstance(report, dict)
+    return report
+
+
+@pytest.mark.integration
+def test_all_is_read_again_after_the_data_directory_was_lost(tmp_path: Path) -> None:
+    home, tier = tmp_path / "node", tmp_path / "tier"
+    with NodeProcess(home, settings(tier, FIRST_TOPIC)) as node:
+        node.wait_until(lambda: bool(snapshots(tier)), "a snapshot", deadline_s=DEADLINE_S)
+        node.stop()
+        (snapshot,) = snapshots(tier)
+        # From here on the store gets ahead of the snapshot.
+        config = node.config.read_text()
+        node.config.write_text(config.replace(f'["{FIRST_TOPIC}"]', '["*"]'))
+        node.start()
+        node.wait_until(
+            lambda: len(stored(tier)) == 3 * CAPTURED_SEGMENTS, "all copies", deadline_s=DEADLINE_S
+        )
+        node.wait_until(
+            lambda: copied_segments(node.url) >= CAPTURED_SEGMENTS - 3,
+            "rows",
+            deadline_s=DEADLINE_S,
+        )
+        before, objects = segments(node.url), stored(tier)
+        assert len(before) == CAPTURED_SEGMENTS
+        node.kill()
+        (home / "data").rename(home / "lost")
+        assert snapshots(tier) == [snapshot]
+
+        done = invoke("format", "--config", node.config, "--from-snapshot", "latest")
+        assert done.exit_code == 0, done.stderr
+        assert "strandline reconcile" in done.stdout
+        marker = json.loads((tier / "_strandline" / "cluster.json").read_text())
+        assert marker["predecessorClusterIds"] == [snapshot.parent.name]
+
+        report = reconcile(node.config)
+        assert (report["missing"], report["reconciled"]) == ([], False)
+        assert report["whole"] + report["unknown"] + report["unfinished"] == CAPTURED_SEGMENTS
+        assert report["unknown"] >= CAPTURED_SEGMENTS - 3
+        assert reconcile(node.config, "--apply")["reconciled"] is True
+
+        node.start()
+        node.wait_until(
+            lambda: (
+                node.log.count("segments of ")
+                >= len({(s["topic"], s["partition"]) for s in before.values()})
+            ),
+            "adoptions",
+            deadline_s=DEADLINE_S,
+        )
+        assert segments(node.url) == before
+        assert copied_segments(node.url) == 0  # nothing was copied a second time
+        assert stored(tier) == objects
+
+        # Who comes back from before the disaster is shut out, and changes nothing.
+        old = home / "old.toml"
+        old.write_text(
+            re.sub(r"port = \d+", "port = 0", node.config.read_text()).replace(
+                str(home / "data"), str(home / "lost")
+            )
+        )
+        refused = strandline("node", "--config", old)
+        assert refused.returncode == ExitCode.REFUSED
+        assert f"took this prefix over from {snapshot.parent.name}" in refused.stderr
+        assert stored(tier) == objects
+        node.stop()
+    assert reconcile(node.config)["unknown"] == 0
