@@ -21,6 +21,7 @@ from kafka_formats.errors import (
 from rlmm.log.quorum_records import Voter
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import voter_set
+from rlmm.raft.actions import Role
 from rlmm.raft.events import AcceptCut, Event, TransferLeadership
 from rlmm.raft.messages import (
     AddVoterRequest,
@@ -63,12 +64,14 @@ class QuorumAdmin:
         self, node_id: int, directory_id: str | None, *, deadline_s: float
     ) -> None:
         """`directory_id` None: whichever directory that node votes with. NotFound: it is none."""
+        self._check_leads()
         key = self._voter_key(node_id, directory_id)
         request = RemoveVoterRequest(key, int(deadline_s * 1000))
         self._raise_unless_done(await self._change(request, deadline_s))
 
     async def transfer(self, node_id: int | None, *, deadline_s: float) -> None:
         """Hand leadership to a voter, or to the most caught-up one."""
+        self._check_leads()
         target = None if node_id is None else self._voter_key(node_id, None)
         await self._command(lambda waiting: TransferLeadership(waiting, target), deadline_s)
 
@@ -77,11 +80,22 @@ class QuorumAdmin:
         await self._command(AcceptCut, deadline_s)
 
     def can_stop(self, node_id: int) -> CanStop:
-        """Whether the others are a majority of voters that keeps up (design 7)."""
+        """Whether the others are a majority of voters that keeps up (design 7).
+
+        NotFound: the leader knows no such node, so the number is likely wrong.
+        """
+        self._check_leads()
         known = self._driver.core.describe()
-        if known.error is not Error.NONE:
-            raise self._not_leader()
+        if node_id not in {each.key.node_id for each in (*known.voters, *known.observers)}:
+            raise NotFound(f"the quorum knows no node {node_id}: check the number")
         return can_stop(known, node_id, self._driver.now_monotonic_ms())
+
+    def _check_leads(self) -> None:
+        """Only the leader's voters are up to date: another node must not call one of them absent,
+        as if it had been removed.
+        """
+        if self._driver.core.role is not Role.LEADER:
+            raise self._not_leader()
 
     def _voter_key(self, node_id: int, directory_id: str | None) -> ReplicaKey:
         for key in self._driver.core.voters.keys:
@@ -113,6 +127,8 @@ class QuorumAdmin:
             raise RetryLater(
                 f"not done within {deadline_s:g} s: look at the quorum before trying again"
             ) from failure
+        if error is Error.REQUEST_TIMED_OUT:
+            raise RetryLater(message)
         self._raise_for(error, message)
 
     def _raise_for(self, error: Error, message: str) -> None:
@@ -141,7 +157,10 @@ def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanSto
         replica
         for replica in others
         if replica.key.node_id == known.leader_id
-        or now_ms - replica.last_caught_up_ms <= CAUGHT_UP_WITHIN_MS
+        or (
+            replica.last_caught_up_ms >= 0
+            and now_ms - replica.last_caught_up_ms <= CAUGHT_UP_WITHIN_MS
+        )
     ]
     if len(alive) >= needed:
         return CanStop(True, f"{len(alive)} other voters keep up, {needed} are needed")

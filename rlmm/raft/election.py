@@ -62,10 +62,11 @@ def ask(r: Replica) -> None:
     pre_vote = isinstance(state, Prospective)
     all_answered = damaged_tail.longest_of_all(r, state.ballots)
     for key, ballot in state.ballots.items():
-        if ballot.in_flight is not None or ballot.due_ms > r.now or ballot.granted:
+        if ballot.in_flight is not None or ballot.granted:
             continue
         tell = all_answered and ballot.answer is not None and ballot.answer.tail_was_cut
-        if ballot.answer is not None and not pre_vote and (not tell or ballot.told_all_answered):
+        news = tell and not ballot.told_all_answered
+        if not news and (ballot.due_ms > r.now or (ballot.answer is not None and not pre_vote)):
             continue
         ballot.told_all_answered = tell
         request = VoteRequest(
@@ -92,8 +93,7 @@ def answered(r: Replica, request_id: int, pending: PendingRequest, response: Vot
     ballot.answer = response
     ballot.granted = response.vote_granted
     if not ballot.granted:
-        cut_only = response.tail_was_cut and not ballot.told_all_answered
-        ballot.due_ms = r.now + (0 if cut_only else r.settings.pre_vote_retry_ms)
+        ballot.due_ms = r.now + r.settings.pre_vote_retry_ms
     if response.tail_was_cut or r.cut is not None:
         ask(r)
     else:

@@ -115,10 +115,22 @@ class LocalPeers:
 
 
 class Replica:
-    """One node's disk, and its log while it runs."""
+    """One node's disk, and its log while it runs. `bootstrap`: it joins a quorum of these nodes,
+    with nothing but their addresses.
+    """
 
-    def __init__(self, network: Network, node_id: int, voters: tuple[Voter, ...]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        node_id: int,
+        voters: tuple[Voter, ...],
+        *,
+        bootstrap: tuple[int, ...] = (),
+        directory: Uuid | None = None,
+    ) -> None:
         self.node_id = node_id
+        self.directory_id = directory or directory_id(node_id)
+        self._bootstrap = bootstrap or tuple(each.node_id for each in voters)
         self.disk = CrashDisk()
         self.failures: list[str] = []
         self._network = network
@@ -137,9 +149,9 @@ class Replica:
     async def start(self, *, limits: LogLimits | None = None) -> QuorumLog:
         config = QuorumConfig(
             "cluster",
-            ReplicaKey(self.node_id, str(directory_id(self.node_id))),
+            ReplicaKey(self.node_id, str(self.directory_id)),
             voter_set(self._voters),
-            bootstrap=tuple((each.node_id, f"node-{each.node_id}", 9) for each in self._voters),
+            bootstrap=tuple((node_id, f"node-{node_id}", 9) for node_id in self._bootstrap),
             settings=QUICK,
         )
         loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from rlmm.raft.actions import (
     PersistedState,
     PersistQuorumState,
     Role,
+    SendRequest,
 )
 from rlmm.raft.events import AcceptCut
 from rlmm.raft.initial_state import InitialState
@@ -102,6 +103,21 @@ def test_when_every_voter_has_answered_the_longest_log_leads() -> None:
             story.settle()
     assert story.role(2) is Role.LEADER
     assert {core.cut for core in story.cores.values()} == {None}
+
+
+def test_a_cut_voter_that_refused_is_asked_again_after_a_pause_and_not_at_once() -> None:
+    # Node 3 is gone, so nobody can say that all have answered.
+    story = Story(initial={1: log(10, CUT), 2: log(10, CUT)})
+    story.tick(1, 3000)
+    story.settle(1, 2)
+    asked = [
+        action.request
+        for action in story.said[1]
+        if isinstance(action, SendRequest) and action.destination == 2
+    ]
+    assert [type(request) for request in asked] == [VoteRequest] * len(asked)
+    assert 1 <= len(asked) <= 2
+    assert story.cores[1].next_deadline_ms() > story.now
 
 
 def test_a_cut_voter_does_not_stand_alone_with_a_majority() -> None:
