@@ -22,6 +22,7 @@ from typing import Any, Self
 import uvloop
 
 from kafka_formats.errors import Conflict, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
@@ -41,7 +42,6 @@ from rlmm.wire.peers import PeerLimits, WirePeers
 from rlmm.wire.sasl import SaslCredentials
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from strandline import ambient
-from tests.rlmm.quorum.local_network import directory_id
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "c3RyYW5kbGluZS10ZXN0Mg"
@@ -101,6 +101,10 @@ class RoadPeers(WirePeers):
                 if node_id in self._roads
             }
         )
+
+
+def directory_id(node_id: int) -> Uuid:
+    return Uuid(b"directory-%06d" % node_id)
 
 
 def quorum_config(config: NodeConfig) -> QuorumConfig:
