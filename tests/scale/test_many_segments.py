@@ -113,7 +113,8 @@ class Turns:
 async def test_pages_of_a_large_list_cost_a_page_wherever_they_begin(
     segments: int, tmp_path: Path
 ) -> None:
-    large = MetadataSet(10, segments // 10)
+    partitions = max(10, segments // 5_000)
+    large = MetadataSet(partitions, segments // partitions)
     page, chosen = 50, random.Random(3)
     view = View.open(tmp_path / "view")
     try:
