@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -58,7 +57,6 @@ class Answers:
         self._server = server
         self._topic_id = topic_id
         self._authorisation = authorisation
-        self._limits = limits
         self._refused = refused
         self._codec = QuorumCodec(cluster_id, topic_id)
         self._hot = HotCodec(cluster_id, topic_id)
@@ -118,16 +116,8 @@ class Answers:
         return self._hot.encode_fetched(answer.response, answer.data, correlation_id)
 
     async def _produce_hot(self, produced: ProducedRecords, correlation_id: int) -> bytes:
-        answer = await self._produced(produced.records, produced.timeout_ms)
+        answer = await self._server.produce(produced.records)
         return self._hot.encode_produced(answer, correlation_id)
-
-    async def _produced(self, records: bytes, timeout_ms: int) -> ProduceAnswer:
-        wait_ms = min(max(timeout_ms, 1), self._limits.produce_wait_max_ms)
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                return await self._server.produce(records)
-        except TimeoutError:
-            return ProduceAnswer(Error.REQUEST_TIMED_OUT, appended=True)
 
     # ---- everything else
 
@@ -246,7 +236,7 @@ class Answers:
             raise RequestRefusedError(ErrorCode.invalid_request, "there are no transactions here")
 
         async def produced() -> bytes:
-            answer = await self._produced(partition["records"] or b"", body["timeout"])
+            answer = await self._server.produce(partition["records"] or b"")
             return self._encode(request, produced_body(request.body, answer))
 
         return produced()

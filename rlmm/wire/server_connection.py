@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from kafka_formats.errors import RetryLater
@@ -28,7 +28,9 @@ class ListenerLimits:
     """Bounds of the quorum's listener. Those of anonymous clients are for everybody but peers.
 
     A half-sent frame is waited for `frame_deadline_s`, an answer to be taken `write_deadline_s`, a
-    connection without requests is kept `idle_deadline_s`.
+    connection without requests is kept `idle_deadline_s`. A request that is not answered within
+    `answer_deadline_s` ends the connection: for a Produce that is the same as a time-out, its
+    outcome is unknown, and one sweep a second is cheaper than a timer for each.
     """
 
     connections_max: int = 1000
@@ -38,9 +40,9 @@ class ListenerLimits:
     anonymous_requests_in_flight_max: int = 4
     frame_deadline_s: int = 30
     write_deadline_s: int = 30
+    answer_deadline_s: int = 60
     idle_deadline_s: int = 600
     tls_handshake_deadline_s: float = 10.0
-    produce_wait_max_ms: int = 60_000
     consumer_wait_max_ms: int = 5_000
     consumer_bytes_max: int = 1 << 20
 
@@ -83,7 +85,8 @@ class _Slot:
     """A request's place in the order of answers."""
 
     answer: bytes | None = None
-    task: asyncio.Task[None] | None = field(default=None)
+    task: asyncio.Task[None] | None = None
+    ticks: int = 0
 
 
 class ServerConnection(asyncio.Protocol):
@@ -177,10 +180,17 @@ class ServerConnection(asyncio.Protocol):
             self.end(
                 f"sent a part of a request and not the rest within {limits.frame_deadline_s} s"
             )
+        elif self._oldest_ticks() > limits.answer_deadline_s:
+            self.end(f"waited {limits.answer_deadline_s} s for an answer: is there a majority?")
         elif self._write_ticks > limits.write_deadline_s:
             self.end(f"did not take an answer within {limits.write_deadline_s} s")
         elif not self._slots and self.idle_ticks > limits.idle_deadline_s:
             self.end(None)
+
+    def _oldest_ticks(self) -> int:
+        for slot in self._slots:
+            slot.ticks += 1
+        return self._slots[0].ticks if self._slots else 0
 
     # ---- requests
 

@@ -439,3 +439,17 @@ async def test_a_quorum_goes_on_while_strangers_try_everything(
         records = await leader.log.read(first, limit=99)
         assert end > first
         assert b"forged" not in {record.value for record in records}
+
+
+async def test_a_request_without_an_answer_is_not_waited_for_for_ever(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    fetching = asyncio.create_task(served.peers().ask(1, FETCH, deadline_ms=60_000))
+    while FETCH not in served.server.asked:
+        await asyncio.sleep(0)
+    tick(served, 62)
+    with pytest.raises(PeerFailedError, match="connection was lost") as failed:
+        await fetching
+    assert failed.value.sent
+    assert "waited 60 s for an answer: is there a majority?" in caplog.text

@@ -1,0 +1,146 @@
+"""Peers by certificate, and by secret inside TLS; everybody else may read, or not even that."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlmm.metadata_log import Proposal
+from rlmm.quorum.ports import PeerFailedError
+from rlmm.wire import frames
+from rlmm.wire.authorisation import Authorisation
+from rlmm.wire.frames import Api
+from tests.real.certificates import Certificate, make_certificate
+from tests.rlmm.wire.test_listener import VOTE, Served, read_frame
+from tests.rlmm.wire.wire_network import HOST, Wire, leader_of, replicas
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module")
+def another(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return make_certificate(tmp_path_factory.mktemp("another"))
+
+
+def server_side(own: Certificate) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(own.certificate))
+    context.load_cert_chain(own.certificate, own.key)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def client_side(trusted: Certificate, own: Certificate | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(trusted.certificate))
+    if own is not None:
+        context.load_cert_chain(own.certificate, own.key)
+    return context
+
+
+def by_certificate(own: Certificate, authorisation: Authorisation) -> Wire:
+    return Wire(authorisation, None, server_side(own), client_side(own, own))
+
+
+def fingerprint(of: Certificate) -> str:
+    der = ssl.PEM_cert_to_DER_cert(Path(of.certificate).read_text())
+    return hashlib.sha256(der).hexdigest()
+
+
+async def test_three_nodes_agree_by_certificate(certificate: Certificate) -> None:
+    known = Authorisation(certificate_names=frozenset({HOST}))
+    async with replicas(by_certificate(certificate, known)) as nodes:
+        leader = await leader_of(nodes)
+        offsets = await asyncio.gather(
+            *(node.log.propose((Proposal(None, b"x"),), deadline_s=10) for node in nodes)
+        )
+        assert len(set(offsets)) == 3
+        assert leader.listener.connection_count >= 2
+
+
+async def test_three_nodes_agree_by_secret_inside_tls(certificate: Certificate) -> None:
+    wire = replace(
+        Wire(), server_tls=server_side(certificate), client_tls=client_side(certificate, None)
+    )
+    async with replicas(wire) as nodes:
+        await leader_of(nodes)
+        for node in nodes:
+            await node.log.propose((Proposal(None, b"x"),), deadline_s=10)
+
+
+async def test_a_known_fingerprint_is_enough(certificate: Certificate) -> None:
+    known = Authorisation(certificate_fingerprints=frozenset({fingerprint(certificate)}))
+    served = Served(by_certificate(certificate, known))
+    await served.start()
+    assert (await served.peers().ask(1, VOTE, deadline_ms=5_000)).leader_id == 1
+    await served.close()
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_certificate_that_is_not_named_or_not_told_makes_no_peer(
+    certificate: Certificate, told: bool
+) -> None:
+    names = frozenset({"node-1.example.org"}) if told else frozenset({HOST})
+    wire = by_certificate(certificate, Authorisation(certificate_names=names))
+    served = Served(wire)
+    await served.start()
+    reaching = served.peers(
+        replace(wire, client_tls=client_side(certificate, certificate if told else None))
+    )
+    with pytest.raises(PeerFailedError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        await reaching.ask(1, VOTE, deadline_ms=5_000)
+    await served.close()
+
+
+async def test_a_certificate_of_another_authority_does_not_get_in(
+    certificate: Certificate, another: Certificate
+) -> None:
+    wire = by_certificate(certificate, Authorisation(certificate_names=frozenset({HOST})))
+    served = Served(wire)
+    await served.start()
+    forged = served.peers(replace(wire, client_tls=client_side(certificate, another)))
+    with pytest.raises(PeerFailedError):
+        await forged.ask(1, VOTE, deadline_ms=5_000)
+    assert served.server.asked == []
+    await served.close()
+
+
+async def test_a_listener_of_another_authority_is_not_believed(
+    certificate: Certificate, another: Certificate
+) -> None:
+    wire = by_certificate(certificate, Authorisation(certificate_names=frozenset({HOST})))
+    served = Served(wire)
+    await served.start()
+    wary = served.peers(replace(wire, client_tls=client_side(another, certificate)))
+    with pytest.raises(PeerFailedError, match="certificate authority") as failed:
+        await wary.ask(1, VOTE, deadline_ms=5_000)
+    assert not failed.value.sent
+    await served.close()
+
+
+async def test_everybody_may_read_inside_tls(certificate: Certificate) -> None:
+    served = Served(by_certificate(certificate, Authorisation()))
+    await served.start()
+    reader, writer = await asyncio.open_connection(
+        HOST, served.port, ssl=client_side(certificate, None)
+    )
+    writer.write(frames.encode_request(Api.DESCRIBE_CLUSTER, 0, 1, {}))
+    answer = frames.decode_response(Api.DESCRIBE_CLUSTER, 0, await read_frame(reader))
+    assert [broker["broker_id"] for broker in answer["brokers"]] == [1, 2]
+    assert answer["controller_id"] == 1
+    writer.transport.abort()
+    await served.close()
+
+
+async def test_plain_text_gets_nothing_from_a_listener_with_tls(certificate: Certificate) -> None:
+    served = Served(by_certificate(certificate, Authorisation()))
+    await served.start()
+    with pytest.raises(PeerFailedError):
+        await served.peers(Wire()).ask(1, VOTE, deadline_ms=5_000)
+    await served.close()
