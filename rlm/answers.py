@@ -47,7 +47,7 @@ class Answers:
         return answer_leader_transition(
             query,
             self.metadata.partition_state(partition),
-            lambda epoch: self.metadata.highest_offset_for_epoch(partition, epoch),
+            self.metadata.forecast_claim(query.as_claim()),
             self.metadata.left_overs(partition),
             self.metadata.applied_offset,
         )

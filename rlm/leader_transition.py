@@ -7,12 +7,13 @@ because the asker's checkpoint loses its head to local retention.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_formats.errors import Fenced, InvalidRequest
-from kafka_formats.leader_epoch_checkpoint import Epochs, end_offset_for
-from rlmm.lineage import merge
+from kafka_formats.errors import Conflict, Fenced, InvalidRequest
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast
+from rlmm.apply_outcome import Verdict
 from rlmm.partition_state import Claim, LostOffsets, PartitionState
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -27,13 +28,20 @@ class LeaderTransitionQuery:
     local_log_start_offset: int
     log_end_offset: int
 
+    def as_claim(self) -> AskedClaim:
+        """The claim it would make."""
+        return AskedClaim(
+            self.partition, self.leader_epoch, self.checkpoint, self.local_log_start_offset
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderTransitionAnswer:
     """Where copying goes on. `highest_copied_offset` is inclusive; -1, -1 when nothing is copied.
 
-    `lineage` is what the merged one would be after this asker's claim, `lineage_cut_at` where the
-    present one would be cut, None if nowhere. True at `metadata_offset`.
+    All is as this asker's claim would leave it (`rlmm.apply_claim_forecast`), but `claim`, which is
+    the standing one. `lineage_cut_at` is where the present lineage would be cut, None if nowhere.
+    True at `metadata_offset`.
     """
 
     partition: TopicIdPartition
@@ -50,49 +58,48 @@ class LeaderTransitionAnswer:
     metadata_offset: int
 
 
-HighestOffsetForEpoch = Callable[[int], int | None]
-
-
 def answer_leader_transition(
     query: LeaderTransitionQuery,
     state: PartitionState | None,
-    highest_offset_for_epoch: HighestOffsetForEpoch,
+    forecast: ClaimForecast,
     left_overs: Sequence[RemoteLogSegmentMetadata],
     metadata_offset: int,
 ) -> LeaderTransitionAnswer:
-    """Answer from the view alone. Fenced when a higher leader epoch is already claimed."""
+    """Answer from the view alone: `state` as it is, `forecast` what the asker's claim would do.
+
+    Fenced, InvalidRequest or Conflict where that claim would be refused.
+    """
     check_query(query)
-    lineage: Epochs = state.lineage if state is not None else ()
-    claim = state.claim if state is not None else None
-    if claim is not None and claim.leader_epoch > query.leader_epoch:
-        raise Fenced(
-            f"leader epoch {query.leader_epoch} of {query.partition} is over: node "
-            f"{claim.incarnation.node_id} claimed it at epoch {claim.leader_epoch}; stop copying it"
-        )
-    claimed_epoch = lineage[-1].epoch if lineage else -1
-    merged = merge(
-        lineage,
-        query.checkpoint,
-        leader_epoch=query.leader_epoch,
-        higher_epoch=query.leader_epoch > claimed_epoch,
-    )
-    highest, epoch = highest_copied(merged.epochs, query.log_end_offset, highest_offset_for_epoch)
-    log_start = _log_start(state, query.local_log_start_offset, merged.cut_at)
-    lost = state.lost_ranges if state is not None else ()
+    after = _after(forecast)
+    highest, epoch = _copied_below(after, query.log_end_offset)
+    log_start = after.log_start_offset
+    if log_start < 0:
+        log_start = query.local_log_start_offset  # what a first claim is followed by
     return LeaderTransitionAnswer(
         partition=query.partition,
         leader_epoch=query.leader_epoch,
         highest_copied_offset=highest,
         highest_copied_epoch=epoch,
-        next_offset=_past_lost_ranges(max(highest + 1, log_start), lost),
+        next_offset=_past_lost_ranges(max(highest + 1, log_start), after.lost_ranges),
         log_start_offset=log_start,
-        lineage=merged.epochs,
-        lineage_cut_at=merged.cut_at,
-        lost_ranges=lost,
+        lineage=after.lineage,
+        lineage_cut_at=forecast.cut_at,
+        lost_ranges=after.lost_ranges,
         left_overs=tuple(left_overs),
-        claim=claim,
+        claim=state.claim if state is not None else None,
         metadata_offset=metadata_offset,
     )
+
+
+def _after(forecast: ClaimForecast) -> PartitionState:
+    if forecast.state is not None:
+        return forecast.state
+    verdict, message = forecast.outcome.verdict, forecast.outcome.message
+    if verdict is Verdict.FENCED:
+        raise Fenced(f"{message}; stop copying it")
+    if verdict is Verdict.INVALID:
+        raise InvalidRequest(message, field="leader_epoch_checkpoint")
+    raise Conflict(message, reason=verdict.name)
 
 
 def check_query(query: LeaderTransitionQuery) -> None:
@@ -111,31 +118,15 @@ def check_query(query: LeaderTransitionQuery) -> None:
         raise InvalidRequest("must not be below local_log_start_offset", field="log_end_offset")
 
 
-def highest_copied(
-    lineage: Epochs, log_end_offset: int, highest_offset_for_epoch: HighestOffsetForEpoch
-) -> tuple[int, int]:
-    """(offset, epoch) of the highest copied record in the lineage, or (-1, -1).
-
-    Walks the epochs downwards; at the first with a recorded highest h the answer is h, or the last
-    offset before that epoch's end when a later leader cut it (unclean election).
-    """
-    for entry in reversed(lineage):
-        recorded = highest_offset_for_epoch(entry.epoch)
-        if recorded is None:
-            continue
-        epoch, end = end_offset_for(lineage, entry.epoch, log_end_offset)
-        if end <= recorded:
-            return end - 1, epoch
-        return recorded, entry.epoch
-    return -1, -1
-
-
-def _log_start(state: PartitionState | None, local: int, cut_at: int | None) -> int:
-    if state is None or state.log_start_offset < 0:
-        return local
-    if cut_at is not None:
-        return min(state.log_start_offset, cut_at)
-    return state.log_start_offset
+def _copied_below(state: PartitionState, log_end_offset: int) -> tuple[int, int]:
+    """(offset, epoch) of the highest copied record that the asker's log has, or (-1, -1)."""
+    if state.highest_copied is None:
+        return -1, -1
+    highest, epoch = state.highest_copied
+    if highest < log_end_offset:
+        return highest, epoch
+    at = epoch_for_offset(state.lineage, log_end_offset - 1)
+    return (-1, -1) if at is None else (log_end_offset - 1, at)
 
 
 def _past_lost_ranges(offset: int, lost_ranges: Sequence[LostOffsets]) -> int:

@@ -18,6 +18,7 @@ from rlm.read_request import (
     RecordsRequest,
     SegmentResolver,
 )
+from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast
 from rlmm.manager import ClaimAnswer
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy
 from rlmm.queries import SegmentAnswer
@@ -99,8 +100,8 @@ class MetadataPort(SegmentRows, Protocol):
         """The finished segment that serves an offset."""
         ...
 
-    def highest_offset_for_epoch(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
-        """The highest offset ever copied in an epoch."""
+    def forecast_claim(self, asked: AskedClaim) -> ClaimForecast:
+        """What a claim would leave, by the very rules that would judge it."""
         ...
 
     def list_remote_log_segments(

@@ -34,19 +34,25 @@ from rlmm.segment import OFFSET_MAX, TopicIdPartition
 
 LINEAGE_CUT_OFFSETS_MAX = 100_000
 LINEAGE_EPOCHS_MAX = 100_000
+EPOCH_MAX = 2**31 - 1
 
 
 def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
     """Accepted for a leader epoch above the claimed one, or again from the claimant itself."""
+    return judge_claim(draft, claim)[0]
+
+
+def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLineage | None]:
+    """The same, with what becomes of the lineage; None where it is not touched."""
     partition = claim.partition
     problem = check_partition(partition) or _check_claim(claim) or is_gone(draft, partition)
     if problem is not None:
-        return problem
+        return problem, None
     known = read_partition_row(draft.rows, partition)
     if known is not None:
         row = find_live(draft, partition)
         if isinstance(row, Outcome):
-            return row
+            return row, None
     else:
         row = PartitionRow(partition.topic, claim.mode, mode_offset=draft.offset)
     if row.mode is not claim.mode:
@@ -54,7 +60,7 @@ def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
             Verdict.INVALID,
             f"{partition} is recorded as {row.mode.name}, and the claim says {claim.mode.name}: "
             "an admin changes the mode first",
-        )
+        ), None
     before = _with_proven_head(draft, claim, row.log_start_offset)
     try:
         merged = merge(
@@ -64,14 +70,14 @@ def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
             higher_epoch=_is_higher(row, claim),
         )
     except InvalidRequest as error:
-        return _fenced(draft, row, claim) or Outcome(Verdict.INVALID, str(error))
+        return _fenced(draft, row, claim) or Outcome(Verdict.INVALID, str(error)), None
     if _is_repeated(row, claim) and merged == MergedLineage(before, None):
-        return NO_EFFECT
+        return NO_EFFECT, None
     problem = _fenced(draft, row, claim) or _suspect(draft, row, before, merged, partition)
     if problem is not None:
-        return problem
+        return problem, None
     _accept(draft, claim, row, before, merged, is_new=known is None)
-    return ACCEPTED
+    return ACCEPTED, merged
 
 
 def check_partition(partition: TopicIdPartition) -> Outcome | None:
@@ -96,6 +102,8 @@ def _check_claim(claim: PartitionClaim) -> Outcome | None:
         return Outcome(Verdict.INVALID, "claim number, epoch and local log start are not negative")
     if any(entry.start_offset > OFFSET_MAX for entry in claim.leader_epochs):
         return Outcome(Verdict.INVALID, f"an epoch starts above offset {OFFSET_MAX}")
+    if any(entry.epoch > EPOCH_MAX for entry in claim.leader_epochs):
+        return Outcome(Verdict.INVALID, f"no leader epoch is above {EPOCH_MAX}")
     if len(claim.leader_epochs) > LINEAGE_EPOCHS_MAX:
         return Outcome(
             Verdict.INVALID, f"the checkpoint has more than {LINEAGE_EPOCHS_MAX} entries"

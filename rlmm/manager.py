@@ -26,6 +26,7 @@ from kafka_formats.errors import (
 )
 from kafka_formats.kafka_uuid import Uuid
 from rlmm import queries
+from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.apply_loop import ApplyLoop, check_feature_level
 from rlmm.apply_outcome import Outcome, Verdict
 from rlmm.history import HistoryEntry, read_history
@@ -306,6 +307,10 @@ class RemoteLogMetadataManager:
     def highest_offset_for_epoch(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
         """The highest offset ever copied in the epoch, inclusive; None if none was."""
         return queries.highest_offset_for_epoch(self._view, tip, leader_epoch)
+
+    def forecast_claim(self, asked: AskedClaim) -> ClaimForecast:
+        """What a claim would leave, by the very rules that would judge it; nothing is written."""
+        return forecast_claim(self._view, asked)
 
     def list_remote_log_segments(
         self,

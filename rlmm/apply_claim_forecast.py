@@ -1,0 +1,69 @@
+"""What a claim would do, told without making it: the very rules of `apply_claims`, on a draft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlmm import queries
+from rlmm.apply_claims import judge_claim
+from rlmm.apply_outcome import Draft, Outcome, Verdict
+from rlmm.control_records import PartitionClaim
+from rlmm.partition_state import CLAIMABLE_MODES, Mode, PartitionState
+from rlmm.row_reads import read_partition_row
+from rlmm.rows import RowReader
+from rlmm.segment import OFFSET_MAX, Incarnation, TopicIdPartition
+
+_SOMEBODY = Incarnation(0, Uuid(bytes(16)), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedClaim:
+    """What the asker's claim would bring; as in `PartitionClaim`."""
+
+    partition: TopicIdPartition
+    leader_epoch: int
+    leader_epochs: Epochs
+    local_log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimForecast:
+    """`state` is the partition as an accepted claim would leave it, None where it is refused.
+
+    Its `claim` means nothing. `cut_at` as in `MergedLineage`.
+    """
+
+    outcome: Outcome
+    state: PartitionState | None
+    cut_at: int | None
+
+
+def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
+    """Judge a claim by whoever may make one at that epoch. Writes nothing.
+
+    A partition that nobody may claim now (READ_ONLY, PAUSED) is looked at as if it were SIDECAR
+    from now on.
+    """
+    partition = asked.partition
+    draft = Draft(rows, OFFSET_MAX, 0)
+    row = read_partition_row(rows, partition)
+    if row is not None and row.mode not in CLAIMABLE_MODES:
+        row = replace(row, mode=Mode.SIDECAR, mode_offset=OFFSET_MAX)
+        draft.put_partition(partition, row)
+    last = None if row is None else row.claim
+    claim = PartitionClaim(
+        partition=partition,
+        mode=Mode.SIDECAR if row is None else row.mode,
+        leader_epoch=asked.leader_epoch,
+        incarnation=_SOMEBODY if last is None else last.incarnation,
+        claim_number=0 if last is None else last.claim_number + 1,
+        leader_epochs=asked.leader_epochs,
+        local_log_start_offset=asked.local_log_start_offset,
+    )
+    outcome, merged = judge_claim(draft, claim)
+    if outcome.verdict is not Verdict.ACCEPTED:
+        return ClaimForecast(outcome, None, None)
+    assert merged is not None, "an accepted claim has a lineage"
+    return ClaimForecast(outcome, queries.partition_state(draft.rows, partition), merged.cut_at)
