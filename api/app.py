@@ -15,7 +15,7 @@ from api.context import ApiContext
 from api.gate import Gate
 from api.openapi import build_openapi
 from api.route_table import RouteTable, route_of
-from api.routes import cluster, contents, health, partitions, segments, topics
+from api.routes import cluster, contents, health, partitions, quorum, segments, topics
 from api.tokens import Role
 
 
@@ -65,7 +65,7 @@ def _v1() -> APIRouter:
         ],
     )
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
-    for resource in (segments, contents, partitions, topics, cluster):
+    for resource in (segments, contents, partitions, topics, cluster, quorum):
         router.include_router(resource.router)
     return router
 

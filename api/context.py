@@ -23,9 +23,11 @@ from rlm.node_problem import NodeProblem
 from rlm.partition_status import PartitionStatus
 from rlm.read_request import IndexType, RecordsRequest
 from rlmm.history import HistoryEntry
+from rlmm.log.quorum_records import Voter
 from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
 from rlmm.queries import ListPosition, SegmentAnswer
+from rlmm.quorum.admin import CanStop
 from rlmm.records import TopicPolicyChange
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -109,6 +111,10 @@ class RemoteLogMetadata(Protocol):
         """The metadata log: leader, epoch, offsets, voters."""
         ...
 
+    def snapshot_age_ms(self) -> int | None:
+        """How long ago this process last took a snapshot; None if it has not yet."""
+        ...
+
 
 class RemoteLog(Protocol):
     """The remote log manager: what it is doing, and bytes from the tier."""
@@ -158,6 +164,34 @@ class RemoteLog(Protocol):
         ...
 
 
+class Quorum(Protocol):
+    """Changes of the metadata quorum, met by `rlmm.quorum.admin.QuorumAdmin`. On another node than
+    the leader's: Conflict with the reason NOT_LEADER, which names it.
+    """
+
+    async def add_voter(self, voter: Voter, /, *, deadline_s: float) -> None:
+        """Return once the observer votes. AlreadyExists: its node id does."""
+        ...
+
+    async def remove_voter(
+        self, node_id: int, directory_id: str | None, /, *, deadline_s: float
+    ) -> None:
+        """Return once it votes no more. NotFound: it did not."""
+        ...
+
+    async def transfer(self, node_id: int | None, /, *, deadline_s: float) -> None:
+        """Return once this node leads no more."""
+        ...
+
+    async def accept_cut(self, *, deadline_s: float) -> None:
+        """This node, whichever it is, goes on without what its cut tail had."""
+        ...
+
+    def can_stop(self, node_id: int, /) -> CanStop:
+        """Whether the others are a majority that keeps up."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
     """Who answers. `kafka_cluster_id` None: a standalone directory of any cluster."""
@@ -184,6 +218,7 @@ class ApiContext:
 
     manager: RemoteLogMetadata
     rlm: RemoteLog
+    quorum: Quorum
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.context import ApiContext
 from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, internal_problem, problem_of
-from api.route_table import ROUTE_SCOPE_KEY, RouteTable
+from api.route_table import ROUTE_SCOPE_KEY, RouteTable, route_of, writes
 from api.streaming import HEAD_SCOPE_KEY
 from api.validation import validation_problem
 from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater, StrandlineError
@@ -29,8 +29,6 @@ CONTEXT_SCOPE_KEY = "strandline.context"
 ABORT_EXTENSION = "strandline.abort"
 """In `scope["extensions"]`: breaks the connection off at once, unsent bytes included."""
 
-WRITING_METHODS = frozenset({"PUT", "PATCH", "DELETE"})
-"""POST only asks, with a question too long for a URL."""
 
 _log = logging.getLogger("strandline.api")
 
@@ -130,7 +128,7 @@ class Exchange:
     def late(self, deadline_s: float) -> StrandlineError:
         """What a deadline means: of a write nobody can say here whether it was done."""
         message = f"no answer within {deadline_s:g} s"
-        if self.method in WRITING_METHODS:
+        if writes(self.method, route_of(self.scope).template):
             return OutcomeUnknown(f"{message}; read what stands, then decide")
         return RetryLater(message)
 

@@ -28,6 +28,7 @@ class ApiLimits:
     `min_offset_wait_s` bounds the wait that `Strandline-Min-Metadata-Offset` asks for.
     `header_deadline_s` runs from a connection's first byte, or its opening, to the end of the
     headers, and bounds a TLS handshake; `idle_deadline_s` bounds the pause between two requests.
+    `quorum_deadline_s` bounds a change of the quorum, and lies below `answer_deadline_s`.
     `streams_parallel_max` stays well below a worker's jobs, so that slow readers can't keep copies
     out; `pipelined_requests_max` may wait on a connection for the request before them.
     """
@@ -42,6 +43,7 @@ class ApiLimits:
     body_deadline_s: float = 10.0
     chunk_deadline_s: float = 30.0
     min_offset_wait_s: float = 5.0
+    quorum_deadline_s: float = 20.0
     header_deadline_s: float = 10.0
     idle_deadline_s: float = 60.0
     close_iterator_deadline_s: float = 5.0

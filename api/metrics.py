@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
+from api.quorum_metrics import QuorumMetrics
 from rlm.events import (
     ClaimLost,
     CopyEvent,
@@ -24,7 +25,6 @@ from rlm.events import (
     SegmentProgress,
 )
 from rlm.partition_status import PartitionStatus
-from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import Totals
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.measured import StoreCall
@@ -181,14 +181,6 @@ class StateMetrics:
         def gauge(name: str, what: str, *labels: str) -> Gauge:
             return Gauge(f"strandline_{name}", what, labels, registry=registry)
 
-        self._applied = gauge(
-            "metadata_applied_offset", "Metadata offset up to which this node's view is."
-        )
-        self._high_watermark = gauge("metadata_high_watermark", "High watermark of the log.")
-        self._log_start = gauge("metadata_log_start_offset", "First offset the log still has.")
-        self._log_end = gauge("metadata_log_end_offset", "Log end offset of this node.")
-        self._leader_epoch = gauge("metadata_leader_epoch", "Epoch of the metadata quorum.")
-        self._has_leader = gauge("metadata_has_leader", "1 while a quorum leader is known.")
         self._segments = gauge("remote_segments", "Segments known, by state.", "state")
         self._bytes = gauge("remote_bytes", "Bytes of .log files of finished segments.")
         self._partitions = gauge("remote_partitions", "Partitions known to the metadata.")
@@ -205,15 +197,6 @@ class StateMetrics:
         self._lag_seconds = gauge(
             "copy_lag_seconds", "Age of the oldest sealed segment not copied yet, in seconds."
         )
-
-    def set_log(self, log: LogDescription, applied_offset: int) -> None:
-        """The metadata log and the view's place in it."""
-        self._applied.set(applied_offset)
-        self._high_watermark.set(log.high_watermark)
-        self._log_start.set(log.log_start_offset)
-        self._log_end.set(log.log_end_offset)
-        self._leader_epoch.set(log.leader_epoch)
-        self._has_leader.set(1 if log.leader_id >= 0 else 0)
 
     def set_totals(self, totals: Totals) -> None:
         """What the whole tier holds."""
@@ -261,6 +244,7 @@ class NodeMetrics:
         self.store = StoreMetrics(self.registry)
         self.copy = CopyMetrics(self.registry)
         self.state = StateMetrics(self.registry)
+        self.quorum = QuorumMetrics(self.registry)
         ProcessCollector(registry=self.registry)
 
     def exposition(self) -> bytes:

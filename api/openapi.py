@@ -8,8 +8,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.errors import PROBLEM_KINDS, PROBLEM_MEDIA_TYPE
-from api.gate import METADATA_OFFSET_HEADER, REQUEST_ID_HEADER, WRITING_METHODS
+from api.gate import METADATA_OFFSET_HEADER, REQUEST_ID_HEADER
 from api.models.base import ProblemDocument
+from api.route_table import writes
 
 _DESCRIPTION = """\
 Remote log segments of one Kafka cluster: what is tiered, where it stands, and the bytes.
@@ -39,12 +40,12 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
     schemas["ProblemDocument"] = problem
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            writes = method.upper() in WRITING_METHODS
-            _finish(operation, in_v1=path.startswith("/v1/"), writes=writes)
+            in_v1 = path.startswith("/v1/")
+            _finish(operation, in_v1=in_v1, changes=writes(method.upper(), path))
     return document
 
 
-def _finish(operation: dict[str, Any], *, in_v1: bool, writes: bool) -> None:
+def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
     """Add the problems that any route may answer with, and the headers of ours."""
     responses = operation["responses"]
     responses.pop("422", None)
@@ -55,8 +56,10 @@ def _finish(operation: dict[str, Any], *, in_v1: bool, writes: bool) -> None:
         kinds += _WITH_TOKEN
     if "requestBody" in operation:
         kinds += _WITH_BODY
-    if writes:
+    if changes:
         kinds += ["conflict", "outcome_unknown"]
+    if operation["operationId"].startswith(("transfer_", "can_stop")):
+        kinds += ["not_found", "conflict"]
     if "contents" in operation["tags"]:
         kinds.append("corrupt_data")
     if operation["operationId"].startswith(("leader_transition", "follower_fetch")):

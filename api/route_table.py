@@ -11,6 +11,7 @@ from starlette.routing import compile_path
 from starlette.types import Scope
 
 ROUTE_SCOPE_KEY = "strandline.route"
+_WRITING_METHODS = frozenset({"PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,13 @@ class RouteFacts:
         """The Allow header: every GET answers HEAD too."""
         methods = set(self.query_parameters)
         return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+
+
+def writes(method: str, template: str) -> bool:
+    """Whether a request may change something. POST changes the quorum; anywhere else it only asks,
+    with a question too long for a URL.
+    """
+    return method in _WRITING_METHODS or (method == "POST" and template.startswith("/v1/quorum/"))
 
 
 UNKNOWN_ROUTE = RouteFacts("none", {})

@@ -12,10 +12,11 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import MetaProperties, parse_meta_properties
 from rlmm.data_directory import META_PROPERTIES, format_data_directory
 from rlmm.log.quorum_records import Endpoint, Voter
+from rlmm.quorum.config import LISTENER_NAME
 from strandline import ambient
 from strandline.restarting import restart_from
 from strandline.settings import Settings
-from strandline.voter_text import LISTENER_NAME, parse_address
+from strandline.voter_text import parse_address
 
 _T = TypeVar("_T")
 

@@ -25,6 +25,7 @@ from rlm.worker_store_calls import NamedStoreObserver, OnStoreCall, ignore_store
 from rlmm.data_directory import DataDirectory, open_data_directory
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.view import View
 from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_all
@@ -79,6 +80,7 @@ class Node:
 
     settings: Settings
     directory: DataDirectory
+    metadata_log: QuorumLog
     metadata: RemoteLogMetadataManager
     remote_log: RemoteLogManager
     snapshots: SnapshotUploader
@@ -104,7 +106,7 @@ class Node:
             directory = open_data_directory(settings.node.data_dir)
             building.callback(directory.close)
             check_log_dirs(settings.kafka.log_dirs, directory)
-            metadata = await _open_metadata(settings, directory, failure, building)
+            log, metadata = await _open_metadata(settings, directory, failure, building)
             stores = await _open_stores(settings, configs, on_store_call, building)
             pool = await _start_workers(settings, configs, on_store_call, building)
             broker = await _open_broker(settings.kafka, directory, building)
@@ -142,7 +144,7 @@ class Node:
             )
             building.push_async_callback(snapshots.close)
             parts = building.pop_all()
-            return cls(settings, directory, metadata, remote_log, snapshots, failure, parts)
+            return cls(settings, directory, log, metadata, remote_log, snapshots, failure, parts)
 
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""
@@ -177,14 +179,14 @@ async def opened_metadata(
         failure = Failure()
         directory = open_data_directory(settings.node.data_dir)
         building.callback(directory.close)
-        metadata = await _open_metadata(settings, directory, failure, building)
+        _, metadata = await _open_metadata(settings, directory, failure, building)
         stores = await _open_stores(settings, store_configs(settings), ignore_store_call, building)
         yield directory, metadata, stores
 
 
 async def _open_metadata(
     settings: Settings, directory: DataDirectory, failure: Failure, building: AsyncExitStack
-) -> RemoteLogMetadataManager:
+) -> tuple[QuorumLog, RemoteLogMetadataManager]:
     view = await asyncio.to_thread(View.open, directory.view_path)
     building.callback(view.close)
     log = await open_quorum_log(
@@ -206,7 +208,7 @@ async def _open_metadata(
         on_failure=failure.report,
     )
     building.push_async_callback(metadata.close)
-    return metadata
+    return log, metadata
 
 
 async def _open_stores(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlmm.data_directory import DataDirectory, metadata_topic_id
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.no_peers import NoPeers
 from rlmm.quorum.ports import Peers
@@ -19,7 +19,7 @@ from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
 from strandline import ambient
 from strandline.settings import QuorumSettings
-from strandline.voter_text import LISTENER_NAME, parse_address, parse_peer
+from strandline.voter_text import parse_address, parse_peer
 
 SECRET_BYTES_MIN = 16
 

@@ -13,6 +13,7 @@ from api.limits import ApiLimits
 from api.metrics import NodeMetrics
 from api.server import ApiServer, TlsFiles, serve
 from api.tokens import Role, TokenBook
+from rlmm.quorum.admin import QuorumAdmin
 from strandline import ambient
 from strandline.node import Node
 from strandline.settings import HttpSettings
@@ -41,6 +42,7 @@ def api_limits(http: HttpSettings) -> ApiLimits:
         connections_max=http.connections_max,
         answer_deadline_s=http.request_timeout_s,
         chunk_deadline_s=http.request_timeout_s,
+        quorum_deadline_s=http.request_timeout_s * 2 / 3,
     )
 
 
@@ -50,9 +52,11 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
     http = node.settings.http
     limits = api_limits(http)
     tokens = TokenBook(http.tokens_file)
+    metrics.quorum.watch(node.metadata_log.stats)
     context = ApiContext(
         manager=node.metadata,
         rlm=node.remote_log,
+        quorum=QuorumAdmin(node.metadata_log.driver),
         identity=NodeIdentity(
             cluster_id=str(node.directory.cluster_id),
             kafka_cluster_id=node.directory.kafka_cluster_id,

@@ -7,8 +7,8 @@ import re
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
+from rlmm.quorum.config import LISTENER_NAME
 
-LISTENER_NAME = "QUORUM"
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@\[\]]+):(\d{1,5})")
 _NODE = re.compile(r"(\d{1,10})@(.+)")
 

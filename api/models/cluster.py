@@ -1,4 +1,4 @@
-"""The cluster and its metadata quorum."""
+"""The cluster: who answers, what the tier holds, what is wrong."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import Field
 
 from api.context import NodeIdentity
 from api.limits import PROBLEMS_SHOWN_MAX
-from api.models.base import Offset, OffsetOrNull, Wire, known
+from api.models.base import Wire, known
 from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem
-from rlmm.metadata_log import LogDescription, ReplicaState
+from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import Totals
 
 
@@ -121,60 +121,3 @@ class ClusterView(Wire):
 
 def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-class ReplicaView(Wire):
-    """A voter or observer, as the leader sees it."""
-
-    node_id: int
-    directory_id: str
-    log_end_offset: OffsetOrNull
-    last_fetch_ms: int | None
-    last_caught_up_ms: int | None
-
-    @classmethod
-    def of(cls, replica: ReplicaState) -> ReplicaView:
-        """Map."""
-        return cls(
-            node_id=replica.node_id,
-            directory_id=replica.directory_id,
-            log_end_offset=known(replica.log_end_offset),
-            last_fetch_ms=known(replica.last_fetch_ms),
-            last_caught_up_ms=known(replica.last_caught_up_ms),
-        )
-
-
-class QuorumView(Wire):
-    """The metadata log and this node's place in it."""
-
-    leader_id: int | None
-    leader_epoch: Annotated[int, Field(examples=[12])]
-    high_watermark: Offset
-    log_start_offset: Offset
-    log_end_offset: Offset
-    applied_offset: Annotated[
-        int, Field(description="Metadata offset up to which this node's view is.", examples=[5231])
-    ]
-    digest: Annotated[
-        str,
-        Field(
-            description="Of the view's rows, hex: equal on all nodes at the same applied offset."
-        ),
-    ]
-    voters: list[ReplicaView]
-    observers: list[ReplicaView]
-
-    @classmethod
-    def of(cls, log: LogDescription, applied_offset: int, digest: bytes) -> QuorumView:
-        """Map."""
-        return cls(
-            leader_id=known(log.leader_id),
-            leader_epoch=log.leader_epoch,
-            high_watermark=log.high_watermark,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            applied_offset=applied_offset,
-            digest=digest.hex(),
-            voters=[ReplicaView.of(voter) for voter in log.voters],
-            observers=[ReplicaView.of(observer) for observer in log.observers],
-        )

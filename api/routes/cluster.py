@@ -1,11 +1,11 @@
-"""The cluster and its metadata quorum."""
+"""The cluster."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
 from api.admission import Context
-from api.models.cluster import ClusterView, QuorumView
+from api.models.cluster import ClusterView
 
 router = APIRouter(tags=["cluster"])
 
@@ -21,10 +21,3 @@ async def describe_cluster(context: Context) -> ClusterView:
         context.rlm.node_problems(),
         context.rlm.problems(),
     )
-
-
-@router.get("/quorum", summary="The metadata log: leader, epoch, offsets, voters")
-async def describe_quorum(context: Context) -> QuorumView:
-    """Nodes at the same applied offset have the same digest."""
-    manager = context.manager
-    return QuorumView.of(manager.describe(), manager.applied_offset, manager.digest())

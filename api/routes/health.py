@@ -59,9 +59,11 @@ async def readyz(context: Context) -> Ready:
 )
 async def metrics(context: Context) -> Response:
     """Gauges are read anew at each request."""
-    state = context.metrics.state
-    state.set_log(context.manager.describe(), context.manager.applied_offset)
-    state.set_totals(context.manager.totals())
+    state, manager = context.metrics.state, context.manager
+    context.metrics.quorum.set_log(
+        manager.describe(), manager.applied_offset, manager.snapshot_age_ms()
+    )
+    state.set_totals(manager.totals())
     state.set_partitions(
         await statuses_of(context.rlm.partitions(), context.rlm.status, context.sleep)
     )

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from rlmm.raft.messages import ReplicaKey, VoterSet
 from rlmm.raft.timers import RaftSettings
 
+LISTENER_NAME = "QUORUM"
+"""Of the endpoint in the voters record where a replica is reached by the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
@@ -29,5 +32,5 @@ class QuorumConfig:
     key: ReplicaKey
     format_voters: VoterSet
     bootstrap: tuple[tuple[int, str, int], ...] = ()
-    listener_name: str = "QUORUM"
+    listener_name: str = LISTENER_NAME
     settings: RaftSettings = field(default_factory=RaftSettings)

@@ -37,8 +37,6 @@ from rlm.node_problem import NodeProblem
 from rlm.partition_status import CopyUnderWay, Lag, LastError, PartitionStatus
 from rlm.partition_status import Role as NodeRole
 from rlm.read_request import IndexType, RecordsRequest
-from rlmm.apply_claim_forecast import ClaimForecast
-from rlmm.apply_outcome import ACCEPTED, Outcome, Verdict
 from rlmm.history import HistoryEntry
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, TopicPolicy, Totals
@@ -52,6 +50,7 @@ from rlmm.segment import (
     SegmentState,
     TopicIdPartition,
 )
+from tests.api.fake_quorum import FakeQuorum
 
 TOPIC_ID = Uuid(bytes(range(16)))
 TIP = TopicIdPartition("payments", TOPIC_ID, 0)
@@ -202,8 +201,15 @@ class FakeMetadata:
         return (HistoryEntry(8, 1, 500, added), HistoryEntry(20, 1, 600, finished))[:limit]
 
     def describe(self) -> LogDescription:
-        voter = ReplicaState(1, str(WRITER.directory_id), 42, 5, 6)
-        return LogDescription("cluster", 1, 1, 4, 42, 0, 42, (voter,), ())
+        voters = (
+            ReplicaState(1, str(WRITER.directory_id), 42, 5, 6, "node-1:9"),
+            ReplicaState(2, str(WRITER.directory_id), 40, 7, 3, "node-2:9"),
+            ReplicaState(3, str(WRITER.directory_id), -1, -1, -1),
+        )
+        return LogDescription("cluster", 1, 1, 4, 42, 0, 42, voters, ())
+
+    def snapshot_age_ms(self) -> int | None:
+        return 2_500
 
 
 @dataclass
@@ -296,12 +302,9 @@ class FakeRemoteLog:
         self.asked.append(query)
         state = FakeMetadata().partition_state(query.partition)
         left_over = make_segment(3, SegmentState.COPY_SEGMENT_STARTED)
-        assert state is not None
-        after = replace(state, lineage=(state.lineage[0], *query.checkpoint))
-        forecast = ClaimForecast(ACCEPTED, after, None)
-        if query.leader_epoch < 2:
-            forecast = ClaimForecast(Outcome(Verdict.FENCED, "it is over"), None, None)
-        return answer_leader_transition(query, state, forecast, (left_over,), metadata_offset=41)
+        return answer_leader_transition(
+            query, state, {0: 149, 2: 299}.get, (left_over,), metadata_offset=41
+        )
 
     async def follower_fetch(self, query: FollowerFetchQuery, /) -> FollowerFetchAnswer:
         self.asked.append(query)
@@ -359,6 +362,7 @@ class FakeNode:
     context: ApiContext
     manager: FakeMetadata
     rlm: FakeRemoteLog
+    quorum: FakeQuorum
 
     def app(self) -> ASGIApp:
         """The application for this context. Routes are built once for all: that takes long."""
@@ -399,11 +403,14 @@ def openapi() -> dict[str, Any]:
     return create_app(_context(FakeMetadata(), FakeRemoteLog())).openapi()
 
 
-def _context(manager: FakeMetadata, rlm: FakeRemoteLog) -> ApiContext:
+def _context(
+    manager: FakeMetadata, rlm: FakeRemoteLog, quorum: FakeQuorum | None = None
+) -> ApiContext:
     uuids = counted_uuids()
     return ApiContext(
         manager=manager,
         rlm=rlm,
+        quorum=quorum or FakeQuorum(),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,
@@ -420,15 +427,15 @@ def make_node(
     not_ready: Sequence[str] = (),
 ) -> FakeNode:
     """A node that lets everybody on this machine do everything, unless told otherwise."""
-    manager, rlm = FakeMetadata(), FakeRemoteLog()
+    manager, rlm, quorum = FakeMetadata(), FakeRemoteLog(), FakeQuorum()
     context = replace(
-        _context(manager, rlm),
+        _context(manager, rlm, quorum),
         tokens=tokens or TokenBook(),
         anonymous_role=anonymous_role,
         limits=limits or ApiLimits(),
         not_ready=lambda: not_ready,
     )
-    return FakeNode(context, manager, rlm)
+    return FakeNode(context, manager, rlm, quorum)
 
 
 def write_tokens(path: Path) -> TokenBook:

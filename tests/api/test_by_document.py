@@ -42,6 +42,8 @@ HOSTILE = (
 GOOD: dict[str, tuple[str, ...]] = {
     "topic": ("orders", "orders", "orders", "payments"),
     "partition": ("0", "0", "0", "1"),
+    "node_id": ("1", "2"),
+    "directory_id": ("b-Jc1l2sQ1ySHBQ2a4nIlw",),
     "index_type": ("offset", "timestamp", "producer-snapshot", "transaction", "leader-epoch"),
     "timestamp": ("earliest", "latest", "latest-tiered", "max-timestamp", str(TIMESTAMP_MS + 12)),
     "isolation": ("read_committed", "read_uncommitted"),
@@ -59,13 +61,13 @@ GOOD: dict[str, tuple[str, ...]] = {
     "cursor": ("AA",),
 }
 BODIES: dict[str, dict[str, Any]] = {
-    "PUT": {
+    "policy": {
         "retention_ms": 5,
         "retention_bytes": None,
         "copy_paused": True,
         "delete_paused": False,
     },
-    "POST": {
+    "leader-transition": {
         "leader_epoch": 2,
         "leader_epoch_checkpoint": [
             {"epoch": 0, "start_offset": 0},
@@ -74,6 +76,13 @@ BODIES: dict[str, dict[str, Any]] = {
         "local_log_start_offset": 15,
         "log_end_offset": 25,
     },
+    "voters": {
+        "node_id": 4,
+        "directory_id": "b-Jc1l2sQ1ySHBQ2a4nIlw",
+        "host": "strand-4",
+        "port": 9481,
+    },
+    "transfer": {"node_id": 2},
 }
 
 
@@ -101,7 +110,7 @@ class Asker:
         }
         content = None
         if "requestBody" in operation:
-            content = self._body(BODIES[method], hostility)
+            content = self._body(BODIES[path.rpartition("/")[2]], hostility)
             headers["Content-Type"] = "application/json"
         url = f"http://localhost{path.format(**raw)}?{query}".rstrip("?")
         return httpx.Request(method, url, headers=headers, content=content)

@@ -20,6 +20,7 @@ PATH_VALUES = {
     "partition": "0",
     "segment_id": str(segment_uuid(0)),
     "index_type": "offset",
+    "node_id": "1",
 }
 REQUIRED = {"offset": "0", "epoch": "2", "timestamp": "0", "fetch_offset": "1", "leader_epoch": "2"}
 HUGE = str(2**63)
@@ -78,6 +79,7 @@ def test_the_table_has_the_parameters_one_would_think_of() -> None:
     names = {(where, name) for _, where, name in number_parameters()}
     assert {
         ("path", "partition"),
+        ("path", "node_id"),
         ("query", "limit"),
         ("query", "offset"),
         ("query", "epoch"),

@@ -66,7 +66,10 @@ async def test_the_cluster_tells_what_keeps_this_node_from_its_work() -> None:
 async def test_the_quorum_tells_its_offsets_and_voters() -> None:
     answer = await get(make_node(), "/v1/quorum")
     assert (answer["leader_id"], answer["high_watermark"], answer["applied_offset"]) == (1, 42, 41)
-    assert [voter["node_id"] for voter in answer["voters"]] == [1]
+    assert (answer["state"], answer["node_id"]) == ("leader", 1)
+    shown = [(each["node_id"], each["address"], each["lag"]) for each in answer["voters"]]
+    assert shown == [(1, "node-1:9", 0), (2, "node-2:9", 2), (3, None, None)]
+    assert (answer["uncommitted_voter_change"], answer["cut_end_offset"]) == (False, None)
 
 
 async def test_topics_come_in_pages_by_name() -> None:

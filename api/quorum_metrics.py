@@ -1,0 +1,132 @@
+"""Metrics of the metadata quorum, under KRaft's names (`raft-metrics`) where it has them.
+
+What the driver counts is read at the scrape; the rest is what the metadata log says of itself then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from rlmm.metadata_log import LogDescription
+from rlmm.quorum.observer import Histogram, QuorumStats
+
+_PREFIX: Final = "strandline_metadata_"
+
+_OF_LOG: Final[tuple[tuple[str, str, Callable[[LogDescription], float | None]], ...]] = (
+    ("high_watermark", "High watermark of the log.", lambda log: log.high_watermark),
+    ("log_start_offset", "First offset the log still has.", lambda log: log.log_start_offset),
+    ("log_end_offset", "Log end offset of this node.", lambda log: log.log_end_offset),
+    ("current_epoch", "Epoch of the quorum.", lambda log: log.leader_epoch),
+    ("current_leader", "Node id of the leader; -1: none is known.", lambda log: log.leader_id),
+    ("number_of_voters", "Voters of the quorum.", lambda log: len(log.voters)),
+    ("number_of_observers", "Observers, on the leader, which alone knows them.",
+     lambda log: len(log.observers) if log.state == "leader" else None),
+    ("uncommitted_voter_change", "1 while a voter is being added or removed.",
+     lambda log: log.uncommitted_voter_change),
+    ("cut_tail", "1 while this node's damaged tail was cut and it may not lead.",
+     lambda log: log.cut_end_offset >= 0),
+)  # fmt: skip
+_COUNTS: Final[tuple[tuple[str, str, Callable[[QuorumStats], int]], ...]] = (
+    ("append_records", "Records this node appended as leader.", lambda own: own.append_records),
+    ("fetch_records", "Records this node fetched from a leader.", lambda own: own.fetch_records),
+    ("truncations", "Times an uncommitted end of this node's log was removed.",
+     lambda own: own.truncations),
+)  # fmt: skip
+_LATENCIES: Final[tuple[tuple[str, str, Callable[[QuorumStats], Histogram]], ...]] = (
+    ("commit_latency", "From an append on the leader to its commit, in seconds.",
+     lambda own: own.commit_latency),
+    ("election_latency", "From standing for election to a known leader, in seconds.",
+     lambda own: own.election_latency),
+    ("fsync_latency", "Of one fsync of the metadata log, in seconds.",
+     lambda own: own.fsync_latency),
+)  # fmt: skip
+
+
+class QuorumMetrics(Collector):
+    """Families without samples where nothing is known, so that their names are always there."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._stats: QuorumStats | None = None
+        self._log: LogDescription | None = None
+        self._applied_offset = -1
+        self._snapshot_age_ms: int | None = None
+        registry.register(self)
+
+    def watch(self, stats: QuorumStats) -> None:
+        """What this node's driver counts."""
+        self._stats = stats
+
+    def set_log(
+        self, log: LogDescription, applied_offset: int, snapshot_age_ms: int | None
+    ) -> None:
+        """The metadata log and the view's place in it, for this scrape."""
+        self._log = log
+        self._applied_offset = applied_offset
+        self._snapshot_age_ms = snapshot_age_ms
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._state()
+        yield from self._gauges()
+        yield from self._counters()
+        yield from self._histograms()
+
+    def _state(self) -> Metric:
+        state = GaugeMetricFamily(
+            f"{_PREFIX}current_state", "1 for the state of this node's replica.", labels=["state"]
+        )
+        if self._log is not None:
+            state.add_metric([self._log.state], 1)
+        return state
+
+    def _gauges(self) -> Iterator[Metric]:
+        log, applied = self._log, self._applied_offset
+        lag = None if log is None else max(log.high_watermark - 1 - applied, 0)
+        age_ms = self._snapshot_age_ms
+        own: tuple[tuple[str, str, float | None], ...] = (
+            ("applied_offset", "Metadata offset of this node's view.",
+             None if log is None else applied),
+            ("applied_lag", "Committed offsets that this node's view lacks.", lag),
+            ("snapshot_age_seconds", "Since this process last took a snapshot.",
+             None if age_ms is None else age_ms / 1_000),
+        )  # fmt: skip
+        of_log = ((name, what, None if log is None else read(log)) for name, what, read in _OF_LOG)
+        for name, what, value in (*own, *of_log):
+            gauge = GaugeMetricFamily(_PREFIX + name, what)
+            if value is not None:
+                gauge.add_metric([], value)
+            yield gauge
+
+    def _counters(self) -> Iterator[Metric]:
+        for name, what, count in _COUNTS:
+            counter = CounterMetricFamily(_PREFIX + name, what)
+            if self._stats is not None:
+                counter.add_metric([], count(self._stats))
+            yield counter
+
+    def _histograms(self) -> Iterator[Metric]:
+        for name, what, histogram in _LATENCIES:
+            family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", what)
+            if self._stats is not None:
+                counted = histogram(self._stats)
+                family.add_metric([], _buckets(counted), counted.total)
+            yield family
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Cumulative, as the text format has them."""
+    below, buckets = 0, []
+    bounds = [*map(str, histogram.bounds), "+Inf"]
+    for bound, count in zip(bounds, histogram.counts, strict=True):
+        below += count
+        buckets.append((bound, float(below)))
+    return buckets

@@ -1,0 +1,83 @@
+"""The metadata quorum: describe it, change its voters, move its leadership.
+
+Changes are asked of the leader's node: any other answers 409 NOT_LEADER and names it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+
+from api.admission import Context, require
+from api.context import ApiContext
+from api.models.quorum import (
+    CanStopView,
+    QuorumView,
+    TransferRequest,
+    VoterRequest,
+    parse_directory_id,
+)
+from api.tokens import Role
+from api.validation import EpochNumber
+
+router = APIRouter(prefix="/quorum", tags=["quorum"])
+
+ADMIN = [Depends(require(Role.ADMIN))]
+NodeIdInPath = Annotated[EpochNumber, Path(description="Node id, the broker's.", examples=[2])]
+DirectoryIdParameter = Annotated[
+    str | None,
+    Query(max_length=1_000, description="The directory it votes with; whichever it is, left out."),
+]
+
+
+def _view(context: ApiContext) -> QuorumView:
+    manager = context.manager
+    return QuorumView.of(manager.describe(), manager.applied_offset, manager.digest())
+
+
+@router.get("", summary="The metadata log: leader, epoch, offsets, voters and their lag")
+async def describe_quorum(context: Context) -> QuorumView:
+    """Only the leader knows how far the others are. Nodes at one applied offset have one digest."""
+    return _view(context)
+
+
+@router.post("/voters", summary="Let an observer vote", dependencies=ADMIN)
+async def add_voter(context: Context, body: VoterRequest) -> QuorumView:
+    """Role admin. Waits until it has caught up and the change is committed; one at a time."""
+    await context.quorum.add_voter(body.voter(), deadline_s=context.limits.quorum_deadline_s)
+    return _view(context)
+
+
+@router.delete("/voters/{node_id}", summary="Take a voter's vote", dependencies=ADMIN)
+async def remove_voter(
+    context: Context, node_id: NodeIdInPath, directory_id: DirectoryIdParameter = None
+) -> QuorumView:
+    """Role admin. A leader that is removed resigns. 404: it is no voter."""
+    directory = None if directory_id is None else str(parse_directory_id(directory_id))
+    await context.quorum.remove_voter(
+        node_id, directory, deadline_s=context.limits.quorum_deadline_s
+    )
+    return _view(context)
+
+
+@router.post("/transfer", summary="Hand leadership to another voter", dependencies=ADMIN)
+async def transfer_leadership(context: Context, body: TransferRequest) -> QuorumView:
+    """Role admin. Done once this node leads no more; an election of a moment follows."""
+    await context.quorum.transfer(body.node_id, deadline_s=context.limits.quorum_deadline_s)
+    return _view(context)
+
+
+@router.get("/can-stop/{node_id}", summary="Whether the others go on without this node")
+async def can_stop(context: Context, node_id: NodeIdInPath) -> CanStopView:
+    """Whether the other voters that keep up are a majority. Asked of the leader's node."""
+    return CanStopView.of(node_id, context.quorum.can_stop(node_id))
+
+
+@router.post("/accept-cut", summary="Accept the loss of this node's cut tail", dependencies=ADMIN)
+async def accept_cut(context: Context) -> QuorumView:
+    """Role admin. For the node that is asked, when what it lost exists nowhere any more: it votes
+    and stands again, and records that only its cut tail had are lost.
+    """
+    await context.quorum.accept_cut(deadline_s=context.limits.quorum_deadline_s)
+    return _view(context)

@@ -1,0 +1,46 @@
+"""A metadata quorum for the routes: what it was asked, and what it is told to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from rlmm.log.quorum_records import Voter
+from rlmm.quorum.admin import CanStop
+
+
+@dataclass
+class FakeQuorum:
+    """`error` is raised by whatever is asked next; `never_answers` keeps everybody waiting."""
+
+    asked: list[tuple[object, ...]] = field(default_factory=list)
+    error: Exception | None = None
+    never_answers: bool = False
+
+    async def add_voter(self, voter: Voter, /, *, deadline_s: float) -> None:
+        await self._ask("add", voter)
+
+    async def remove_voter(
+        self, node_id: int, directory_id: str | None, /, *, deadline_s: float
+    ) -> None:
+        await self._ask("remove", node_id, directory_id)
+
+    async def transfer(self, node_id: int | None, /, *, deadline_s: float) -> None:
+        await self._ask("transfer", node_id)
+
+    async def accept_cut(self, *, deadline_s: float) -> None:
+        await self._ask("accept-cut")
+
+    def can_stop(self, node_id: int, /) -> CanStop:
+        self._note("can-stop", node_id)
+        return CanStop(node_id == 1, "2 other voters keep up, 2 are needed")
+
+    async def _ask(self, *what: object) -> None:
+        self._note(*what)
+        if self.never_answers:
+            await asyncio.Event().wait()
+
+    def _note(self, *what: object) -> None:
+        if self.error is not None:
+            raise self.error
+        self.asked.append(what)
