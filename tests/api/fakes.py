@@ -37,6 +37,8 @@ from rlm.node_problem import NodeProblem
 from rlm.partition_status import CopyUnderWay, Lag, LastError, PartitionStatus
 from rlm.partition_status import Role as NodeRole
 from rlm.read_request import IndexType, RecordsRequest
+from rlmm.apply_claim_forecast import ClaimForecast
+from rlmm.apply_outcome import ACCEPTED, Outcome, Verdict
 from rlmm.history import HistoryEntry
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, TopicPolicy, Totals
@@ -302,9 +304,12 @@ class FakeRemoteLog:
         self.asked.append(query)
         state = FakeMetadata().partition_state(query.partition)
         left_over = make_segment(3, SegmentState.COPY_SEGMENT_STARTED)
-        return answer_leader_transition(
-            query, state, {0: 149, 2: 299}.get, (left_over,), metadata_offset=41
-        )
+        assert state is not None
+        after = replace(state, lineage=(state.lineage[0], *query.checkpoint))
+        forecast = ClaimForecast(ACCEPTED, after, None)
+        if query.leader_epoch < 2:
+            forecast = ClaimForecast(Outcome(Verdict.FENCED, "it is over"), None, None)
+        return answer_leader_transition(query, state, forecast, (left_over,), metadata_offset=41)
 
     async def follower_fetch(self, query: FollowerFetchQuery, /) -> FollowerFetchAnswer:
         self.asked.append(query)
