@@ -12,11 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-import uvloop
-
+from strandline.event_loop import leave_out_of_collections, node_runner
 from strandline.formatting import format_for
 from strandline.node import Node
-from strandline.running import SWITCH_INTERVAL_S
 from strandline.settings_loading import load_settings
 
 TICK_S = 0.002
@@ -36,6 +34,7 @@ async def _run(config: Path) -> dict[str, object]:
     settings = load_settings(config, {}).settings
     format_for(settings, only_if_absent=True)
     node = await Node.open(settings)
+    leave_out_of_collections()
     delays: list[float] = []
     own: list[float] = []
     try:
@@ -56,6 +55,5 @@ async def _run(config: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with node_runner() as runner:
         print(json.dumps(runner.run(_run(Path(sys.argv[1])))))

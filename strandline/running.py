@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
-import sys
-
-import uvloop
 
 from api.metrics import NodeMetrics
 from kafka_formats.errors import InternalError, InvalidRequest
@@ -21,12 +17,10 @@ from rlm.events import (
     SegmentDeleted,
     SegmentFailed,
 )
+from strandline.event_loop import leave_out_of_collections, node_runner
 from strandline.node import Node
 from strandline.serving import HttpInterface, serving
 from strandline.settings import LOOPBACK_HOSTS, HttpSettings, Settings
-
-SWITCH_INTERVAL_S = 0.0005
-"""Measured: at Python's default of 5 ms a busy thread makes an fdatasync completion 5 ms late."""
 
 logger = logging.getLogger("strandline")
 
@@ -37,8 +31,7 @@ def run_node(settings: Settings) -> None:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with node_runner() as runner:
         runner.run(_run(settings))
 
 
@@ -57,7 +50,7 @@ async def _run(settings: Settings) -> None:
     try:
         async with serving(node, metrics) as http:
             loop.add_signal_handler(signal.SIGHUP, _reload, http)
-            _leave_out_of_collections()
+            leave_out_of_collections()
             await node.remote_log.start()
             node.snapshots.start()
             logger.info(
@@ -96,14 +89,6 @@ async def _until_stopped(node: Node, stop: asyncio.Event) -> None:
         waiter.cancel()
     if node.failure.reason is not None:
         raise InternalError(f"the node stopped itself: {node.failure.reason}")
-
-
-def _leave_out_of_collections() -> None:
-    """Everything built so far stays for good. Measured: going through it at each full garbage
-    collection keeps the event loop for 15 ms and more.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _reload(http: HttpInterface) -> None:

@@ -19,6 +19,7 @@ from strandline.cli.config_option import ConfigOption
 from strandline.cli.copy_progress import CopyProgressView
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, errors, human_bytes, human_time, print_json, print_table
+from strandline.event_loop import leave_out_of_collections, node_runner
 from strandline.formatting import format_for
 from strandline.node import Node
 from strandline.settings import Settings, StoreSettings
@@ -67,7 +68,8 @@ def copy_command(
         errors.print(f"made a new data directory at {settings.node.data_dir}; keep it", style="dim")
         if store is not None:
             _make_folder(settings.stores["main"])
-    report = asyncio.run(_run(settings, quiet=json))
+    with node_runner() as runner:
+        report = runner.run(_run(settings, quiet=json))
     _print(report, as_json=json)
     return ExitCode.OK if report.complete else ExitCode.INCOMPLETE
 
@@ -76,6 +78,7 @@ async def _run(settings: Settings, *, quiet: bool) -> CopyRunReport:
     view = CopyProgressView(errors)
     with contextlib.nullcontext() if quiet else view:
         node = await Node.open(settings, on_event=ignore_event if quiet else view.on_event)
+        leave_out_of_collections()
         try:
             run = asyncio.ensure_future(node.remote_log.run_once())
             loop = asyncio.get_running_loop()
