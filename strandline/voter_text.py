@@ -36,12 +36,14 @@ def parse_voters(text: str, *, field: str) -> tuple[Voter, ...]:
         address, _, directory = each.strip().rpartition(":")
         if not address:
             raise InvalidRequest(f"{each!r} is not id@host:port:directory-id", field=field)
-        node_id, host, port = parse_peer(address, field=field)
-        endpoint = Endpoint(LISTENER_NAME, host, port)
         try:
+            node_id, host, port = parse_peer(address, field=field)
             directory_id = Uuid.parse(directory)
         except InvalidRequest as error:
-            raise InvalidRequest(f"{each!r}: {error}", field=field) from error
+            raise InvalidRequest(
+                f"{each!r} is not id@host:port:directory-id: {error}", field=field
+            ) from error
+        endpoint = Endpoint(LISTENER_NAME, host, port)
         voters.append(Voter(node_id, directory_id, (endpoint,)))
     if len({voter.node_id for voter in voters}) != len(voters):
         raise InvalidRequest("a node id stands there twice", field=field)

@@ -82,6 +82,25 @@ class NodeClient:
             except ValueError:
                 raise _no_node(answer) from None
 
+    def change(
+        self, method: str, path: str, body: dict[str, object] | None = None, **params: object
+    ) -> Any:
+        """The JSON of a change's answer. OutcomeUnknown: it was asked for, and no answer came."""
+        try:
+            answer = self._http.request(method, path, params=_present(params), json=body)
+        except httpx.ConnectError as error:
+            raise self._unreachable(error) from None
+        except httpx.HTTPError as error:
+            raise OutcomeUnknown(
+                f"no answer from {self._url} ({error or type(error).__name__}): the change may or "
+                "may not have been made. Look before you repeat it"
+            ) from None
+        _raise_for_problem(answer)
+        try:
+            return answer.json()
+        except ValueError:
+            raise _no_node(answer) from None
+
     def pages(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
         """All items of a paged resource."""
         cursor: str | None = None
@@ -119,10 +138,13 @@ class NodeClient:
         try:
             yield
         except httpx.HTTPError as error:
-            raise RetryLater(
-                f"no answer from {self._url} ({error or type(error).__name__}); is the node "
-                "running? Name another with --url or STRANDLINE_URL"
-            ) from None
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: httpx.HTTPError) -> RetryLater:
+        return RetryLater(
+            f"no answer from {self._url} ({error or type(error).__name__}); is the node running? "
+            "Name another with --url or STRANDLINE_URL"
+        )
 
 
 def _present(params: dict[str, object]) -> dict[str, str]:

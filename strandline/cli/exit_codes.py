@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     CORRUPT = 6
     RETRY_LATER = 7
     INCOMPLETE = 8
+    NO = 9
     INTERRUPTED = 130
 
 

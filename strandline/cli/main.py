@@ -80,6 +80,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "query_commands:records_command",
         "Read records back from the tier: one JSON object a line, or the stored batches.",
     ),
+    "quorum": (
+        "quorum_commands:quorum_app",
+        "The metadata quorum: describe it, change its voters, move its leadership.",
+    ),
 }
 """Name -> (module in this package and what to take from it, first line of its help)."""
 
@@ -102,6 +106,7 @@ PANELS = {
         "leader-transition",
         "follower-fetch",
         "records",
+        "quorum",
     ),
     "Without a node": ("copy", "demo"),
 }

@@ -15,6 +15,7 @@ from strandline.cli.exit_codes import ExitCode
 from strandline.cli.main import COMMANDS, PANELS
 from tests.strandline.command import invoke
 
+APPS = ("segments", "quorum")
 SLOW = {"aiobotocore", "kio", "confluent_kafka", "fastapi", "rocksdict", "httpx", "uvicorn"}
 
 
@@ -31,13 +32,22 @@ def test_the_table_says_what_the_commands_own_help_says(name: str) -> None:
     assert text.splitlines()[0] == COMMANDS[name][1]
 
 
-@pytest.mark.parametrize("name", [each for each in COMMANDS if each != "segments"])
+@pytest.mark.parametrize("name", [each for each in COMMANDS if each not in APPS])
 def test_help_gives_an_example_of_the_command_itself(name: str) -> None:
     text = inspect.getdoc(target(name)) or ""
     assert re.search(rf"^Example: `.*strandline {name}\b", text, re.MULTILINE)
     shown = invoke(name, "--help")
     assert shown.exit_code == 0
     assert "Example:" in shown.stdout
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_help_gives_an_example_of_each_command_of_a_group(name: str) -> None:
+    group = target(name)
+    assert isinstance(group, typer.Typer)
+    for command in group.registered_commands:
+        text = inspect.getdoc(command.callback) or ""
+        assert re.search(rf"^Example: `.*strandline {name} {command.name}\b", text, re.MULTILINE)
 
 
 def test_every_command_stands_in_one_panel_of_the_help() -> None:
@@ -65,6 +75,7 @@ def test_an_unknown_command_is_wrong_usage_and_names_the_nearest() -> None:
     [
         ("strandline.cli.main", set()),
         ("strandline.cli.query_commands", {"httpx"}),
+        ("strandline.cli.quorum_commands", {"httpx"}),
         ("strandline.cli.copy_command", {"rocksdict"}),
         ("strandline.worker_process", set()),
         ("strandline.running", SLOW - {"aiobotocore", "kio", "confluent_kafka"}),
