@@ -9,6 +9,7 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
@@ -34,7 +35,7 @@ def check_rights(
         return
     token = None if before.claim is None else before.claim.token
     match record:
-        case RemoteLogSegmentMetadata() | LogStart() | LostRange():
+        case RemoteLogSegmentMetadata() | LogStart() | LostRange() | PartitionAdopted():
             assert record.token == token, FENCED
         case RemoteLogSegmentMetadataUpdate():
             assert segment is not None, "an update of nothing"
@@ -71,7 +72,8 @@ def _check_update(
         assert before.delete_state is None, "a partition that goes takes nothing"
         assert segment.state is COPY_STARTED, "delete_order"
         assert claim is not None, FENCED
-        assert record.writer == segment.writer == claim.incarnation, FENCED
+        assert record.writer == claim.incarnation, FENCED
+        assert before.adopting or record.writer == segment.writer, FENCED
         if before.mode is Mode.SIDECAR:
             inside = within_lineage(
                 segment.start_offset,
@@ -87,6 +89,7 @@ def _check_update(
         if before.delete_state is not PartitionDeleteState.DELETE_PARTITION_STARTED:
             assert claim is not None, FENCED
             assert record.token == claim.token, FENCED
+            assert not before.adopting, "foreign_is_untouched: not recorded yet"
     else:
         assert segment.state is DELETE_STARTED, "delete_order"
 

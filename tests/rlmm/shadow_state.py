@@ -18,11 +18,13 @@ class ShadowState:
     """`follow` after every record of the world."""
 
     def __init__(self, world: World, random: Random) -> None:
+        """The world's records lead on from its rows as they are now."""
         self.world = world
         self.random = random
-        self.rows = MemoryRows()
-        self.applied = 0
-        self.digest = 0
+        self.base = world.rows.items()
+        self.rows = MemoryRows(self.base)
+        self.applied = len(world.records)
+        self.digest = sum(row_digest(*row) for row in self.base)
 
     def follow(self) -> None:
         """Now and then: apply what came since, in one step as the view does, and compare."""
@@ -51,7 +53,7 @@ class ShadowState:
 
     def check_replay(self) -> None:
         """From the first record on."""
-        rows = MemoryRows()
+        rows = MemoryRows(self.base)
         for record in self.world.records:
             rows.write(apply(rows, record).writes)
         self.compare(rows)

@@ -15,13 +15,14 @@ from rlmm import apply_claims, apply_purge, queries
 from rlmm import row_keys as keys
 from rlmm.apply_outcome import Verdict
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records import MetadataRecord, PartitionClaim, encode
-from rlmm.row_reads import read_partition_row
+from rlmm.records import MetadataRecord, PartitionClaim, SegmentMissing, encode
+from rlmm.row_reads import highest_recorded, read_partition_row, read_restart
 from rlmm.row_values import PartitionRow
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
     SegmentState,
 )
 from tests.rlmm.recomputed_state import (
@@ -41,6 +42,7 @@ from tests.rlmm.state_world import World
 RECORD_TIME = keys.RECORD_TIME_KEY
 COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
+EPOCHS_MAX = 1_000
 DELETE_PARTITION_STARTED = PartitionDeleteState.DELETE_PARTITION_STARTED
 
 
@@ -87,9 +89,13 @@ class StateAuditor:
         time_ms = queries.record_time_ms(rows)
         state, row = self.state, read_partition_row(rows, self.world.partition)
         segments = self.segments
+        held_back = self.is_held_back()
         verdict = self.commit(record)
         self.shadow.follow()
         self.check_record_time(time_ms)
+        assert not (held_back and deletes(record) and verdict is Verdict.ACCEPTED), (
+            "foreign_is_untouched: a delete before the reconciliation"
+        )
         if verdict is not Verdict.ACCEPTED:
             assert self.rows_without_time() == before, f"fenced_has_no_effect: {verdict}"
             return verdict
@@ -100,6 +106,23 @@ class StateAuditor:
                 self.check_limit(record, state, row)
         self.check_state(record, state)
         return verdict
+
+    def is_held_back(self) -> bool:
+        """Restarted from a snapshot, and not compared with the store yet."""
+        restart = read_restart(self.world.rows)
+        return restart is not None and not restart.is_reconciled
+
+    def restarted(self, random: Random) -> None:
+        """The world's rows are those of a snapshot: what was known since is forgotten."""
+        rows = self.world.rows
+        self.shadow = ShadowState(self.world, random)
+        self.recreated()
+        self.known = self.state is not None
+        self.buried = {key: at for key, at in self.buried.items() if rows.get(key) is not None}
+        for epoch in range(EPOCHS_MAX):
+            highest = highest_recorded(rows, self.world.partition, epoch)
+            if highest is not None:
+                self.highest[epoch] = highest
 
     def commit(self, record: MetadataRecord) -> Verdict:
         proposal = encode(record)
@@ -154,7 +177,7 @@ class StateAuditor:
             self.check_claim(before, state)
         elif before is not None:
             self.check_no_retreat(before, state)
-        self.check_nothing_went(before, state, finished)
+        self.check_nothing_went(record, state)
 
     def check_life_cycle(
         self,
@@ -290,12 +313,13 @@ class StateAuditor:
 
     def check_nothing_went(
         self,
-        before: PartitionState | None,
+        record: MetadataRecord,
         state: PartitionState,
-        finished: list[RemoteLogSegmentMetadata],
     ) -> None:
         """What was served and still is in the lineage and retained goes on being served."""
         free = state.mode is Mode.DELEGATED or state.delete_state is DELETE_PARTITION_STARTED
+        if isinstance(record, SegmentMissing):
+            free = True  # what serves no more is lost or below log start: see the look-ups
         for offset, epoch in self.served.items():
             if free or offset < state.log_start_offset:
                 continue
@@ -306,6 +330,8 @@ class StateAuditor:
     # ---- at any time
 
     def check_objects(self) -> None:
+        if self.is_held_back():
+            return  # a row of the snapshot may have lost its objects since
         for each in self.segments:
             if each.state is COPY_FINISHED:
                 assert number_of(each) in self.objects, "finished_is_readable"
@@ -318,6 +344,16 @@ def is_of(segment: RemoteLogSegmentMetadata, record: MetadataRecord) -> bool:
     return (
         isinstance(record, RemoteLogSegmentMetadataUpdate)
         and segment.segment_id == record.segment_id
+    )
+
+
+def deletes(record: MetadataRecord) -> bool:
+    """A record after which objects may go."""
+    if isinstance(record, RemotePartitionDeleteMetadata):
+        return record.state is not PartitionDeleteState.DELETE_PARTITION_MARKED
+    return isinstance(record, RemoteLogSegmentMetadataUpdate) and record.state in (
+        SegmentState.DELETE_SEGMENT_STARTED,
+        DELETE_FINISHED,
     )
 
 

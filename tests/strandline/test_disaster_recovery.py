@@ -78,6 +78,16 @@ def reconcile(config: Path, *options: object) -> dict[str, Any]:
     return report
 
 
+def check_shut_out(node: NodeProcess, home: Path, predecessor: str) -> None:
+    """Who comes back from before the disaster does not start."""
+    config = re.sub(r"port = \d+", "port = 0", node.config.read_text())
+    old = home / "old.toml"
+    old.write_text(config.replace(str(home / "data"), str(home / "lost")))
+    refused = strandline("node", "--config", old)
+    assert refused.returncode == ExitCode.REFUSED
+    assert f"took this prefix over from {predecessor}" in refused.stderr
+
+
 @pytest.mark.integration
 def test_all_is_read_again_after_the_data_directory_was_lost(tmp_path: Path) -> None:
     home, tier = tmp_path / "node", tmp_path / "tier"
@@ -128,16 +138,99 @@ def test_all_is_read_again_after_the_data_directory_was_lost(tmp_path: Path) -> 
         assert copied_segments(node.url) == 0  # nothing was copied a second time
         assert stored(tier) == objects
 
-        # Who comes back from before the disaster is shut out, and changes nothing.
-        old = home / "old.toml"
-        old.write_text(
-            re.sub(r"port = \d+", "port = 0", node.config.read_text()).replace(
-                str(home / "data"), str(home / "lost")
-            )
-        )
-        refused = strandline("node", "--config", old)
-        assert refused.returncode == ExitCode.REFUSED
-        assert f"took this prefix over from {snapshot.parent.name}" in refused.stderr
+        check_shut_out(node, home, snapshot.parent.name)
         assert stored(tier) == objects
         node.stop()
     assert reconcile(node.config)["unknown"] == 0
+
+
+def formatted_once(tmp_path: Path) -> tuple[Path, Path]:
+    """The settings file and the store of a node that copied a topic and then lost its directory."""
+    home, tier = tmp_path / "node", tmp_path / "tier"
+    with NodeProcess(home, settings(tier, FIRST_TOPIC)) as node:
+        node.wait_until(lambda: bool(snapshots(tier)), "a snapshot", deadline_s=DEADLINE_S)
+        node.stop()
+    (home / "data").rename(home / "lost")
+    return node.config, tier
+
+
+def format_from(config: Path, source: object, *options: object) -> tuple[int, str]:
+    done = invoke("format", "--config", config, "--from-snapshot", source, *options)
+    return done.exit_code, done.stderr
+
+
+def check_refused(done: tuple[int, str], code: int, words: str) -> None:
+    assert done[0] == code
+    assert words in done[1]
+
+
+@pytest.mark.integration
+def test_a_restart_that_can_not_be_changes_nothing(tmp_path: Path) -> None:
+    config, tier = formatted_once(tmp_path)
+    marker = tier / "_strandline" / "cluster.json"
+    before = marker.read_bytes()
+    (snapshot,) = snapshots(tier)
+
+    strange = tmp_path / "backup.bin"
+    strange.write_bytes(snapshot.read_bytes())
+    check_refused(format_from(config, strange), ExitCode.USAGE, "is no snapshot")
+    damaged = tmp_path / snapshot.name
+    data = bytearray(snapshot.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    damaged.write_bytes(data)
+    check_refused(format_from(config, damaged), ExitCode.CORRUPT, "damaged")
+    damaged.write_bytes(snapshot.read_bytes()[:-80])
+    check_refused(format_from(config, damaged), ExitCode.CORRUPT, str(damaged))
+    code, _ = format_from(config, tmp_path / "none" / snapshot.name)
+    assert code != ExitCode.OK
+    joins = format_from(config, "latest", "--no-initial-voters", "--cluster-id", "x" * 22)
+    assert joins[0] == ExitCode.USAGE
+    assert marker.read_bytes() == before
+    # Nothing of it is in the way of one that can.
+    assert format_from(config, snapshot)[0] == ExitCode.OK
+    assert json.loads(marker.read_bytes())["predecessorClusterIds"] == [snapshot.parent.name]
+    check_refused(format_from(config, "latest"), ExitCode.CONFLICT, "is formatted already")
+
+
+@pytest.mark.integration
+def test_an_interrupted_restart_may_be_repeated(tmp_path: Path) -> None:
+    config, tier = formatted_once(tmp_path)
+    (snapshot,) = snapshots(tier)
+    assert format_from(config, "latest")[0] == ExitCode.OK
+    first = json.loads((tier / "_strandline" / "cluster.json").read_bytes())["clusterId"]
+    # The marker is replaced before the last file is written: this is what a crash there leaves.
+    (config.parent / "data" / "meta.properties").unlink()
+    assert format_from(config, "latest")[0] == ExitCode.OK
+    marker = json.loads((tier / "_strandline" / "cluster.json").read_bytes())
+    assert marker["predecessorClusterIds"] == [first, snapshot.parent.name]
+    assert reconcile(config)["reconciled"] is False
+
+
+@pytest.mark.integration
+def test_missing_segments_are_recorded_only_by_their_number(tmp_path: Path) -> None:
+    config, tier = formatted_once(tmp_path)
+    for path in tier.glob("codecs-*/0/*"):
+        path.unlink()
+    assert format_from(config, "latest")[0] == ExitCode.OK
+    missing = reconcile(config)["missing"]
+    assert missing
+    assert {each["topic"] for each in missing} == {FIRST_TOPIC}
+    for wrong in ([], ["--accept-missing", len(missing) + 1]):
+        refused = strandline("reconcile", "--config", config, "--apply", *wrong)
+        assert refused.returncode == ExitCode.CONFLICT
+        assert f"--accept-missing {len(missing)}" in refused.stderr
+    done = reconcile(config, "--apply", "--accept-missing", len(missing))
+    assert done["reconciled"] is True
+    assert reconcile(config)["missing"] == []
+
+
+def test_a_cluster_that_began_empty_has_nothing_to_reconcile(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "node", settings(tmp_path / "tier", FIRST_TOPIC)) as node:
+        running = strandline("reconcile", "--config", node.config)
+        assert running.returncode == ExitCode.CONFLICT
+        assert "in use by another running node" in running.stderr
+        node.stop()
+    assert reconcile(node.config)["restarted_at"] is None
+    refused = strandline("reconcile", "--config", node.config, "--apply")
+    assert refused.returncode == ExitCode.USAGE
+    assert "nothing to record" in refused.stderr
