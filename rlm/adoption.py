@@ -25,6 +25,7 @@ from rlm.adoption_plan import (
     next_step,
     whole_segment,
 )
+from rlm.cluster_marker import check_settled
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.manifest import MANIFEST_BYTES_MAX
 from rlm.object_keys import parse_segment_key, partition_prefix, segment_keys
@@ -131,6 +132,12 @@ class Adoption:
     async def _whole_segments(self, partition: TopicIdPartition) -> list[WholeSegment]:
         whole = []
         for tier in self.stores.by_name.values():
+            await check_settled(
+                tier,
+                settle_s=self.limits.takeover_settle_s,
+                now_ms=self.ambient.now_ms,
+                deadline_s=self.limits.store_deadline_s,
+            )
             for stored in (await self._candidates(tier, partition)).values():
                 found = await self._read(tier, stored)
                 if isinstance(found, WholeSegment):

@@ -166,6 +166,30 @@ async def take_over(
         raise _no_answer(tier, deadline_s) from None
 
 
+async def check_settled(
+    tier: TierStore, *, settle_s: float, now_ms: Callable[[], int], deadline_s: float
+) -> None:
+    """RetryLater until the marker is `settle_s` old.
+
+    A predecessor's node looks at the marker, then deletes, within its deadline for both. What it
+    deletes at last must not be counted as there.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            info = await tier.store.head(cluster_marker_key(tier.prefix))
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
+    if info.last_modified_ms is None:
+        return
+    left_s = settle_s - (now_ms() - info.last_modified_ms) / 1000
+    if left_s > 0:
+        raise RetryLater(
+            f"the prefix in the store {tier.name!r} was taken over a moment ago: requests of the "
+            f"predecessor's nodes may still be under way, repeat in {left_s:.0f} s",
+            retry_after_ms=round(left_s * 1000),
+        )
+
+
 async def _claim(tier: TierStore, identity: Identity) -> None:
     key = cluster_marker_key(tier.prefix)
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)

@@ -22,6 +22,8 @@ class CopyLimits:
     `finish_deadline_s` bounds how long a finished upload waits for a quorum leader.
     `store_retry_s` is the pause between two looks at a store, not the default one, that is missing.
     `delete_delay_s` keeps the objects of a once finished segment for running readers.
+    `takeover_settle_s` is waited after a prefix was taken over, for the last requests of the nodes
+    before; it covers `store_deadline_s` and the difference of the clocks.
     """
 
     scan_interval_s: float = 5.0
@@ -45,6 +47,7 @@ class CopyLimits:
     source_changed_retry_s: float = 1.0
     corrupt_retry_s: float = 600.0
     delete_delay_s: float = 60.0
+    takeover_settle_s: float = 90.0
     clock_difference_max_s: float = 15.0
     clock_check_interval_s: float = 600.0
     shutdown_deadline_s: float = 10.0

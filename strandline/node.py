@@ -161,6 +161,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
         parts_parallel=copier.parts_parallel,
         upload_deadline_s=copier.upload_deadline_s,
         upload_margin_s=copier.upload_margin_s,
+        takeover_settle_s=copier.takeover_settle_s,
         propose_deadline_s=settings.metadata.propose_deadline_s,
         backoff_base_s=copier.backoff_base_s,
         backoff_max_s=copier.backoff_max_s,

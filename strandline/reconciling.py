@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from kafka_formats.errors import Conflict, InvalidRequest, OutcomeUnknown, RetryLater
-from rlm.cluster_marker import confirm_prefix
+from rlm.cluster_marker import check_settled, confirm_prefix
 from rlm.limits import Identity
 from rlm.reconciliation import Comparison, compare
+from rlm.tier_store import TierStores
 from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Restart
 from rlmm.records import Reconciled, SegmentMissing
@@ -56,12 +57,24 @@ async def reconcile(
                 "run it without --apply for a comparison",
                 field="--apply",
             )
+        if record:
+            await _check_settled(settings, stores)
         found = await compare(metadata, stores, breathe=lambda: ambient.sleep(0))
         if record and restart is not None:
             _check_accepted(found, accept_missing)
             await _record(metadata, restart, found)
             restart = metadata.restart()
         return ReconcileReport(restart, found, record)
+
+
+async def _check_settled(settings: Settings, stores: TierStores) -> None:
+    for tier in stores.by_name.values():
+        await check_settled(
+            tier,
+            settle_s=settings.copier.takeover_settle_s,
+            now_ms=ambient.now_ms,
+            deadline_s=STORE_DEADLINE_S,
+        )
 
 
 def _check_accepted(found: Comparison, accepted: int | None) -> None:

@@ -151,6 +151,11 @@ class CopierSettings(_Section):
         default=30.0,
         description="Waited past a dead attempt's deadline before its objects go for good.",
     )
+    takeover_settle_s: PositiveSeconds = Field(
+        default=90.0,
+        description="Waited once a prefix was taken over, for the last requests of the nodes "
+        "before.",
+    )
     backoff_base_s: PositiveSeconds = Field(
         default=1.0, description="Pause after the first failed copy of a partition; doubles."
     )

@@ -23,7 +23,7 @@ from rlmm.metadata_log import SnapshotId
 from rlmm.records import Reconciled, SegmentMissing
 from rlmm.restart_snapshot import write_restart_snapshot
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import PREFIX, Node, World, new_world
+from tests.rlm.one_node import LIMITS, PREFIX, Node, World, new_world
 from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import run_virtually
 
@@ -43,7 +43,7 @@ def later(orders: KafkaLog) -> None:
     orders.write(20, 30, 40, end=45)
 
 
-async def after_the_disaster(world: World, snapshot: SnapshotId) -> World:
+async def after_the_disaster(world: World, snapshot: SnapshotId, *, settled: bool = True) -> World:
     """What a new cluster begins with: a snapshot, the bucket, the broker's directory."""
     source = world.path / "log" / PARTITION_DIRECTORY / snapshot_file_name(snapshot)
     anew = World(
@@ -60,6 +60,8 @@ async def after_the_disaster(world: World, snapshot: SnapshotId) -> World:
     before = await read_marker(tier)
     assert before is not None
     await take_over(tier, before, before.successor("the-next-one", None), deadline_s=5)
+    if settled:
+        await asyncio.sleep(LIMITS.takeover_settle_s)
     return anew
 
 
@@ -319,6 +321,27 @@ def test_a_store_that_is_away_keeps_the_partition_waiting(tmp_path: Path, orders
             assert error.text == "the store is away"
             away = False
             await node.remote_log.run_once()
+            assert ids(node, orders) == all_ids
+
+    run_virtually(main)
+
+
+def test_what_the_predecessor_may_still_be_deleting_is_not_adopted_yet(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot, settled=False)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            report = await node.remote_log.run_once()
+            assert (report.complete, report.copied) == (False, ())
+            error = node.remote_log.status(orders.partition).last_error
+            assert error is not None
+            assert "was taken over a moment ago" in error.text
+            assert len(ids(node, orders)) == 2
+            await asyncio.sleep(LIMITS.takeover_settle_s)
+            assert (await node.remote_log.run_once()).copied == ()
             assert ids(node, orders) == all_ids
 
     run_virtually(main)

@@ -28,6 +28,7 @@ def settings(tier: Path, *topics: str) -> dict[str, dict[str, object]]:
     return sections(tier) | {
         "topics": {"include": list(topics)},
         "metadata": {"snapshot_upload_check_s": 0.2},
+        "copier": {"interval_s": 0.5, "takeover_settle_s": 0.1},
     }
 
 
