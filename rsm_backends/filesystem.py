@@ -10,9 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,9 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kafka_formats.crc32c import Buffer
-from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import (
-    CorruptData,
     InvalidRequest,
     NotFound,
     Refused,
@@ -46,17 +41,15 @@ from rsm_backends.object_files import (
     READ_BYTES,
     STAGING,
     ObjectFiles,
-    OpenObject,
     object_info,
     write_all,
 )
 from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
+from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
 """Threads of one store; its own, so that a slow disk never holds up other executors."""
 
-_UPLOAD_ID = re.compile(r"[A-Za-z0-9_]{1,64}")
-_ABORT_ATTEMPTS_MAX = 10
 _Answer = TypeVar("_Answer")
 
 
@@ -65,6 +58,7 @@ class FilesystemStore:
 
     def __init__(self, root: Path) -> None:
         self._files = ObjectFiles(root)
+        self._uploads = UploadFiles(self._files)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="filesystem-store")
         self._swept = False
 
@@ -151,13 +145,7 @@ class FilesystemStore:
 
     async def start_multipart(self, key: str) -> str:
         _check_key(key)
-
-        def start() -> str:
-            folder = Path(tempfile.mkdtemp(prefix="u", dir=self._files.staging_folder("uploads")))
-            (folder / "key").write_text(key, "utf-8")
-            return folder.name
-
-        return await self._run(key, start)
+        return await self._run(key, lambda: self._uploads.start(key))
 
     async def put_part(
         self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
@@ -166,18 +154,7 @@ class FilesystemStore:
         check_part_number(number)
         check_crc32c(data, crc32c, source=f"{key} part {number}")
         part = UploadedPart(number, len(data), crc32c, f'"{len(data):x}-{crc32c:08x}"')
-
-        def write() -> None:
-            folder = self._upload_folder(key, upload_id)
-            # Not synced: nothing is promised before the upload completes, which reads it again.
-            with self._files.temporary_file() as (fd, path):
-                write_all(fd, data)
-                try:
-                    os.replace(path, folder / _part_name(part))
-                except FileNotFoundError:
-                    raise NotFound(f"the upload of {shown(key)} was aborted meanwhile") from None
-
-        await self._run(key, write)
+        await self._run(key, lambda: self._uploads.put_part(key, upload_id, part, data))
         return part
 
     async def complete_multipart(
@@ -192,59 +169,23 @@ class FilesystemStore:
         _check_key(key)
         check_parts(parts)
         check_combined_crc32c(parts, crc32c, source=key)
-
-        def complete() -> ObjectInfo:
-            folder = self._upload_folder(key, upload_id)
-            with self._files.temporary_file() as (fd, path):
-                for part in parts:
-                    _append_part(fd, folder, part, key)
-                self._files.place((fd, path), key, crc32c, create_only)
-                info = object_info(key, os.fstat(fd), crc32c)
-            shutil.rmtree(folder, ignore_errors=True)
-            return info
-
-        return await self._run(key, complete)
+        return await self._run(
+            key,
+            lambda: self._uploads.complete(key, upload_id, parts, crc32c, create_only=create_only),
+        )
 
     async def abort_multipart(self, key: str, upload_id: str) -> None:
         _check_key(key)
-
-        def abort() -> None:
-            for _ in range(_ABORT_ATTEMPTS_MAX):  # a late part may arrive while we remove
-                try:
-                    folder = self._upload_folder(key, upload_id)
-                except NotFound:
-                    return
-                # The key goes last: a half-removed upload is still listed and aborted again.
-                for name in os.listdir(folder):
-                    if name != "key":
-                        os.unlink(folder / name)
-                shutil.rmtree(folder, ignore_errors=True)
-
-        await self._run(key, abort)
+        await self._run(key, lambda: self._uploads.abort(key, upload_id))
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         _check_key(key)
-
-        def find() -> tuple[str, ...]:
-            folder = self._files.root / STAGING / "uploads"
-            try:
-                names = sorted(os.listdir(folder))
-            except FileNotFoundError:
-                return ()
-            return tuple(name for name in names if _upload_key(folder / name) == key)
-
-        return await self._run(key, find)
+        return await self._run(key, lambda: self._uploads.listed(key))
 
     async def close(self) -> None:
         """Wait for writes under way, then close the root folder. Idempotent."""
         await asyncio.to_thread(self._threads.shutdown)
         self._files.close()
-
-    def _upload_folder(self, key: str, upload_id: str) -> Path:
-        folder = self._files.root / STAGING / "uploads" / upload_id
-        if not _UPLOAD_ID.fullmatch(upload_id) or _upload_key(folder) != key:
-            raise NotFound(f"there is no unfinished upload {shown(upload_id)} of {shown(key)}")
-        return folder
 
     async def _run(self, key: str, work: Callable[[], _Answer]) -> _Answer:
         def run() -> _Answer:
@@ -282,33 +223,3 @@ def _check_key(key: str) -> None:
     check_key(key)
     if key.partition("/")[0] == STAGING:
         raise InvalidRequest(f"{STAGING}/ is the store's own folder", field="key")
-
-
-def _part_name(part: UploadedPart) -> str:
-    return f"{part.number}-{part.size:x}-{part.crc32c:08x}"
-
-
-def _append_part(fd: int, folder: Path, part: UploadedPart, key: str) -> None:
-    try:
-        source = OpenObject(os.open(folder / _part_name(part), os.O_RDONLY | os.O_CLOEXEC))
-    except FileNotFoundError:
-        raise InvalidRequest(
-            f"part {part.number} of {shown(key)} was not stored as named", field="parts"
-        ) from None
-    crc32c = 0
-    for piece in source.pieces():
-        crc32c = crc32c_of(piece, crc32c)
-        write_all(fd, piece)
-    if crc32c != part.crc32c:
-        raise CorruptData(
-            f"part {part.number} has CRC32C {crc32c:08x} on disk, {part.crc32c:08x} was written",
-            source=key,
-            position=0,
-        )
-
-
-def _upload_key(folder: Path) -> str | None:
-    try:
-        return (folder / "key").read_text("utf-8")
-    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
-        return None

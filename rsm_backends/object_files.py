@@ -4,7 +4,7 @@ Layout:
 
     <root>/<key>                                    an object, byte for byte
     <root>/.strandline/temporary/*                  files being written
-    <root>/.strandline/uploads/<id>/                an unfinished upload: `key`, and its parts
+    <root>/.strandline/uploads/<id>/                an unfinished upload (`upload_files.py`)
     <root>/.strandline/checksums/<2 hex>/<30 hex>   the CRC32C of an object, by a hash of its key
 
 Order of a write, and what a crash leaves after each step:
@@ -49,7 +49,7 @@ PLACE_ATTEMPTS_MAX = 100
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_MODE = 0o755
-_OBJECT_MODE = 0o644
+OBJECT_MODE = 0o644
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError)
 
 
@@ -148,7 +148,7 @@ class ObjectFiles:
         """A new file (descriptor and path) for bytes on their way; it is removed if still there."""
         fd, path = tempfile.mkstemp(dir=self.staging_folder("temporary"))
         try:
-            os.fchmod(fd, _OBJECT_MODE)
+            os.fchmod(fd, OBJECT_MODE)
             yield fd, path
         finally:
             os.close(fd)
@@ -191,7 +191,7 @@ class ObjectFiles:
         """
         digest = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
         path = self.staging_folder("replaced") / digest
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _OBJECT_MODE)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OBJECT_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield

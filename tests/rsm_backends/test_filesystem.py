@@ -24,7 +24,10 @@ from rsm_backends.object_files import STAGING, STALE_TEMPORARY_MS, OpenObject
 from rsm_backends.streams import closing_stream, read_all
 
 OLD, NEW = b"the old object", b"the new one"
-CALLS = ("write", "fsync", "link", "replace", "mkdir", "unlink", "rmdir", "open", "fchmod")
+CALLS = (
+    "write", "pwrite", "ftruncate", "fsync", "link", "symlink", "replace", "mkdir", "unlink",
+    "rmdir", "open", "fchmod",
+)  # fmt: skip
 
 
 class Crash(BaseException):
