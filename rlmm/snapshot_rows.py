@@ -14,6 +14,7 @@ from kafka_formats.primitives import Reader, Writer
 from rlmm.control_records import ControlRecordType
 from rlmm.metadata_log import Proposal
 from rlmm.row_keys import LOGICAL_END, LOGICAL_START, RowKind, segment_key
+from rlmm.row_segments import decode_usual
 from rlmm.segment import RemoteLogSegmentMetadata
 from rlmm.segment_records import decode_segment_record
 
@@ -53,7 +54,7 @@ def from_proposals(records: Iterable[Proposal]) -> Iterator[tuple[bytes, bytes]]
 
 def _row_of(record: Proposal) -> tuple[bytes, bytes]:
     if record.control_type is None:
-        segment = decode_segment_record(record.value, source=SOURCE)
+        segment = decode_usual(record.value) or decode_segment_record(record.value, source=SOURCE)
         if not isinstance(segment, RemoteLogSegmentMetadata):
             raise CorruptData("a snapshot holds an update", source=SOURCE, position=0)
         return segment_key(segment.segment_id.id), record.value
