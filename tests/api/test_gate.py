@@ -246,6 +246,8 @@ async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch
     }
     async with make_node().client() as client:
         for path, operations in document["paths"].items():
+            if "get" not in operations:
+                continue
             needed = {
                 parameter["name"]: query[parameter["name"]]
                 for parameter in operations["get"].get("parameters", [])

@@ -204,7 +204,7 @@ def _batches() -> list[Target]:
         ),
         Target(
             "record_batch.iter_records, inside",
-            ("kafka_formats.record_batch.iter_records",),
+            ("kafka_formats.record_batch.decode_records",),
             _read_inner_records,
             _inner_seeds,
             constant_bytes=records_allow,

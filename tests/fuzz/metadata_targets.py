@@ -17,7 +17,7 @@ from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snaps
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import Proposal, SnapshotId
-from rlmm.partition_state import Mode, TopicPolicy
+from rlmm.partition_state import Mode, Restart, TopicPolicy
 from rlmm.records import (
     ClaimReset,
     FeatureLevel,
@@ -141,6 +141,20 @@ def _rows_targets() -> list[Target]:
             RowKind.SEGMENT,
             _segment_row,
             covers="rlmm.row_segments.decode_segment_row",
+        ),
+        Target(
+            "row_segments.decode_usual",
+            ("rlmm.row_segments.decode_usual",),
+            row_segments.decode_usual,
+            _values(RowKind.SEGMENT),
+            (),
+            factor=60,
+        ),
+        Target(
+            "row_values.decode_restart",
+            ("rlmm.row_values.decode_restart",),
+            row_values.decode_restart,
+            lambda: [row_values.encode_restart(Restart(400))],
         ),
         Target(
             "snapshot_rows.from_proposals",

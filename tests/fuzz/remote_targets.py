@@ -28,6 +28,7 @@ from starlette.exceptions import HTTPException
 
 from api.byte_range import parse_range
 from api.cursors import decode_cursor, encode_cursor
+from api.models.quorum import parse_directory_id
 from api.routes.contents import negotiated
 from api.routes.partitions import parse_timestamp
 from api.tokens import TokenBook
@@ -43,6 +44,8 @@ from rlm.json_lines import lines_of
 from rlm.list_offsets import parse_spec
 from rlm.manifest import parse_manifest
 from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_keys
+from rlm.snapshot_plan import parse_snapshot_key, snapshot_key
+from rlmm.metadata_log import SnapshotId
 from rlmm.wire import connection, frame_check
 from rlmm.wire.sasl import SaslCredentials, sasl_client
 from tests.capture.captured import LOG_DIR
@@ -128,6 +131,13 @@ def _store_targets() -> list[Target]:
             ("rlm.object_keys.parse_segment_key",),
             lambda data: parse_segment_key("tier/", text_of(data)),
             words(*segment_keys("tier/", SEGMENT_ID, 183).all(), f"tier/{ObjectSuffix.LOG}"),
+            errors=(),
+        ),
+        Target(
+            "snapshot keys",
+            ("rlm.snapshot_plan.parse_snapshot_key",),
+            lambda data: parse_snapshot_key("tier/", "cluster", text_of(data)),
+            words(snapshot_key("tier/", "cluster", SnapshotId(183, 7)), "tier/_strandline/"),
             errors=(),
         ),
         Target(
@@ -286,6 +296,13 @@ def _http_targets() -> list[Target]:
             ("api.validation.parse_uuid",),
             lambda data: parse_uuid(text_of(data), "topic_id"),
             words("b-Jc1l2sQ1ySHBQ2a4nIlw"),
+            (InvalidRequest,),
+        ),
+        Target(
+            "directory id parameter",
+            ("api.models.quorum.parse_directory_id",),
+            lambda data: parse_directory_id(text_of(data)),
+            words("b-Jc1l2sQ1ySHBQ2a4nIlw", "AAAAAAAAAAAAAAAAAAAAAA"),
             (InvalidRequest,),
         ),
         Target(

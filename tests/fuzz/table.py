@@ -37,6 +37,7 @@ LEFT_OUT: dict[str, str] = {
             "read_feature_level",
             "read_record_time",
             "read_lost_ranges",
+            "read_restart",
         )
     },
     "rlmm.rows.RowReader": _ROWS,
@@ -44,6 +45,7 @@ LEFT_OUT: dict[str, str] = {
     "rlmm.log.quorum_state.load": _FILES,
     "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
     "rlmm.wire.schema.load": "compiles a schema, and reads no input",
+    "rlm.cluster_marker.read_marker": "fetches the object that ClusterMarker.decode takes",
     "rlm.replica_directory.read_replica": _FILES,
     "rlm.replica_directory.read_small": _FILES,
     "rlm.segment_reader.SegmentReader": _BYTES,
