@@ -236,7 +236,7 @@ async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", refuse)
     document = openapi()
-    values = {"topic": "payments", "partition": "0", "index_type": "offset"}
+    values = {"topic": "payments", "partition": "0", "index_type": "offset", "node_id": "1"}
     query = {
         "offset": "0",
         "epoch": "0",
