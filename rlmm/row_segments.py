@@ -111,7 +111,7 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
             RemoteLogSegmentId(_partition(topic, partition), _uuid(Uuid, id_)),
             start, end, broker, max_ms, event_ms,
             tuple(leader_epochs), size_bytes, custom, _STATES[state], no_txn_index,
-            token, _incarnation(writer), deadline, finished,
+            max(token, -1), _incarnation(writer), max(deadline, -1), max(finished, -1),
         )  # fmt: skip
     except (struct.error, IndexError, UnicodeDecodeError):
         return None

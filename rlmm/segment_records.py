@@ -205,13 +205,18 @@ def _read_segment(reader: Reader) -> RemoteLogSegmentMetadata:
         custom_metadata=custom_metadata,
         state=state,
         txn_index_empty=_tag(known, TAG_TXN_INDEX_EMPTY, Reader.boolean, False),
-        token=_tag(known, TAG_TOKEN, Reader.int64, -1),
+        token=_tag(known, TAG_TOKEN, _known_int64, -1),
         writer=_tag(known, TAG_WRITER, read_incarnation, None),
-        upload_deadline_ms=_tag(known, TAG_UPLOAD_DEADLINE, Reader.int64, -1),
-        finished_at=_tag(known, TAG_FINISHED_AT, Reader.int64, -1),
+        upload_deadline_ms=_tag(known, TAG_UPLOAD_DEADLINE, _known_int64, -1),
+        finished_at=_tag(known, TAG_FINISHED_AT, _known_int64, -1),
         unknown_tags=unknown,
         nested_unknown_tags=tuple(nested),
     )
+
+
+def _known_int64(reader: Reader) -> int:
+    """Every negative value stands for "not given", as the missing tag does."""
+    return max(reader.int64(), -1)
 
 
 def _read_update(reader: Reader) -> RemoteLogSegmentMetadataUpdate:
@@ -228,7 +233,7 @@ def _read_update(reader: Reader) -> RemoteLogSegmentMetadataUpdate:
         event_timestamp_ms=event_timestamp_ms,
         custom_metadata=custom_metadata,
         state=state,
-        token=_tag(known, TAG_TOKEN, Reader.int64, -1),
+        token=_tag(known, TAG_TOKEN, _known_int64, -1),
         writer=_tag(known, TAG_WRITER, read_incarnation, None),
         expected_state=None if expected is None else _segment_state(reader, expected),
         unknown_tags=unknown,

@@ -60,7 +60,7 @@ def test_three_drivers_count_what_they_do() -> None:
             assert stats.append_records == end
             assert sum(stats.commit_latency.counts) == 11  # with the leader change
             assert sum(stats.election_latency.counts) == 1
-            assert sum(stats.fsync_latency.counts) >= 11
+            assert sum(stats.fsync_latency.counts) > 0  # one sync may serve several commits
             for other in (each for each in replicas if each is not leader):
                 await eventually(lambda: other.log.driver.apply_to == end)  # noqa: B023
                 assert other.log.stats.fetch_records == end
