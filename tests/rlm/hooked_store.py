@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from kafka_formats.crc32c import Buffer
+from kafka_formats.errors import StrandlineError
 from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
 
 Hook = Callable[[str], Awaitable[None]]
@@ -20,6 +21,19 @@ _Answer = TypeVar("_Answer")
 
 async def no_hook(_: str) -> None:
     """Nothing happens at any step."""
+
+
+def failing(step: str, error: Callable[[], StrandlineError], times: int = 1) -> Hook:
+    """Raises at the first `times` passages of a step."""
+    left = times
+
+    async def hook(name: str) -> None:
+        nonlocal left
+        if name == step and left > 0:
+            left -= 1
+            raise error()
+
+    return hook
 
 
 class HookedStore:

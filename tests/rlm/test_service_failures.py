@@ -20,6 +20,7 @@ from kafka_formats.errors import (
 from rlm.copy_plan import WhyNot
 from rlm.events import SegmentDeleted, SegmentFailed
 from rlm.limits import CopyLimits
+from tests.rlm.hooked_store import failing
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, Hook, new_world
 from tests.rlm.virtual_time import run_virtually
@@ -30,19 +31,6 @@ def orders(tmp_path: Path) -> KafkaLog:
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
     log.write(0, 10, 20, end=25)
     return log
-
-
-def failing(step: str, error: Callable[[], StrandlineError], times: int = 1) -> Hook:
-    """Raises at the first `times` passages of a step."""
-    left = times
-
-    async def hook(name: str) -> None:
-        nonlocal left
-        if name == step and left > 0:
-            left -= 1
-            raise error()
-
-    return hook
 
 
 def changed() -> StrandlineError:

@@ -24,6 +24,7 @@ from rlm.partition_status import Role
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import TopicPolicyChange
 from rlmm.segment import RemoteLogSegmentMetadata
+from tests.rlm.hooked_store import failing
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, Hook, Node, new_world
 from tests.rlm.virtual_time import run_virtually
@@ -34,19 +35,6 @@ def orders(tmp_path: Path) -> KafkaLog:
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
     log.write(0, 10, 20, end=25)
     return log
-
-
-def failing(step: str, error: Callable[[], StrandlineError], times: int = 1) -> Hook:
-    """Raises at the first `times` passages of a step."""
-    left = times
-
-    async def hook(name: str) -> None:
-        nonlocal left
-        if name == step and left > 0:
-            left -= 1
-            raise error()
-
-    return hook
 
 
 def both(*hooks: Hook) -> Hook:

@@ -12,8 +12,8 @@ from rlmm.quorum import server
 from rlmm.quorum.ports import ProduceAnswer
 from rlmm.raft.events import Event, Propose
 from rlmm.raft.messages import Error
+from tests.rlmm.quorum.following import collect
 from tests.rlmm.quorum.local_network import Network, Replica, leader_of, voters_of
-from tests.rlmm.quorum.test_three_voters import collect
 
 
 def records(*values: bytes) -> bytes:

@@ -9,8 +9,9 @@ import pytest
 
 from kafka_formats.errors import NotFound, OutcomeUnknown, RetryLater
 from rlmm.log.limits import LogLimits
-from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
+from rlmm.metadata_log import Proposal, SnapshotId
 from tests.rlmm.log.crash_disk import Survivors
+from tests.rlmm.quorum.following import collect, data
 from tests.rlmm.quorum.local_network import QUICK, Network, Replica, leader_of, voters_of
 
 NODES = (1, 2, 3)
@@ -31,20 +32,6 @@ async def replicas(network: Network) -> AsyncIterator[list[Replica]]:
         if replica.running:
             await replica.stop()
     assert [replica.failures for replica in replicas] == [[], [], []]
-
-
-def data(value: bytes) -> tuple[Proposal, ...]:
-    return (Proposal(None, value),)
-
-
-async def collect(replica: Replica, end: int) -> list[CommittedRecord]:
-    found: list[CommittedRecord] = []
-    async with asyncio.timeout(10):
-        async for group in replica.log.follow(0):
-            found += group.records
-            if group.end_offset >= end:
-                return found
-    raise AssertionError("follow ended by itself")
 
 
 async def test_every_node_proposes_and_every_node_reads_the_same(replicas: list[Replica]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rlmm.log.limits import LogLimits
-from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
+from rlmm.metadata_log import Proposal, SnapshotId
 from tests.rlmm.log.crash_disk import Survivors
+from tests.rlmm.quorum.following import collect, data
 from tests.rlmm.wire.wire_network import WireReplica, leader_of, replicas
 
 NODES = (1, 2, 3)
@@ -20,20 +21,6 @@ SMALL = LogLimits(segment_bytes_max=400, retain_bytes_max=0, recent_bytes_max=0)
 async def nodes() -> AsyncIterator[list[WireReplica]]:
     async with replicas() as running:
         yield running
-
-
-def data(value: bytes) -> tuple[Proposal, ...]:
-    return (Proposal(None, value),)
-
-
-async def collect(replica: WireReplica, end: int) -> list[CommittedRecord]:
-    found: list[CommittedRecord] = []
-    async with asyncio.timeout(10):
-        async for group in replica.log.follow(0):
-            found += group.records
-            if group.end_offset >= end:
-                return found
-    raise AssertionError("follow ended by itself")
 
 
 async def test_every_node_proposes_and_every_node_reads_the_same(nodes: list[WireReplica]) -> None:
