@@ -104,7 +104,7 @@ async def _listen(
     from rlmm.wire.server_connection import ListenerLimits
 
     listener = QuorumListener(
-        DriverServer(log.driver, now_ms=ambient.now_ms),
+        DriverServer(log, now_ms=ambient.now_ms),
         cluster_id=str(directory.cluster_id),
         node_id=directory.node_id,
         topic_id=bytes(metadata_topic_id(directory.cluster_id)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater
 from rlmm.log.committed import encode_proposals
@@ -55,7 +56,8 @@ class Proposals:
         self._pump_soon()
         try:
             async with asyncio.timeout(deadline_s):
-                return await asyncio.shield(waiting.done)
+                # Not shielded: a caller that gives up before anybody took it is left out.
+                return await waiting.done
         except TimeoutError as error:
             raise self._queue.give_up(waiting, deadline_s) from error
 
@@ -104,9 +106,10 @@ class Proposals:
                 self._propose_here(self._queue.take())
             elif core.leader_id >= 0 and self._forwarding is None:
                 self._forwarded_to = (core.leader_id, core.epoch)
-                task = asyncio.create_task(self._forward(core.leader_id, self._queue.take()))
+                group = self._queue.take()
+                task = asyncio.create_task(self._forward(core.leader_id, group))
                 self._forwarding = task
-                task.add_done_callback(self._forwarded)
+                task.add_done_callback(partial(self._forwarded, group))
             else:
                 return
 
@@ -118,6 +121,7 @@ class Proposals:
             self._driver.feed(Propose(_Local(self, group), batches))
 
     async def _forward(self, leader_id: int, group: Group) -> None:
+        group.leaving = True
         if not group.members:
             return
         encoded = encode_proposals(
@@ -129,15 +133,19 @@ class Proposals:
         except PeerFailedError as error:
             log.info("node %d, the leader, did not answer a proposal: %s", leader_id, error)
             answer = ProduceAnswer(Error.NOT_LEADER_OR_FOLLOWER, appended=error.sent)
-        except asyncio.CancelledError:
-            group.failed(_unknown("the leader changed"))
-            raise
         self.answered(group, answer)
 
-    def _forwarded(self, task: asyncio.Task[None]) -> None:
+    def _forwarded(self, group: Group, task: asyncio.Task[None]) -> None:
+        """Here, not in the task: one that is cancelled before its first step runs nothing."""
         self._forwarding = None
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if group.leaving:
+                group.failed(_unknown("the leader changed"))
+            else:
+                self._queue.put_back(group)
+        elif (error := task.exception()) is not None:
             log.error("forwarding a proposal failed", exc_info=error)
+            group.failed(_unknown(f"an internal error: {error!r}"))
         self._pump_soon()
 
     def answered(self, group: Group, answer: ProduceAnswer) -> None:

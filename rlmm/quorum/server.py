@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
-from kafka_formats.errors import InvalidRequest
-from rlmm.quorum.driver import QuorumDriver
-from rlmm.quorum.framing import frame_produced
+from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater
+from rlmm.quorum.framing import frame_produced, proposals_produced
 from rlmm.quorum.ports import Answer, ListenerView, ProduceAnswer
+from rlmm.quorum.proposals import PRODUCE_DEADLINE_MS
+from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.actions import ProposalFailed
 from rlmm.raft.events import Propose, ProposedBatch
 from rlmm.raft.messages import Error, Request
@@ -16,16 +18,20 @@ from rlmm.raft.messages import Error, Request
 GROUP_BYTES_MAX = 1024 * 1024
 """What is larger is proposed alone: refused for its size, it refuses no other."""
 
+logger = logging.getLogger(__name__)
+
 
 class DriverServer:
     """See `ports.QuorumServer`. `now_ms` stamps what other nodes propose.
 
-    What arrives in one turn of the event loop is proposed together, so that it goes to the disk and
-    to the followers together too.
+    What other nodes hand on goes straight into the core; what arrives in one turn of the event loop
+    goes together, to the disk and to the followers too. What clients produce goes among this node's
+    own proposals (`proposals.py`), into the core here or to the leader.
     """
 
-    def __init__(self, driver: QuorumDriver, *, now_ms: Callable[[], int]) -> None:
-        self._driver = driver
+    def __init__(self, log: QuorumLog, *, now_ms: Callable[[], int]) -> None:
+        self._log = log
+        self._driver = log.driver
         self._now_ms = now_ms
         self._group = _Produced()
 
@@ -42,6 +48,24 @@ class DriverServer:
         if not self._group.waiting:
             asyncio.get_running_loop().call_soon(self._propose)
         return await self._group.add(batches, len(records))
+
+    async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
+        """REQUEST_TIMED_OUT: the records may be committed. NOT_LEADER_OR_FOLLOWER: nothing was
+        appended, nobody took them in time.
+        """
+        deadline_s = min(max(timeout_ms, 0), PRODUCE_DEADLINE_MS) / 1000
+        try:
+            proposals = proposals_produced(records)
+            offset = await self._log.propose(proposals, deadline_s=deadline_s)
+        except InvalidRequest as error:
+            logger.warning("a producer's records are refused: %s", error)
+            return ProduceAnswer(Error.INVALID_REQUEST)
+        except OutcomeUnknown:
+            return ProduceAnswer(Error.REQUEST_TIMED_OUT, appended=True)
+        except RetryLater:
+            leader_id = self._driver.core.leader_id
+            return ProduceAnswer(Error.NOT_LEADER_OR_FOLLOWER, leader_id=leader_id)
+        return ProduceAnswer(Error.NONE, offset)
 
     def _propose(self) -> None:
         group = self._group

@@ -47,6 +47,7 @@ def _requests() -> list[bytes]:
         frames.encode_request(Api.VOTE, 2, 7, _CODEC.request_body(vote)),
         _HOT.encode_fetch(fetch, 7),
         _HOT.encode_produce(b"records", 500, 7),
+        _HOT.encode_produce(b"records", 500, 7, forwarded=True),
     ]
     return [frame[SIZE.size :] for frame in sent]
 

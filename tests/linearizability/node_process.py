@@ -132,7 +132,7 @@ async def running_log(config: NodeConfig, view_flushed_end: int) -> AsyncIterato
         on_failure=failed,
     )
     listener = QuorumListener(
-        DriverServer(log.driver, now_ms=ambient.now_ms),
+        DriverServer(log, now_ms=ambient.now_ms),
         cluster_id=CLUSTER_ID,
         node_id=config.node_id,
         topic_id=TOPIC_ID,

@@ -168,7 +168,7 @@ class Replica:
             limits=limits,
             disk=self.disk,
         )
-        self._network.servers[self.node_id] = DriverServer(self._log.driver, now_ms=lambda: 7_000)
+        self._network.servers[self.node_id] = DriverServer(self._log, now_ms=lambda: 7_000)
         return self._log
 
     async def stop(self) -> None:

@@ -40,7 +40,7 @@ async def sole_voter() -> tuple[Replica, list[int]]:
 
 
 async def produced(replica: Replica, *requests: bytes) -> list[ProduceAnswer]:
-    door = server.DriverServer(replica.log.driver, now_ms=lambda: 7_000)
+    door = server.DriverServer(replica.log, now_ms=lambda: 7_000)
     return await asyncio.gather(*(door.produce(each) for each in requests))
 
 
@@ -80,7 +80,7 @@ async def test_what_is_too_large_for_a_group_goes_alone_and_in_order(
 
 async def test_a_caller_that_gave_up_changes_nothing_for_the_others() -> None:
     replica, _ = await sole_voter()
-    door = server.DriverServer(replica.log.driver, now_ms=lambda: 7_000)
+    door = server.DriverServer(replica.log, now_ms=lambda: 7_000)
     leaving = asyncio.ensure_future(door.produce(records(b"a")))
     staying = asyncio.ensure_future(door.produce(records(b"b")))
     await asyncio.sleep(0)

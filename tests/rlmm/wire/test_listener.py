@@ -59,6 +59,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.asked: list[Request] = []
         self.produced: list[bytes] = []
+        self.proposed: list[tuple[bytes, int]] = []
         self.fetched = asyncio.Event()
         self.produce_answer: Callable[[], Awaitable[ProduceAnswer]] = self._appended
 
@@ -74,6 +75,10 @@ class FakeServer:
 
     async def produce(self, records: bytes) -> ProduceAnswer:
         self.produced.append(records)
+        return await self.produce_answer()
+
+    async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
+        self.proposed.append((records, timeout_ms))
         return await self.produce_answer()
 
     async def read_committed(self, from_offset: int, bytes_max: int) -> bytes:
@@ -314,7 +319,7 @@ async def test_only_peers_may_take_part(
         (answer,) = answer["responses"][0]["partition_responses"]
     assert answer["error_code"] == 31
     assert f"sent {api.name} that is refused: only peers may" in caplog.text
-    assert (served.server.asked, served.server.produced) == ([], [])
+    assert (served.server.asked, served.server.produced, served.server.proposed) == ([], [], [])
 
 
 async def test_where_reading_is_switched_off_strangers_learn_the_versions_only(

@@ -177,11 +177,11 @@ def test_the_fast_fetch_response_is_the_general_one(
     assert HOT.decode_fetched(frame) == (response, data)
 
 
-@given(st.binary(max_size=300), epochs, correlations)
+@given(st.binary(max_size=300), epochs, correlations, st.booleans())
 def test_the_fast_produce_is_the_general_one(
-    records: bytes, timeout_ms: int, correlation_id: int
+    records: bytes, timeout_ms: int, correlation_id: int, forwarded: bool
 ) -> None:
-    frame = frame_of(HOT.encode_produce(records, timeout_ms, correlation_id))
+    frame = frame_of(HOT.encode_produce(records, timeout_ms, correlation_id, forwarded=forwarded))
     decoded = frames.decode_request(frame)
     assert (decoded.api, decoded.version) == (Api.PRODUCE, PRODUCE_VERSION)
     assert decoded.correlation_id == correlation_id
@@ -192,8 +192,12 @@ def test_the_fast_produce_is_the_general_one(
         "topic_data": [
             {"topic_id": TOPIC_ID, "partition_data": [{"index": 0, "records": records}]}
         ],
+        "forwarded": forwarded,
     }
-    assert HOT.decode_produce(frame, 21) == (-1, timeout_ms, records)
+    assert frames.encode_request(Api.PRODUCE, PRODUCE_VERSION, correlation_id, decoded.body) == (
+        SIZE.pack(len(frame)) + frame
+    )
+    assert HOT.decode_produce(frame, 21) == (-1, timeout_ms, records, forwarded)
 
 
 @given(st.builds(ProduceAnswer, errors, int64, st.booleans(), int32), correlations)

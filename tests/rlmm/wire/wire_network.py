@@ -133,7 +133,7 @@ class WireReplica:
             disk=self.disk,
         )
         self._listener = QuorumListener(
-            DriverServer(self._log.driver, now_ms=ambient.now_ms),
+            DriverServer(self._log, now_ms=ambient.now_ms),
             cluster_id=self.wire.cluster_id,
             node_id=self.node_id,
             topic_id=TOPIC_ID,
