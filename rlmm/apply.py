@@ -48,10 +48,7 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 
-__all__ = ["FEATURE_LEVEL_KNOWN", "Applied", "Outcome", "Verdict", "apply"]
-
-FEATURE_LEVEL_KNOWN = 1
-"""The highest feature level whose rules this program has; a node stops before a higher one."""
+__all__ = ["Applied", "Outcome", "Verdict", "apply"]
 
 
 @dataclass(frozen=True, slots=True)

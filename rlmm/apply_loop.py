@@ -14,14 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from kafka_formats.errors import NotFound, Refused
+from kafka_formats.errors import NotFound
 from rlmm import queries
-from rlmm.apply import FEATURE_LEVEL_KNOWN, Applied, apply
+from rlmm.apply import Applied, apply
+from rlmm.feature_level import check_feature_level
 from rlmm.metadata_limits import MetadataLimits
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, MetadataLog
 from rlmm.proposal_waiters import Decision, PartitionReading, ProposalWaiters
 from rlmm.records import ControlRecordType
-from rlmm.rows import OverlayRows, RowReader
+from rlmm.rows import OverlayRows
 from rlmm.segment import TopicIdPartition
 from rlmm.view import View
 from rlmm.view_snapshots import install_if_needed
@@ -89,7 +90,7 @@ class ApplyLoop:
         """The log starts above the view: proposers in between never hear their outcome."""
         async with self._flush_lock:
             await install_if_needed(self._log, self._view)
-            check_feature_level(self._view)
+            check_feature_level(self._view, self._limits.feature_levels)
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
         self._waiters.passed_over(self._view.applied_offset)
         self._unflushed_records = 0
@@ -168,7 +169,7 @@ class ApplyLoop:
                 partitions.add(applied.partition)
             overlay.write(applied.writes)
             if record.control_type == ControlRecordType.FEATURE_LEVEL:
-                check_feature_level(overlay)
+                check_feature_level(overlay, self._limits.feature_levels)
             decisions.append(Decision(applied.outcome, self._reading(overlay, record, applied)))
         before = self._view.applied_offset
         self._view.commit(overlay.writes(), applied_offset=last_offset, epoch=last_epoch)
@@ -188,16 +189,6 @@ class ApplyLoop:
     def _wake(self) -> None:
         advanced, self._advanced = self._advanced, asyncio.get_running_loop().create_future()
         advanced.set_result(None)
-
-
-def check_feature_level(rows: RowReader) -> None:
-    """Refused: the rows are of a feature level whose rules this program does not have."""
-    level = queries.feature_level(rows)
-    if level > FEATURE_LEVEL_KNOWN:
-        raise Refused(
-            f"the metadata has feature level {level}, and this program knows up to "
-            f"{FEATURE_LEVEL_KNOWN}: run a newer Strandline on this node"
-        )
 
 
 def _records_behind(log: MetadataLog, view: View) -> int:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from kafka_formats.errors import (
-    Conflict,
-    Fenced,
     InternalError,
     InvalidRequest,
     OutcomeUnknown,
@@ -27,11 +25,12 @@ from kafka_formats.errors import (
 from kafka_formats.kafka_uuid import Uuid
 from rlmm import queries
 from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast, forecast_claim
-from rlmm.apply_loop import ApplyLoop, check_feature_level
-from rlmm.apply_outcome import Outcome, Verdict
+from rlmm.apply_loop import ApplyLoop
+from rlmm.feature_level import check_feature_level
 from rlmm.history import HistoryEntry, read_history
 from rlmm.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
+from rlmm.outcome_errors import raise_unless_done
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.partition_states import PartitionStates
 from rlmm.proposal_waiters import Decision, ProposalWaiters
@@ -39,6 +38,7 @@ from rlmm.queries import ListPosition, SegmentAnswer
 from rlmm.readiness import Readiness
 from rlmm.records import (
     ClaimReset,
+    FeatureLevel,
     LogStart,
     LostRange,
     MetadataRecord,
@@ -51,7 +51,7 @@ from rlmm.records import (
     TopicPolicyChange,
     encode,
 )
-from rlmm.row_reads import read_restart
+from rlmm.row_reads import read_feature_level, read_restart
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
@@ -128,7 +128,7 @@ class RemoteLogMetadataManager:
         """
         limits = limits or MetadataLimits()
         await install_if_needed(log, view)
-        check_feature_level(view)
+        check_feature_level(view, limits.feature_levels)
         self = cls(
             log,
             view,
@@ -228,7 +228,7 @@ class RemoteLogMetadataManager:
         proposal = encode(claim)
         with self._applying.reading_claim(proposal.value):
             offset, decision = await self._decide(proposal, deadline_s)
-        _raise_unless_done(decision.outcome, offset)
+        raise_unless_done(decision.outcome, offset)
         reading = decision.reading
         if reading is None or reading.state.claim is None:
             raise InternalError(f"the claim at metadata offset {offset} left no standing claim")
@@ -286,7 +286,20 @@ class RemoteLogMetadataManager:
         """State and store were compared since the restart: deletes are allowed again."""
         return await self._write(record, deadline_s)
 
+    async def finalise_feature_level(
+        self, level: int, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Records mean what they mean at `level` from here on, on every node: a node that does not
+        know it stops. Ask `feature_level.check_may_finalise` before. It can't be taken back.
+        """
+        _, replaces_offset = read_feature_level(self._view)
+        return await self._write(FeatureLevel(level, replaces_offset), deadline_s)
+
     # ---- reads, local, at applied_offset
+
+    def feature_level(self) -> int:
+        """The finalised one."""
+        return queries.feature_level(self._view)
 
     def restart(self) -> Restart | None:
         """The restart from a snapshot that this cluster began with; None: it began empty."""
@@ -341,6 +354,10 @@ class RemoteLogMetadataManager:
         would make a broker move its log start and lose the tier (design 6.4).
         """
         return self._failure is None and not self._closed and self._readiness.is_ready(tip)
+
+    def is_caught_up(self) -> bool:
+        """Whether everything completed before this start is applied here: a barrier says so."""
+        return self._readiness.is_caught_up
 
     def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
         """Everything known of the partition; None if no record ever named it."""
@@ -459,7 +476,7 @@ class RemoteLogMetadataManager:
 
     async def _write(self, record: MetadataRecord, deadline_s: float) -> int:
         offset, decision = await self._decide(encode(record), deadline_s)
-        _raise_unless_done(decision.outcome, offset)
+        raise_unless_done(decision.outcome, offset)
         return offset
 
     async def _decide(self, proposal: Proposal, deadline_s: float) -> tuple[int, Decision]:
@@ -480,16 +497,3 @@ class RemoteLogMetadataManager:
             raise RetryLater(f"{self._failure}. Restart the node")
         if self._closed:
             raise RetryLater("the metadata manager is closed: the node is shutting down")
-
-
-def _raise_unless_done(outcome: Outcome, offset: int) -> None:
-    """Turn what apply decided into an error; ACCEPTED and NO_EFFECT (a repetition) are success."""
-    verdict = outcome.verdict
-    if verdict in (Verdict.ACCEPTED, Verdict.NO_EFFECT):
-        return
-    message = f"{outcome.message} (metadata offset {offset})"
-    if verdict is Verdict.FENCED:
-        raise Fenced(message)
-    if verdict is Verdict.INVALID:
-        raise InvalidRequest(message)
-    raise Conflict(message, reason=verdict.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
+
 WRITE_DEADLINE_S = 30.0
 
 
@@ -12,7 +14,8 @@ class MetadataLimits:
     """`apply_records_max` bounds how long one step keeps the event loop; `view_flush_records` how
     much is replayed after a crash; a snapshot is made after so many records or bytes of them.
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
-    `states_kept_max` partition states are remembered while nothing changes them.
+    `states_kept_max` partition states are remembered while nothing changes them. Records of another
+    level than `feature_levels` are not applied at all.
     """
 
     apply_records_max: int = 6
@@ -23,3 +26,4 @@ class MetadataLimits:
     outcomes_kept_max: int = 65_536
     states_kept_max: int = 20_000
     history_read_records: int = 100
+    feature_levels: FeatureLevels = LEVELS_KNOWN
