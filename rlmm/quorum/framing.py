@@ -16,6 +16,7 @@ from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import (
     HEADER_BYTES,
+    BatchHeader,
     Record,
     check_crc,
     encode_batch,
@@ -42,6 +43,7 @@ from rlmm.raft.messages import (
 NO_OP = PRIVATE_CONTROL_TYPES_FROM - 1
 """Control record type of the core's NoOp: the log's own, so readers never see it."""
 
+_PRODUCED = "produce"
 _PLACE = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _EPOCH_AT = 12
@@ -78,40 +80,69 @@ def frame(proposals: Sequence[Proposal], *, timestamp_ms: int) -> tuple[Proposed
 
 
 def frame_produced(records: bytes, *, timestamp_ms: int) -> tuple[ProposedBatch, ...]:
-    """A peer's batches, stamped with this leader's time (LogAppendTime).
+    """The batches that another node proposes, stamped with this leader's time (LogAppendTime).
 
     InvalidRequest: none, damaged, or records that only a leader may write.
     """
     framed = []
-    at = 0
     try:
-        while at < len(records):
-            header = parse_header(records, at, source="produce", position=at)
-            check_crc(records, at, header, source="produce", position=at)
-            data = bytearray(records[at : at + header.size_bytes])
+        for header, batch in _produced_batches(records):
             if header.is_control:
-                _check_may_propose(bytes(data))
-            count = header.last_offset_delta + 1
-            if count != header.record_count or header.is_transactional or header.codec:
-                raise InvalidRequest("only plain batches without gaps are taken", field="records")
+                for record in iter_records(batch, source=_PRODUCED, position=0):
+                    _proposed_type(record)
+            data = bytearray(batch)
             _stamp(data, header.attributes, timestamp_ms)
-            framed.append(ProposedBatch(count, len(data), Framed(data, timestamp_ms, None)))
-            at += header.size_bytes
+            payload = Framed(data, timestamp_ms, None)
+            framed.append(ProposedBatch(header.record_count, len(data), payload))
     except CorruptData as error:
         raise InvalidRequest(f"damaged batch: {error}", field="records") from error
-    if not framed:
-        raise InvalidRequest("no batch", field="records")
     return tuple(framed)
 
 
-def _check_may_propose(data: bytes) -> None:
-    for record in iter_records(data, source="produce", position=0):
-        kind = parse_control_key(record.key, source="produce", position=0)
-        if kind < NO_OP:
-            raise InvalidRequest(
-                f"control record type {kind} is the log's own, nobody may propose it",
-                field="records",
-            )
+def proposals_produced(records: bytes) -> tuple[Proposal, ...]:
+    """The records of a client's batches, to be framed together with those of others.
+
+    InvalidRequest: as `frame_produced`, and what a metadata record does not have.
+    """
+    found = []
+    try:
+        for header, batch in _produced_batches(records):
+            for record in iter_records(batch, source=_PRODUCED, position=0):
+                kind = _proposed_type(record) if header.is_control else None
+                key = None if kind is None else control_key(kind)
+                if record.key != key or record.value is None or record.headers:
+                    raise InvalidRequest(
+                        "metadata records have a value, no key and no headers", field="records"
+                    )
+                found.append(Proposal(kind, record.value))
+    except CorruptData as error:
+        raise InvalidRequest(f"damaged batch: {error}", field="records") from error
+    return tuple(found)
+
+
+def _produced_batches(records: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
+    at = 0
+    while at < len(records):
+        header = parse_header(records, at, source=_PRODUCED, position=at)
+        check_crc(records, at, header, source=_PRODUCED, position=at)
+        count = header.last_offset_delta + 1
+        if count != header.record_count or header.is_transactional or header.codec:
+            raise InvalidRequest("only plain batches without gaps are taken", field="records")
+        yield header, records[at : at + header.size_bytes]
+        at += header.size_bytes
+    if not at:
+        raise InvalidRequest("no batch", field="records")
+
+
+def _proposed_type(record: Record) -> int:
+    """The type of a control record that may be proposed."""
+    kind = parse_control_key(record.key, source=_PRODUCED, position=0)
+    if kind < NO_OP:
+        raise InvalidRequest(
+            f"control record type {kind} is the log's own, nobody may propose it",
+            field="records",
+        )
+    return kind
 
 
 def _stamp(data: bytearray, attributes: int, timestamp_ms: int) -> None:

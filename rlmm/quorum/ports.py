@@ -71,7 +71,9 @@ class Peers(Protocol):
         ...
 
     async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
-        """Hand whole batches to the leader. PeerFailedError: no answer within the deadline."""
+        """Hand this node's proposals to the leader. PeerFailedError: no answer within the
+        deadline.
+        """
         ...
 
     async def close(self) -> None:
@@ -87,7 +89,13 @@ class QuorumServer(Protocol):
         ...
 
     async def produce(self, records: bytes) -> ProduceAnswer:
-        """Append a peer's batches and wait until they are committed or lost."""
+        """Append what another node proposes and wait until it is committed or lost. Refused where
+        this node does not lead: a proposal is handed on once, by the node that took it.
+        """
+        ...
+
+    async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
+        """Take a client's batches among this node's own proposals, whoever leads."""
         ...
 
     async def read_committed(self, from_offset: int, bytes_max: int) -> bytes:

@@ -28,9 +28,13 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """What is proposed together. Ends in one of `committed`, `unknown`; or goes back."""
+    """What is proposed together. Ends in one of `committed`, `failed`; or goes back.
+
+    `leaving`: to another node, so that only an answer tells what became of it.
+    """
 
     members: list[Waiting] = field(default_factory=list)
+    leaving: bool = False
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:

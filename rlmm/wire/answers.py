@@ -116,7 +116,10 @@ class Answers:
         return self._hot.encode_fetched(answer.response, answer.data, correlation_id)
 
     async def _produce_hot(self, produced: ProducedRecords, correlation_id: int) -> bytes:
-        answer = await self._server.produce(produced.records)
+        if produced.forwarded:
+            answer = await self._server.produce(produced.records)
+        else:
+            answer = await self._server.propose(produced.records, timeout_ms=produced.timeout_ms)
         return self._hot.encode_produced(answer, correlation_id)
 
     # ---- everything else
@@ -217,7 +220,11 @@ class Answers:
         return changed()
 
     def _produce(self, request: Request) -> Begun:
-        """A producer of any version: one batch list, acknowledged by the quorum."""
+        """A producer of any version: one batch list, acknowledged by the quorum.
+
+        Only another node of ours says `forwarded`. Whatever else a peer sends is a client's, a
+        stock producer with the secret included.
+        """
         body = request.body
         if body["acks"] == 0:
             raise DisconnectError(
@@ -235,8 +242,13 @@ class Answers:
         if body["transactional_id"] is not None:
             raise RequestRefusedError(ErrorCode.invalid_request, "there are no transactions here")
 
+        records = partition["records"] or b""
+
         async def produced() -> bytes:
-            answer = await self._server.produce(partition["records"] or b"")
+            if body.get("forwarded"):
+                answer = await self._server.produce(records)
+            else:
+                answer = await self._server.propose(records, timeout_ms=body["timeout"])
             return self._encode(request, produced_body(request.body, answer))
 
         return produced()

@@ -65,7 +65,10 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 }
 """Lowest and highest version of each API; what only peers send, in one version."""
 
-_OWN_REQUESTS: Mapping[tuple[int, int], type[Any]] = {(52, 2): private_fields.VoteRequest}
+_OWN_REQUESTS: Mapping[tuple[int, int], type[Any]] = {
+    (52, 2): private_fields.VoteRequest,
+    (0, 13): private_fields.ProduceRequest,
+}
 _OWN_RESPONSES: Mapping[tuple[int, int], type[Any]] = {
     (52, 2): private_fields.VoteResponse,
     (0, 13): private_fields.ProduceResponse,

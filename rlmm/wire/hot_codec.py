@@ -35,11 +35,12 @@ _ERRORS = {error.value: error for error in Error}
 
 
 class ProducedRecords(NamedTuple):
-    """What a Produce request says."""
+    """What a Produce request says; `forwarded` as in `private_fields.ProduceRequest`."""
 
     acks: int
     timeout_ms: int
     records: bytes
+    forwarded: bool = False
 
 
 class HotCodec:
@@ -181,14 +182,17 @@ class HotCodec:
         self._topic = topic
         self._produce_body = struct.Struct(f">Bhi{len(topic)}s")
 
-    def encode_produce(self, records: bytes, timeout_ms: int, correlation_id: int) -> bytes:
+    def encode_produce(
+        self, records: bytes, timeout_ms: int, correlation_id: int, *, forwarded: bool = False
+    ) -> bytes:
         """A Produce with acks=all."""
         length = bytearray()
         schema.write_uvarint(length, len(records) + 1)
         body = self._produce_body.pack(0, -1, timeout_ms, self._topic)
-        size = _HEAD.size - SIZE.size + len(body) + len(length) + len(records) + 3
+        tail = _PRODUCE_TAILS[forwarded]
+        size = _HEAD.size - SIZE.size + len(body) + len(length) + len(records) + len(tail)
         head = _HEAD.pack(size, 0, PRODUCE_VERSION, correlation_id, len(CLIENT_ID), CLIENT_ID, 0)
-        return b"".join((head, body, length, records, b"\0\0\0"))
+        return b"".join((head, body, length, records, tail))
 
     def decode_produce(self, frame: bytes, at: int) -> ProducedRecords | None:
         """The body that starts at `at`; None unless it is plain and for this topic."""
@@ -203,9 +207,11 @@ class HotCodec:
         except FrameError:
             return None
         end = start + length - 1
-        if length < 1 or end + 3 != len(frame) or frame[end:] != b"\0\0\0":
+        tail = frame[end:]
+        if length < 1 or end > len(frame) or tail not in _PRODUCE_TAILS:
             return None
-        return ProducedRecords(acks, timeout_ms, frame[start:end])
+        forwarded = tail == _PRODUCE_TAILS[True]
+        return ProducedRecords(acks, timeout_ms, frame[start:end], forwarded)
 
     def _produce_response(self, topic: bytes) -> None:
         start = _NO_TAGS + topic
@@ -242,6 +248,9 @@ class HotCodec:
             return None
         return ProduceAnswer(error, base_offset, bool(appended), leader_id)
 
+
+_PRODUCE_TAILS = (b"\0\0\0", b"\0\0\x01\x90\x4e\x01\x01")
+"""Tagged fields of partition, topic and request: none, or `forwarded`."""
 
 _TAIL_LEADER = struct.Struct(">3sii3s")
 _TAIL_DIVERGING = struct.Struct(">3siq3sii3s")

@@ -117,7 +117,9 @@ class WirePeers:
         frame = await link.ask(
             Api.PRODUCE,
             PRODUCE_VERSION,
-            lambda correlation_id: self._hot.encode_produce(records, deadline_ms, correlation_id),
+            lambda correlation_id: self._hot.encode_produce(
+                records, deadline_ms, correlation_id, forwarded=True
+            ),
             deadline_ms,
         )
         answer = self._hot.decode_produced(frame)

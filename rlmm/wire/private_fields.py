@@ -5,6 +5,7 @@ kio reads field types when a schema is used, so annotations here are types, not 
 
 from dataclasses import dataclass, field
 
+from kio.schema.produce.v13 import request as produce_request
 from kio.schema.produce.v13 import response as produce_response
 from kio.schema.vote.v2 import request as vote_request
 from kio.schema.vote.v2 import response as vote_response
@@ -45,6 +46,13 @@ class VoteResponseTopic(vote_response.TopicData):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteResponse(vote_response.VoteResponse):
     topics: tuple[VoteResponseTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceRequest(produce_request.ProduceRequest):
+    """`forwarded`: a node hands on what it took; only the leader takes it then."""
+
+    forwarded: bool = field(metadata={"kafka_type": "bool", "tag": 10000}, default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
