@@ -371,7 +371,7 @@ class FakeNode:
 
     def app(self) -> ASGIApp:
         """The application for this context. Routes are built once for all: that takes long."""
-        app, inner, routes = _shared_routes()
+        app, inner, routes = shared_routes()
         gate = Gate(inner, self.context, routes)
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
@@ -394,7 +394,7 @@ class FakeNode:
 
 
 @functools.cache
-def _shared_routes() -> tuple[FastAPI, ASGIApp, RouteTable]:
+def shared_routes() -> tuple[FastAPI, ASGIApp, RouteTable]:
     """What lies behind the gate of an application, which takes its context from the gate."""
     app = create_app(_context(FakeMetadata(), FakeRemoteLog()))
     layer: Any = app.build_middleware_stack()

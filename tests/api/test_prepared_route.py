@@ -1,0 +1,239 @@
+"""The prepared route answers what FastAPI would, byte for byte, and leaves the rest to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote_from_bytes
+
+import pytest
+from fastapi import Body, Cookie, Depends, FastAPI, Query, Response
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.gate import Gate
+from api.metrics import NodeMetrics
+from api.models.base import EpochStart
+from api.prepared_route import PreparedRoute
+from api.tokens import Role, TokenBook
+from kafka_formats.errors import CorruptData, InternalError, RetryLater
+from tests.api.fakes import TOPIC_ID, FakeNode, make_node, shared_routes, write_tokens
+from tests.api.test_hostile_input import BAD_NUMBERS
+
+_, _INNER, ROUTES = shared_routes()
+assert isinstance(_INNER, PreparedRoute)
+PREPARED: PreparedRoute = _INNER
+LOOKUP = "/v1/topics/payments/partitions/0/segments/lookup"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the server hands it on."""
+
+    path: str = LOOKUP
+    query: bytes = b"epoch=2&offset=150"
+    headers: tuple[tuple[bytes, bytes], ...] = ((b"host", b"localhost"),)
+    method: str = "GET"
+    address: str = "127.0.0.1"
+
+
+async def answers(node: FakeNode, inner: ASGIApp, asked: Asked) -> tuple[list[Message], list[Any]]:
+    """What is sent, and what else can be seen of it: waits, metrics."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": asked.method,
+        "scheme": "http",
+        "path": asked.path,
+        "raw_path": asked.path.encode("utf-8", "surrogatepass"),
+        "query_string": asked.query,
+        "root_path": "",
+        "headers": list(asked.headers),
+        "client": (asked.address, 4711),
+        "server": ("127.0.0.1", 9480),
+        "extensions": {},
+    }
+    metrics = NodeMetrics()
+    context = replace(node.context, metrics=metrics)
+    await Gate(inner, context, ROUTES)(scope, receive, send)
+    requests = [
+        (sample.name, sample.labels, sample.value)
+        for family in metrics.registry.collect()
+        if family.name.startswith("strandline_http")
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    ]
+    return sent, [*node.manager.waited_for, *requests]
+
+
+async def must_not_be_asked(scope: Scope, receive: Receive, send: Send) -> None:
+    """In the place of FastAPI."""
+    raise AssertionError("a request that can be answered here was passed on")
+
+
+def only_prepared() -> ASGIApp:
+    """The prepared route with nothing behind it."""
+    alone = PreparedRoute.__new__(PreparedRoute)
+    alone.__dict__.update(vars(PREPARED), general=must_not_be_asked)
+    return alone
+
+
+NUMBERS = ["0", "2", "150", "-1", "41", "42", "-0", "007", "2147483648", *BAD_NUMBERS]
+VALUES = st.one_of(
+    st.sampled_from(NUMBERS).map(str.encode),
+    st.sampled_from([str(TOPIC_ID), "true", "1", "on", "no", "maybe", "x" * 101]).map(str.encode),
+    st.binary(max_size=6),
+)
+NAMES = ["epoch", "offset", "with_txn_index", "topic_id"]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Asked:
+    """Mostly nearly right: each part is good or hostile by itself."""
+    pairs = [(b"epoch", b"2"), (b"offset", b"150")]
+    for _ in range(draw(st.integers(0, 3))):
+        name = draw(st.sampled_from([*NAMES, "Epoch", "limit", "", "offset "]))
+        pair = (name.encode(), draw(VALUES))
+        if draw(st.booleans()):
+            pairs = [each for each in pairs if each[0] != pair[0]]
+        pairs.append(pair)
+    query = b"&".join(
+        key + b"=" + (value if draw(st.booleans()) else quote_from_bytes(value).encode())
+        for key, value in draw(st.permutations(pairs))
+    )
+    topic = draw(st.sampled_from(["payments"] * 6 + ["orders", "..", "a" * 1001, "tópico\n", " "]))
+    partition = draw(st.sampled_from(["0"] * 6 + ["1", "00", *BAD_NUMBERS]))
+    path = f"/v1/topics/{topic}/partitions/{partition}/segments/lookup"
+    headers = [(b"host", draw(st.sampled_from([b"localhost"] * 4 + [b"evil.example", b""])))]
+    for header, values in (
+        (b"strandline-min-metadata-offset", [*map(str.encode, NUMBERS[:10]), b"\xb2"]),
+        (
+            b"authorization",
+            [b"Bearer reader-token", b"bearer x", b"Basic eDp5", b"Bearer", b"", b"Bearer \xff"],
+        ),
+        (b"x-forwarded-for", [b"10.0.0.1"]),
+        (b"content-length", [b"0", b"5", b"x"]),
+    ):
+        for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2]))):
+            headers.append((header, draw(st.sampled_from(values))))
+    return Asked(
+        path + draw(st.sampled_from(["", "", "", "", "/", "x"])),
+        query,
+        tuple(headers),
+        draw(st.sampled_from(["GET"] * 6 + ["HEAD", "POST", "OPTIONS", "get"])),
+        draw(st.sampled_from(["127.0.0.1", "127.0.0.1", "10.1.2.3"])),
+    )
+
+
+@settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    asked=requests(),
+    anonymous=st.sampled_from([Role.READ, Role.READ, Role.ADMIN, None]),
+    ready=st.booleans(),
+    error=st.sampled_from(
+        [None] * 8 + [RetryLater("x"), CorruptData("x", source="y", position=1), ValueError("x")]
+    ),
+)
+async def test_the_answer_is_that_of_the_general_way(
+    asked: Asked, anonymous: Role | None, ready: bool, error: Exception | None, book: TokenBook
+) -> None:
+    def node() -> FakeNode:
+        made = make_node(anonymous_role=anonymous, tokens=book)
+        made.manager.ready, made.manager.error = ready, error
+        return made
+
+    got = await answers(node(), PREPARED, asked)
+    assert got == await answers(node(), PREPARED.general, asked)
+    assert got[0], "nothing was answered"
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> TokenBook:
+    path: Path = tmp_path_factory.mktemp("tokens") / "tokens"
+    return write_tokens(path)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (Asked(), 200),
+        (Asked(query=b"epoch=2&offset=150&with_txn_index=true"), 200),
+        (Asked(query=b"epoch=2&offset=150&topic_id=" + str(TOPIC_ID).encode()), 200),
+        (Asked(headers=((b"host", b"[::1]:1"), (b"strandline-min-metadata-offset", b"9"))), 200),
+        (Asked(method="HEAD"), 200),
+        (Asked(query=b"epoch=2&offset=15000"), 404),
+        (Asked(address="10.1.2.3"), 401),
+        (Asked(query=b"epoch=2&offset=150&offset=151"), 400),
+    ],
+)
+async def test_a_request_with_valid_parameters_is_taken(asked: Asked, status: int) -> None:
+    sent, _ = await answers(make_node(), only_prepared(), asked)
+    assert sent[0]["status"] == status
+
+
+async def plain() -> EpochStart:
+    return EpochStart(epoch=1, start_offset=2)
+
+
+async def gives_back() -> Any:
+    yield 1
+
+
+async def with_cookie(session: Annotated[str, Cookie()] = "") -> EpochStart:
+    return await plain()
+
+
+async def with_body(text: Annotated[str, Body()]) -> EpochStart:
+    return await plain()
+
+
+async def with_list(number: Annotated[list[int], Query()]) -> EpochStart:
+    return await plain()
+
+
+async def with_response(response: Response) -> EpochStart:
+    return await plain()
+
+
+async def with_generator(value: Annotated[int, Depends(gives_back)]) -> EpochStart:
+    return await plain()
+
+
+def in_a_thread() -> EpochStart:
+    return EpochStart(epoch=1, start_offset=2)
+
+
+async def without_model() -> Any:
+    return {}
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [with_cookie, with_body, with_list, with_response, with_generator, in_a_thread, without_model],
+)
+def test_what_it_would_do_otherwise_than_fastapi_is_refused_when_it_is_made(
+    endpoint: Callable[..., Any],
+) -> None:
+    app = FastAPI()
+    app.get("/plain")(plain)
+    app.get("/it")(endpoint)
+    made: Sequence[PreparedRoute] = [PreparedRoute(app, app.routes, plain)]
+    assert made
+    with pytest.raises(InternalError, match="leave it to FastAPI"):
+        PreparedRoute(app, app.routes, endpoint)
