@@ -14,6 +14,7 @@ from api.admission import require, wished_offset
 from api.context import ApiContext
 from api.gate import Gate
 from api.openapi import build_openapi
+from api.prepared_route import PreparedRoute
 from api.route_table import RouteTable, route_of
 from api.routes import cluster, contents, health, partitions, quorum, segments, topics
 from api.tokens import Role
@@ -52,6 +53,7 @@ def create_app(context: ApiContext) -> FastAPI:
         summary="This document",
         tags=["cluster"],
     )
+    app.add_middleware(PreparedRoute, routes=app.routes, endpoint=segments.look_up_segment)
     app.add_middleware(Gate, context=context, routes=RouteTable(app.openapi()))
     return app
 
