@@ -1,0 +1,103 @@
+"""Proposals on their way to a leader that changes, and to one whose answer cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from kafka_formats.errors import OutcomeUnknown
+from rlmm.log.limits import LogLimits
+from rlmm.metadata_log import Proposal
+from rlmm.quorum.driver import QuorumDriver
+from rlmm.quorum.ports import ProduceAnswer
+from rlmm.quorum.proposal_queue import ProposalQueue
+from rlmm.quorum.proposals import Proposals
+from rlmm.raft.actions import Role
+from rlmm.raft.messages import Error, PeerRequest, PeerResponse
+
+DEADLINE_S = 10.0
+
+
+@dataclass
+class Core:
+    """What a follower's core says of its leader."""
+
+    role: Role = Role.FOLLOWER
+    leader_id: int = 2
+    epoch: int = 1
+
+
+@dataclass
+class Driver:
+    core: Core = field(default_factory=Core)
+
+
+class Leaders:
+    """`Peers` that note who was asked and answer with offset 7, or with `error`."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.error: Exception | None = None
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        raise NotImplementedError
+
+    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
+        raise NotImplementedError
+
+    async def produce(
+        self,
+        node_id: int,
+        records: bytes,
+        *,
+        deadline_ms: int,
+    ) -> ProduceAnswer:
+        self.asked.append(node_id)
+        if self.error is not None:
+            raise self.error
+        return ProduceAnswer(Error.NONE, 7)
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+
+def follower(leaders: Leaders) -> tuple[Core, Proposals]:
+    driver = Driver()
+    proposals = Proposals(
+        cast(QuorumDriver, driver),  # only its core is looked at here
+        leaders,
+        ProposalQueue(LogLimits()),
+        now_ms=lambda: 7_000,
+        sleep=asyncio.sleep,
+        retry_backoff_s=0.001,
+    )
+    return driver.core, proposals
+
+
+async def test_what_had_not_left_when_the_leader_changed_goes_to_the_new_one() -> None:
+    leaders = Leaders()
+    core, proposals = follower(leaders)
+    proposing = asyncio.ensure_future(
+        proposals.propose((Proposal(None, b"a"),), deadline_s=DEADLINE_S)
+    )
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    # It is taken for the old leader now, and the task that sends it has not had its first turn.
+    core.leader_id, core.epoch = 3, 2
+    proposals.role_changed()
+    assert await proposing == 7
+    assert leaders.asked == [3]
+
+
+async def test_an_answer_that_breaks_us_leaves_nobody_waiting() -> None:
+    leaders = Leaders()
+    leaders.error = ValueError("not what was expected")
+    _, proposals = follower(leaders)
+    with pytest.raises(OutcomeUnknown, match="not what was expected"):
+        await proposals.propose((Proposal(None, b"a"),), deadline_s=DEADLINE_S)
+    leaders.error = None
+    assert await proposals.propose((Proposal(None, b"b"),), deadline_s=DEADLINE_S) == 7
