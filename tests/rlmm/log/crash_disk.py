@@ -2,7 +2,7 @@
 
 SIGKILL keeps the page cache, so it proves nothing about fsync. `power_cut` is what the machine's
 death leaves: bytes and names that were synced, and of the rest what the given fate says (see
-`tests/durability/medium.py`). A process's death alone (`process_death`) leaves everything in place,
+`sim/medium.py`). A process's death alone (`process_death`) leaves everything in place,
 still unsynced.
 """
 
@@ -14,20 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from rlmm.log.disk import AppendFile
-from tests.durability.medium import Directory, Fate, File, Medium, Survivors, Torn, Write
+from sim.forgetful_disk import ForgetfulDisk, PowerCut
+from sim.medium import Fate, Survivors, Torn
 
 SITE_DEPTH = 2
 
 __all__ = ["CrashDisk", "Fate", "PowerCut", "Survivors", "Torn"]
 
 
-class PowerCut(BaseException):
-    """The machine is off: nobody may catch this and go on."""
-
-
-class CrashDisk:
-    """Implements `Disk`. Operations that change something are counted, from 0.
+class CrashDisk(ForgetfulDisk):
+    """Operations that change something are counted, from 0.
 
     `crash_at`: the power goes before this operation. `full_at`: from this operation on the disk is
     full, and an append that meets that leaves half of its bytes. `fail_sync_at`: this one sync
@@ -36,7 +32,7 @@ class CrashDisk:
     """
 
     def __init__(self) -> None:
-        self._medium = Medium()
+        super().__init__()
         self.operations = 0
         self.crash_at: int | None = None
         self.full_at: int | None = None
@@ -44,15 +40,13 @@ class CrashDisk:
         self.before_sync: Callable[[], None] = _at_once
         self.ignored_site: str | None = None
         self.sync_sites: set[str] = set()
-        self.read_only = False
         self.failed_syncs = 0
 
     def operate(self, *, grows: bool = False) -> None:
         """Count one operation, which `grows` what is stored."""
         if self.crash_at is not None and self.operations >= self.crash_at:
             raise PowerCut
-        if self.read_only:
-            raise OSError(errno.EROFS, "Read-only file system")
+        super().operate(grows=grows)
         self.operations += 1
         if grows and self.full_at is not None and self.operations > self.full_at:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -67,6 +61,11 @@ class CrashDisk:
             self.failed_syncs += 1
         return failed
 
+    def sync_is_left_out(self, what: str) -> bool:
+        site = f"{sync_site()}: {what}"
+        self.sync_sites.add(site)
+        return site == self.ignored_site
+
     def process_death(self) -> None:
         """The page cache stays; the next life counts its operations anew."""
         self.crash_at = self.full_at = self.fail_sync_at = None
@@ -76,7 +75,7 @@ class CrashDisk:
         """Only what was synced, and the given part of the rest, is there afterwards."""
         self.process_death()
         self.read_only = False
-        self._medium = self._medium.after_power_cut(content, names)
+        self.medium = self.medium.after_power_cut(content, names)
 
     def copy(self) -> CrashDisk:
         """Another disk with everything that is on this one, durably."""
@@ -85,102 +84,16 @@ class CrashDisk:
     def after_power_cut(self, content: Fate, names: Fate) -> CrashDisk:
         """The disk that a power cut would leave; this one stays as it is."""
         disk = CrashDisk()
-        disk._medium = self._medium.after_power_cut(content, names)
+        disk.medium = self.medium.after_power_cut(content, names)
         disk.ignored_site = self.ignored_site
         return disk
 
     def damage(self, path: Path, position: int, *, bit: int = 4) -> None:
         """Turn one bit over, durably."""
-        file = self._medium.file(path)
+        file = self.medium.file(path)
         file.sync()
         file.live[position] ^= 1 << bit
         file.durable[:] = file.live
-
-    # ---- Disk
-
-    def list_names(self, directory: Path) -> tuple[str, ...]:
-        try:
-            return tuple(sorted(self._medium.directory(directory).live))
-        except FileNotFoundError:
-            return ()
-
-    def make_directory(self, path: Path) -> None:
-        for directory in reversed((path, *path.parents[:-1])):
-            parent = self._medium.directory(directory.parent)
-            if directory.name not in parent.live:
-                self.operate(grows=True)
-                made = Directory()
-                parent.live[directory.name] = parent.durable[directory.name] = made
-
-    def size(self, path: Path) -> int:
-        return len(self._medium.file(path).live)
-
-    def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
-        content = self._medium.file(path).live
-        end = None if length is None else position + length
-        return bytes(content[position:end])
-
-    def open_append(self, path: Path) -> AppendFile:
-        if path.name not in self._medium.directory(path.parent).live:
-            self.operate(grows=True)
-            self._medium.name(path, File())
-        return _CrashFile(self, self._medium.file(path))
-
-    def truncate(self, path: Path, size: int) -> None:
-        file = self._medium.file(path)
-        file.write(Write(size, None))
-        self._sync(file)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.operate(grows=True)
-        assert old.parent == new.parent
-        self._medium.rename(old, new)
-
-    def remove(self, path: Path) -> None:
-        if path.name in self._medium.directory(path.parent).live:
-            self.operate()
-            self._medium.remove(path)
-
-    def sync_directory(self, path: Path) -> None:
-        directory = self._medium.directory(path)
-        if self.sync_fails():
-            self.read_only = True
-            raise OSError(errno.EIO, "Input/output error")
-        if not self._ignored("names"):
-            directory.sync()
-
-    def _sync(self, file: File) -> None:
-        if self.sync_fails():
-            file.lose()
-            raise OSError(errno.EIO, "Input/output error")
-        if not self._ignored("bytes"):
-            file.sync()
-
-    def _ignored(self, what: str) -> bool:
-        site = f"{sync_site()}: {what}"
-        self.sync_sites.add(site)
-        return site == self.ignored_site
-
-
-class _CrashFile:
-    def __init__(self, disk: CrashDisk, file: File) -> None:
-        self._disk = disk
-        self._file = file
-
-    def append(self, data: bytes) -> None:
-        try:
-            self._disk.operate(grows=True)
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                self._file.write(Write(len(self._file.live), data[: len(data) // 2]))
-            raise
-        self._file.write(Write(len(self._file.live), data))
-
-    def sync(self) -> None:
-        self._disk._sync(self._file)
-
-    def close(self) -> None:
-        pass
 
 
 def _at_once() -> None:
