@@ -131,7 +131,12 @@ class QuorumDriver:
             return
         if isinstance(event, SnapshotInstalled):
             self.tail.reset(self._installing)
-        self._take(self.core.step(event, self._monotonic_ms()))
+        try:
+            self._take(self.core.step(event, self._monotonic_ms()))
+        except Exception as error:
+            # Half a step was made; a timer or a thread that fed it would hide that, and hang.
+            log.exception("the quorum's state cannot be trusted any more")
+            self.fail(f"internal error: {error!r}")
 
     async def answer(self, request: Request) -> Answer:
         """Feed a request and wait for its response. RetryLater: the node stops."""
@@ -139,6 +144,8 @@ class QuorumDriver:
             raise RetryLater(self.failure or "the node is shutting down")
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.feed(RequestReceived(waiting, request))
+        if self.failure is not None and not waiting.done():
+            raise RetryLater(self.failure)
         return await waiting
 
     async def read_bytes(self, from_offset: int, bytes_max: int) -> bytes:
