@@ -111,8 +111,11 @@ def timers(r: Replica) -> None:
         if isinstance(state, Leader):
             leader.tick(r, state)
             return
-        installing = r.download is not None and r.download.installing
-        if state.deadline_ms > r.now or (installing and isinstance(state, Follower)):
+        if state.deadline_ms > r.now:
+            break
+        if r.download is not None and r.download.installing and isinstance(state, Follower):
+            # That takes as long as it takes. Left due, it would make the driver spin meanwhile.
+            state.deadline_ms = r.now + r.settings.fetch_timeout_ms
             break
         election.election_time(r)
         if r.state is state or r.failed:

@@ -143,8 +143,12 @@ class Story:
         return answers[0]
 
     def tick(self, node_id: int, milliseconds: int = 0) -> list[Action]:
+        """Nothing that a tick does leaves the next one due at once: a driver would spin."""
         self.now += milliseconds
-        return self.feed(node_id, Tick())
+        actions = self.feed(node_id, Tick())
+        core = self.cores[node_id]
+        assert core.next_deadline_ms() > self.now or core.replica.failed
+        return actions
 
     def propose(self, node_id: int, handle: str, records: int = 1) -> list[Action]:
         return self.feed(node_id, Propose(handle, (ProposedBatch(records, 100, handle),)))

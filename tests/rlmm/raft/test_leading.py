@@ -429,3 +429,13 @@ def test_observers_are_bounded_and_forgotten_when_idle() -> None:
     answer = story.request(1, DescribeQuorumRequest())
     assert isinstance(answer, DescribeQuorumResponse)
     assert answer.observers == ()
+
+
+def test_a_follower_that_shuts_down_fetches_no_more() -> None:
+    story = Story()
+    story.elect(1)
+    story.feed(2, Shutdown())
+    story.drop()
+    story.tick(2, story.settings.fetch_request_timeout_ms)
+    story.tick(2, story.settings.retry_backoff_ms)
+    assert not [each for each in story.mail if each.source == 2]
