@@ -71,6 +71,14 @@ class RemoteLogMetadata(Protocol):
         """Whether an empty answer means that there is nothing."""
         ...
 
+    def feature_level(self) -> int:
+        """The finalised one."""
+        ...
+
+    async def finalise_feature_level(self, level: int, /) -> int:
+        """Every node applies by the rules of `level` from there on."""
+        ...
+
     async def set_topic_policy(self, record: TopicPolicyChange, /) -> int:
         """Replace a topic's policy; Conflict when it is not the one that the record names."""
         ...
@@ -185,6 +193,12 @@ class Quorum(Protocol):
 
     async def accept_cut(self, *, deadline_s: float) -> None:
         """This node, whichever it is, goes on without what its cut tail had."""
+        ...
+
+    async def check_feature_level(
+        self, level: int, finalised: int, /, *, observers_upgraded: bool, deadline_s: float
+    ) -> None:
+        """Return if every node knows `level`. Conflict: one does not. RetryLater: one is silent."""
         ...
 
     def can_stop(self, node_id: int, /) -> CanStop:

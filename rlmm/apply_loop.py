@@ -89,8 +89,7 @@ class ApplyLoop:
     async def _install_snapshot(self) -> None:
         """The log starts above the view: proposers in between never hear their outcome."""
         async with self._flush_lock:
-            await install_if_needed(self._log, self._view)
-            check_feature_level(self._view, self._limits.feature_levels)
+            await install_if_needed(self._log, self._view, self._limits.feature_levels)
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
         self._waiters.passed_over(self._view.applied_offset)
         self._unflushed_records = 0

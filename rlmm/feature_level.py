@@ -7,11 +7,14 @@ level is one that all of them know, and a release can be taken back until it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from kafka_formats.errors import Conflict, InvalidRequest, Refused
+from rlmm.row_keys import FEATURE_LEVEL_KEY
 from rlmm.row_reads import FIRST_FEATURE_LEVEL, read_feature_level
+from rlmm.row_values import decode_feature_level
 from rlmm.rows import RowReader
 
 FEATURE = "metadata.version"
@@ -38,11 +41,27 @@ LEVELS_KNOWN = FeatureLevels(FIRST_FEATURE_LEVEL, 1)
 
 def check_feature_level(rows: RowReader, known: FeatureLevels) -> None:
     """Refused: the rows are of a level whose rules this program does not have (any more)."""
-    level, _ = read_feature_level(rows)
+    _check(read_feature_level(rows)[0], known)
+
+
+def of_known_level(
+    rows: Iterable[tuple[bytes, bytes]], known: FeatureLevels
+) -> Iterator[tuple[bytes, bytes]]:
+    """The same rows of a snapshot, once their level is known: it is the first in key order."""
+    rest = iter(rows)
+    first = next(rest, None)
+    if first is None or first[0] != FEATURE_LEVEL_KEY:
+        _check(FIRST_FEATURE_LEVEL, known)
+    else:
+        _check(decode_feature_level(first[1])[0], known)
+    return rest if first is None else chain((first,), rest)
+
+
+def _check(level: int, known: FeatureLevels) -> None:
     if level > known.highest:
         raise Refused(
             f"the metadata has feature level {level}, and this program knows {known}: run a newer "
-            "Strandline on this node. Its data directory is whole; nothing was changed in it"
+            "Strandline on this node. Its data directory is whole"
         )
     if level < known.lowest:
         raise Refused(

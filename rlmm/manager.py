@@ -127,7 +127,7 @@ class RemoteLogMetadataManager:
         log starts above the view and no snapshot closes the gap.
         """
         limits = limits or MetadataLimits()
-        await install_if_needed(log, view)
+        await install_if_needed(log, view, limits.feature_levels)
         check_feature_level(view, limits.feature_levels)
         self = cls(
             log,

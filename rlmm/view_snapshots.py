@@ -9,6 +9,7 @@ from contextlib import closing
 from itertools import islice
 
 from kafka_formats.errors import CorruptData
+from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels, of_known_level
 from rlmm.metadata_log import MetadataLog, SnapshotId
 from rlmm.snapshot_rows import from_proposals, to_proposals
 from rlmm.view import View
@@ -42,12 +43,15 @@ async def write_snapshot(
     return snapshot
 
 
-async def install_if_needed(metadata_log: MetadataLog, view: View) -> None:
+async def install_if_needed(
+    metadata_log: MetadataLog, view: View, levels: FeatureLevels = LEVELS_KNOWN
+) -> None:
     """Let the view start from the newest snapshot where the log alone does not lead on from it.
 
     An empty view starts from a snapshot too, if there is one: that is shorter than the log; if that
     snapshot is damaged and the log is whole, from the log. CorruptData: there is a gap between view
-    and log that no snapshot closes.
+    and log that no snapshot closes. Refused: the snapshot is of a feature level that is not among
+    `levels`; the view stays as it was.
     """
     log_start = metadata_log.describe().log_start_offset
     snapshot = metadata_log.latest_snapshot()
@@ -66,7 +70,7 @@ async def install_if_needed(metadata_log: MetadataLog, view: View) -> None:
 
     def install() -> None:
         view.install_from(
-            from_proposals(metadata_log.read_snapshot(snapshot)),
+            of_known_level(from_proposals(metadata_log.read_snapshot(snapshot)), levels),
             applied_offset=snapshot.end_offset - 1,
             epoch=snapshot.epoch,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StrictInt
+from pydantic import Field, StrictBool, StrictInt
 
 from api.models.base import Offset, OffsetOrNull, Wire, known
 from api.validation import INT32_MAX, parse_uuid
@@ -88,6 +88,9 @@ class QuorumView(Wire):
             description="Of the view's rows, hex: equal on all nodes at the same applied offset."
         ),
     ]
+    feature_level: Annotated[
+        int, Field(description="The finalised one: what records mean.", examples=[1])
+    ]
     uncommitted_voter_change: Annotated[
         bool, Field(description="A voter is being added or removed.")
     ]
@@ -102,7 +105,9 @@ class QuorumView(Wire):
     observers: list[ReplicaView]
 
     @classmethod
-    def of(cls, log: LogDescription, applied_offset: int, digest: bytes) -> QuorumView:
+    def of(
+        cls, log: LogDescription, applied_offset: int, digest: bytes, feature_level: int
+    ) -> QuorumView:
         """Map."""
         end = log.log_end_offset
         return cls(
@@ -115,6 +120,7 @@ class QuorumView(Wire):
             log_end_offset=end,
             applied_offset=applied_offset,
             digest=digest.hex(),
+            feature_level=feature_level,
             uncommitted_voter_change=log.uncommitted_voter_change,
             cut_end_offset=known(log.cut_end_offset),
             voters=[ReplicaView.of(voter, end) for voter in log.voters],
@@ -154,6 +160,16 @@ class TransferRequest(Wire):
     node_id: Annotated[
         NodeIdGiven | None, Field(description="Null: the voter that is the most caught-up.")
     ]
+
+
+class FeatureLevelRequest(Wire):
+    """The level that all nodes are to apply by."""
+
+    feature_level: Annotated[StrictInt, Field(ge=1, le=32_767, examples=[2])]
+    observers_upgraded: Annotated[
+        StrictBool,
+        Field(description="Observers that the leader can't ask know the level as well."),
+    ] = False
 
 
 class CanStopView(Wire):

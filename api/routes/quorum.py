@@ -13,6 +13,7 @@ from api.admission import Context, require
 from api.context import ApiContext
 from api.models.quorum import (
     CanStopView,
+    FeatureLevelRequest,
     QuorumView,
     TransferRequest,
     VoterRequest,
@@ -33,7 +34,9 @@ DirectoryIdParameter = Annotated[
 
 def _view(context: ApiContext) -> QuorumView:
     manager = context.manager
-    return QuorumView.of(manager.describe(), manager.applied_offset, manager.digest())
+    return QuorumView.of(
+        manager.describe(), manager.applied_offset, manager.digest(), manager.feature_level()
+    )
 
 
 @router.get("", summary="The metadata log: leader, epoch, offsets, voters and their lag")
@@ -65,6 +68,25 @@ async def remove_voter(
 async def transfer_leadership(context: Context, body: TransferRequest) -> QuorumView:
     """Role admin. Done once this node leads no more; an election of a moment follows."""
     await context.quorum.transfer(body.node_id, deadline_s=context.limits.quorum_deadline_s)
+    return _view(context)
+
+
+@router.post(
+    "/feature-level", summary="Finalise a feature level of the metadata", dependencies=ADMIN
+)
+async def finalise_feature_level(context: Context, body: FeatureLevelRequest) -> QuorumView:
+    """Role admin. Asked of the leader's node, when every node runs a release that knows the level:
+    each voter is asked. It can't be taken back, and a node that does not know it stops.
+    """
+    finalised = context.manager.feature_level()
+    await context.quorum.check_feature_level(
+        body.feature_level,
+        finalised,
+        observers_upgraded=body.observers_upgraded,
+        deadline_s=context.limits.quorum_deadline_s / 2,
+    )
+    if body.feature_level != finalised:
+        await context.manager.finalise_feature_level(body.feature_level)
     return _view(context)
 
 

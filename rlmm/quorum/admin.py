@@ -18,9 +18,11 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels, check_may_finalise
 from rlmm.log.quorum_records import Voter
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import voter_set
+from rlmm.quorum.ports import PeerFailedError
 from rlmm.raft.actions import Role
 from rlmm.raft.events import AcceptCut, Event, TransferLeadership
 from rlmm.raft.messages import (
@@ -47,8 +49,9 @@ class CanStop:
 class QuorumAdmin:
     """One node's; not the leader's: Conflict NOT_LEADER, which names it."""
 
-    def __init__(self, driver: QuorumDriver) -> None:
+    def __init__(self, driver: QuorumDriver, *, levels_known: FeatureLevels = LEVELS_KNOWN) -> None:
         self._driver = driver
+        self._levels_known = levels_known
 
     async def add_voter(self, voter: Voter, *, deadline_s: float) -> None:
         """Waits until the new voter, an observer so far, has caught up and the change is committed.
@@ -89,6 +92,41 @@ class QuorumAdmin:
         if node_id not in {each.key.node_id for each in (*known.voters, *known.observers)}:
             raise NotFound(f"the quorum knows no node {node_id}: check the number")
         return can_stop(known, node_id, self._driver.now_monotonic_ms())
+
+    async def check_feature_level(
+        self, level: int, finalised: int, *, observers_upgraded: bool, deadline_s: float
+    ) -> None:
+        """Whether `level` may be finalised: every voter is asked now which levels it knows, as are
+        those observers whose address is known; of the others `observers_upgraded` must say it.
+
+        Conflict: not everybody knows it. RetryLater: a node did not answer.
+        """
+        self._check_leads()
+        known = self._driver.core.describe()
+        me = self._driver.core.replica.key.node_id
+        reachable = {node_id for node_id, _, _ in self._driver.nodes()}
+        voters = {each.key.node_id for each in known.voters}
+        observers = {each.key.node_id for each in known.observers} - voters
+        others = sorted((voters | observers & reachable) - {me})
+        answers = await asyncio.gather(*(self._levels_of(each, deadline_s) for each in others))
+        levels = {node_id: found for node_id, found in answers if found is not None}
+        levels[me] = self._levels_known
+        silent = sorted(set(others) - set(levels))
+        unasked = () if observers_upgraded else tuple(sorted(observers - reachable - {me}))
+        check_may_finalise(level, finalised, levels, unasked)
+        if silent:
+            raise RetryLater(
+                f"the nodes {', '.join(map(str, silent))} do not say which feature levels they "
+                "know, and would stop if they don't know this one: start them first, or remove "
+                "those that are gone for good from the voters"
+            )
+
+    async def _levels_of(self, node_id: int, deadline_s: float) -> tuple[int, FeatureLevels | None]:
+        deadline_ms = int(deadline_s * 1000)
+        try:
+            return node_id, await self._driver.feature_levels(node_id, deadline_ms=deadline_ms)
+        except PeerFailedError:
+            return node_id, None
 
     def _check_leads(self) -> None:
         """Only the leader's voters are up to date: another node must not call one of them absent,

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from rlmm.feature_level import FeatureLevels
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.metadata_log import SnapshotId
@@ -158,6 +159,10 @@ class QuorumDriver:
             return data
         read = partial(self._read_log, LogRead(from_offset, end, bytes_max, self._generation))
         return await asyncio.get_running_loop().run_in_executor(self._reader, read)
+
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
+        """What another node knows. PeerFailedError: it did not say in time."""
+        return await self._peers.feature_levels(node_id, deadline_ms=deadline_ms)
 
     def now_monotonic_ms(self) -> int:
         """The core's clock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rlmm.feature_level import FeatureLevels
 from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import PeerRequest, PeerResponse
 
@@ -18,6 +19,9 @@ class NoPeers:
         raise PeerFailedError(f"nobody is node {node_id}", sent=False)
 
     async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:  # noqa: ARG002 - nobody
+        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:  # noqa: ARG002 - nobody
         raise PeerFailedError(f"nobody is node {node_id}", sent=False)
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from rlmm.feature_level import FeatureLevels
 from rlmm.raft.messages import Error, PeerRequest, PeerResponse, Request, Response
 
 NO_OFFSET = -1
@@ -74,6 +75,10 @@ class Peers(Protocol):
         """Hand this node's proposals to the leader. PeerFailedError: no answer within the
         deadline.
         """
+        ...
+
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
+        """Which ones the program that runs there knows. PeerFailedError: it did not say in time."""
         ...
 
     async def close(self) -> None:

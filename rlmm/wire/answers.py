@@ -8,6 +8,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafka_formats.errors import InvalidRequest, Refused
+from rlmm.feature_level import FEATURE, FeatureLevels
 from rlmm.log.quorum_records import Endpoint
 from rlmm.quorum.ports import ProduceAnswer, QuorumServer
 from rlmm.raft.messages import (
@@ -53,11 +54,19 @@ class Answers:
         sleep: Callable[[float], Awaitable[None]],
         to_wall_ms: Callable[[], int],
         refused: Callable[[str, str], None],
+        feature_levels: FeatureLevels,
     ) -> None:
         self._server = server
         self._topic_id = topic_id
         self._authorisation = authorisation
         self._refused = refused
+        self._features = [
+            {
+                "name": FEATURE,
+                "min_version": feature_levels.lowest,
+                "max_version": feature_levels.highest,
+            }
+        ]
         self._codec = QuorumCodec(cluster_id, topic_id)
         self._hot = HotCodec(cluster_id, topic_id)
         self._reads = ReadAnswers(
@@ -126,7 +135,8 @@ class Answers:
 
     def _begin_unauthenticated(self, caller: Caller, request: Request) -> bytes:
         if request.api is Api.API_VERSIONS:
-            return self._encode(request, {"api_keys": _api_keys()})
+            offered = {"api_keys": _api_keys(), "supported_features": self._features}
+            return self._encode(request, offered)
         if request.api is Api.SASL_HANDSHAKE:
             mechanism = request.body["mechanism"]
             chosen = caller.sasl.choose(mechanism)

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.quorum.ports import QuorumServer
 from rlmm.wire.answers import Answers
 from rlmm.wire.authorisation import Authorisation
@@ -45,6 +46,7 @@ class QuorumListener:
         new_nonce: Callable[[], str],
         tls: ssl.SSLContext | None = None,
         limits: ListenerLimits | None = None,
+        feature_levels: FeatureLevels = LEVELS_KNOWN,
     ) -> None:
         load_schemas()
         self.limits = limits or ListenerLimits()
@@ -66,6 +68,7 @@ class QuorumListener:
             sleep=sleep,
             to_wall_ms=to_wall_ms,
             refused=self.refused,
+            feature_levels=feature_levels,
         )
         self._connections: set[ServerConnection] = set()
         self._server: asyncio.Server | None = None

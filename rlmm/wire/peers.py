@@ -14,6 +14,7 @@ from enum import Enum
 from typing import NoReturn
 
 from kafka_formats.errors import InvalidRequest
+from rlmm.feature_level import FEATURE, FeatureLevels
 from rlmm.quorum.framing import fetched_batches
 from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import (
@@ -32,6 +33,10 @@ from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connect
 from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, api_of
 
 log = logging.getLogger(__name__)
+
+FEATURES_VERSION = 3
+"""The first version of ApiVersions that has features (KIP-584)."""
+_LEVELS_BEFORE_FEATURES = FeatureLevels(1, 1)
 
 Encode = Callable[[int], bytes]
 
@@ -135,6 +140,24 @@ class WirePeers:
         refusal = self._refused(node_id, Api.PRODUCE, PeerRefusedError(code))
         refusal.sent = code == 0
         raise refusal
+
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
+        frame = await self._link(node_id, Lane.EPOCH).ask(
+            Api.API_VERSIONS,
+            FEATURES_VERSION,
+            lambda correlation_id: frames.encode_request(
+                Api.API_VERSIONS, FEATURES_VERSION, correlation_id, {}
+            ),
+            deadline_ms,
+        )
+        try:
+            body = frames.decode_response(Api.API_VERSIONS, FEATURES_VERSION, frame)
+        except FrameError as error:
+            raise PeerFailedError(f"node {node_id}: malformed API_VERSIONS: {error}") from error
+        for each in body["supported_features"]:
+            if each["name"] == FEATURE:
+                return FeatureLevels(each["min_version"], each["max_version"])
+        return _LEVELS_BEFORE_FEATURES
 
     async def close(self) -> None:
         self._closed = True

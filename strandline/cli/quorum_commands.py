@@ -13,6 +13,7 @@ from strandline.cli.output import console, human_time, print_fields, print_json,
 from strandline.voter_text import parse_voters
 
 NODE_ID_MAX = 2**31 - 1
+FEATURE_LEVEL_MAX = 2**15 - 1
 LEADS_OR_FOLLOWS = ("leader", "follower", "observer")
 NodeArgument = Annotated[int, typer.Argument(min=0, max=NODE_ID_MAX, help="Node id.")]
 
@@ -46,6 +47,7 @@ def describe_command(
             "high watermark": quorum["high_watermark"],
             "log": f"{quorum['log_start_offset']} to {quorum['log_end_offset']}",
             "applied": quorum["applied_offset"],
+            "feature level": quorum["feature_level"],
             "digest": quorum["digest"],
         }
     )
@@ -187,6 +189,39 @@ def can_stop_command(
         word = "yes" if answer["allowed"] else "no"
         console.print(f"{word}: {answer['reason']}", markup=False)
     return ExitCode.OK if answer["allowed"] else ExitCode.NO
+
+
+@quorum_app.command("finalize")
+def finalize_command(
+    feature_level: Annotated[
+        int, typer.Argument(min=1, max=FEATURE_LEVEL_MAX, help="The level of the new release.")
+    ],
+    observers_upgraded: Annotated[
+        bool,
+        typer.Option(
+            "--observers-upgraded", help="Observers run the new release, too: they are not asked."
+        ),
+    ] = False,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Raise the feature level once every node was upgraded; can't be taken back. Asked of the
+    leader's node, which asks the voters.
+
+    Example: `strandline quorum finalize 2`
+    """
+    body: dict[str, Any] = {
+        "feature_level": feature_level,
+        "observers_upgraded": observers_upgraded,
+    }
+    with NodeClient(url, token_file) as client:
+        quorum = client.change("POST", "/v1/quorum/feature-level", body)
+    if json:
+        print_json(quorum)
+    else:
+        console.print(f"done; feature level: {quorum['feature_level']}", markup=False)
+    return ExitCode.OK
 
 
 @quorum_app.command("accept-cut")

@@ -31,6 +31,11 @@ class FakeQuorum:
     async def accept_cut(self, *, deadline_s: float) -> None:
         await self._ask("accept-cut")
 
+    async def check_feature_level(
+        self, level: int, finalised: int, /, *, observers_upgraded: bool, deadline_s: float
+    ) -> None:
+        await self._ask("feature-level", level, finalised, observers_upgraded)
+
     def can_stop(self, node_id: int, /) -> CanStop:
         self._note("can-stop", node_id)
         return CanStop(node_id == 1, "2 other voters keep up, 2 are needed")

@@ -103,6 +103,7 @@ class FakeMetadata:
     ready: bool = True
     error: Exception | None = None
     waited_for: list[int] = field(default_factory=list)
+    finalised: list[int] = field(default_factory=lambda: [1])
     never_applies: bool = False
 
     async def wait_for_offset(self, offset: int, /, *, deadline_s: float) -> None:
@@ -190,6 +191,13 @@ class FakeMetadata:
 
     def digest(self) -> bytes:
         return bytes(16)
+
+    def feature_level(self) -> int:
+        return max(self.finalised)
+
+    async def finalise_feature_level(self, level: int, /) -> int:
+        self.finalised.append(level)
+        return 77
 
     async def segment_history(
         self, segment_id: RemoteLogSegmentId, /, *, limit: int

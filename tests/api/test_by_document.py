@@ -83,6 +83,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "port": 9481,
     },
     "transfer": {"node_id": 2},
+    "feature-level": {"feature_level": 1, "observers_upgraded": False},
 }
 
 

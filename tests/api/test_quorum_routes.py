@@ -32,6 +32,7 @@ CHANGES = [
     ("POST", "/v1/quorum/voters", FOUR),
     ("DELETE", "/v1/quorum/voters/4", None),
     ("POST", "/v1/quorum/transfer", {"node_id": None}),
+    ("POST", "/v1/quorum/feature-level", {"feature_level": 2}),
     ("POST", "/v1/quorum/accept-cut", None),
 ]
 
@@ -56,10 +57,27 @@ async def test_each_change_reaches_the_quorum_and_answers_with_what_stands_then(
         ("add", Voter(4, DIRECTORY, (Endpoint("QUORUM", "strand-4", 9481),))),
         ("remove", 4, None),
         ("transfer", None),
+        ("feature-level", 2, 1, False),
         ("accept-cut",),
         ("remove", 4, str(DIRECTORY)),
         ("transfer", 2),
     ]
+    assert node.manager.finalised == [1, 2]
+
+
+async def test_a_level_that_stands_is_not_written_again_and_one_that_is_refused_not_at_all() -> (
+    None
+):
+    node = make_node()
+    async with node.client() as client:
+        body: dict[str, Any] = {"feature_level": 1, "observers_upgraded": True}
+        answer = await client.post("/v1/quorum/feature-level", json=body)
+        assert (answer.status_code, answer.json()["feature_level"]) == (200, 1)
+        node.quorum.error = Conflict("node 3 knows 1 to 1", reason="UNSUPPORTED_FEATURE_LEVEL")
+        refused = await client.post("/v1/quorum/feature-level", json={"feature_level": 2})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "UNSUPPORTED_FEATURE_LEVEL")
+    assert node.quorum.asked == [("feature-level", 1, 1, True)]
+    assert node.manager.finalised == [1]
 
 
 async def test_can_stop_gives_its_reason_either_way() -> None:
@@ -162,6 +180,15 @@ async def test_a_bad_voter_is_refused_by_its_field_and_nobody_is_asked(
 @pytest.mark.parametrize(
     ("method", "path", "content", "field"),
     [
+        ("POST", "/v1/quorum/feature-level", b"{}", "feature_level"),
+        ("POST", "/v1/quorum/feature-level", b'{"feature_level": 0}', "feature_level"),
+        ("POST", "/v1/quorum/feature-level", b'{"feature_level": 32768}', "feature_level"),
+        (
+            "POST",
+            "/v1/quorum/feature-level",
+            b'{"feature_level": 2, "observers_upgraded": 1}',
+            "observers_upgraded",
+        ),
         ("POST", "/v1/quorum/transfer", b"{}", "node_id"),
         ("POST", "/v1/quorum/transfer", b'{"node_id": "2"}', "node_id"),
         ("POST", "/v1/quorum/transfer", b'{"node_id": -1}', "node_id"),

@@ -45,6 +45,7 @@ QUORUM: dict[str, Any] = {
     "log_end_offset": 42,
     "applied_offset": 39,
     "digest": "ab" * 16,
+    "feature_level": 1,
     "uncommitted_voter_change": False,
     "cut_end_offset": None,
     "voters": [replica(1, 42, 0), replica(2, 40, 2)],
@@ -146,13 +147,18 @@ def test_changes_are_asked_for_as_the_interface_has_them(scripted: Scripted) -> 
         assert lines(scripted.ask(*arguments)) == ["done; voters: 1, 2"]
     assert "node 1 leads no more" in lines(scripted.ask("transfer"))[0]
     assert json.loads(scripted.ask("transfer", 2, "--json").stdout) == QUORUM
+    assert lines(scripted.ask("finalize", 2)) == ["done; feature level: 1"]
+    scripted.ask("finalize", 2, "--observers-upgraded", "--json")
     four = {"node_id": 4, "directory_id": DIRECTORY, "host": "::1", "port": 9481}
+    level = "/v1/quorum/feature-level"
     assert scripted.asked == [
         ("POST", "/v1/quorum/voters", four),
         ("DELETE", "/v1/quorum/voters/3", None),
         ("DELETE", f"/v1/quorum/voters/3?directory_id={DIRECTORY}", None),
         ("POST", "/v1/quorum/transfer", {"node_id": None}),
         ("POST", "/v1/quorum/transfer", {"node_id": 2}),
+        ("POST", level, {"feature_level": 2, "observers_upgraded": False}),
+        ("POST", level, {"feature_level": 2, "observers_upgraded": True}),
     ]
 
 
@@ -208,6 +214,7 @@ def test_a_change_without_an_answer_may_have_been_made(scripted: Scripted) -> No
         (("remove-voter", 2**31), "node_id"),
         (("transfer", -1), "No such option"),
         (("can-stop",), "node_id"),
+        (("finalize", 0), "feature_level"),
     ],
 )
 def test_wrong_usage_is_told_and_nobody_is_asked(
@@ -244,6 +251,10 @@ def _refuses_what_cannot_be(node: NodeProcess) -> None:
     assert ask("remove-voter", 1).exit_code == ExitCode.USAGE
     assert ask("remove-voter", 9).exit_code == ExitCode.NOT_FOUND
     assert ask("transfer").exit_code == ExitCode.NOT_FOUND
+    unknown = ask("finalize", 2)
+    assert unknown.exit_code == ExitCode.CONFLICT
+    assert "feature level 2 is not known everywhere: node 1 knows 1 to 1" in unknown.stderr
+    assert lines(ask("finalize", 1)) == ["done; feature level: 1"]
     assert ask("accept-cut", "--yes").exit_code == ExitCode.USAGE
     directory = json.loads(ask("describe", "--json").stdout)["voters"][0]["directory_id"]
     again = ask("add-voter", f"1@127.0.0.1:9:{directory}")

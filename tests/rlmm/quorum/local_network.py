@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.log.limits import LogLimits
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.quorum.config import Ambient, QuorumConfig
@@ -51,10 +52,13 @@ def directory_id(node_id: int) -> Uuid:
 
 @dataclass
 class Network:
-    """Who can be reached; `cut` holds directed pairs that lose every message."""
+    """Who can be reached; `cut` holds directed pairs that lose every message. `levels` are what
+    nodes say of themselves, where it is not the usual.
+    """
 
     servers: dict[int, DriverServer] = field(default_factory=dict)
     cut: set[tuple[int, int]] = field(default_factory=set)
+    levels: dict[int, FeatureLevels] = field(default_factory=dict)
 
     def isolate(self, node_id: int, others: tuple[int, ...]) -> None:
         for other in others:
@@ -98,6 +102,10 @@ class LocalPeers:
             raise PeerFailedError("no answer") from error
         self._check(node_id, self._me)
         return answer
+
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
+        self._server(node_id)
+        return self._network.levels.get(node_id, LEVELS_KNOWN)
 
     async def close(self) -> None:
         pass

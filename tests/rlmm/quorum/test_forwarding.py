@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from kafka_formats.errors import OutcomeUnknown
+from rlmm.feature_level import FeatureLevels
 from rlmm.log.limits import LogLimits
 from rlmm.metadata_log import Proposal
 from rlmm.quorum.driver import QuorumDriver
@@ -60,6 +61,9 @@ class Leaders:
         if self.error is not None:
             raise self.error
         return ProduceAnswer(Error.NONE, 7)
+
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
+        raise NotImplementedError
 
     async def close(self) -> None:
         raise NotImplementedError

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rlmm.feature_level import LEVELS_KNOWN
 from rlmm.log.limits import LogLimits
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.view import View
@@ -22,6 +23,7 @@ class Node:
 
     def __init__(self, home: Path, network: Network, node_id: int) -> None:
         self.replica = Replica(network, node_id, voters_of(*NODES))
+        self._network = network
         self._home = home
         self.view: View | None = None
         self.failures: list[str] = []
@@ -38,7 +40,9 @@ class Node:
             self.view,
             incarnation=incarnation(),
             now_ms=lambda: NOW_MS,
-            limits=MetadataLimits(),
+            limits=MetadataLimits(
+                feature_levels=self._network.levels.get(self.replica.node_id, LEVELS_KNOWN)
+            ),
             on_failure=self.failures.append,
         )
 
