@@ -3,7 +3,8 @@
 Aiven's reader fails on a field it does not know, everywhere but inside `remoteLogSegmentMetadata`.
 So our additions stand there, as `strandline`: lengths and CRC32C of `.log` and `.indexes`, whole
 and per chunk, so that ranged reads serve verified chunks only. A chunk table is the base64 of one
-big-endian uint32 a chunk.
+big-endian uint32 a chunk. With it stands where the batches begin, once a chunk, so that a read from
+an offset on needs no `.indexes`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import operator
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -56,11 +58,17 @@ class ChunkChecksums:
 
 @dataclass(frozen=True, slots=True)
 class ObjectChecksums:
-    """Our additions to a manifest."""
+    """Our additions to a manifest.
+
+    `chunk_offset_index` is an offset index in Kafka's format with at most one entry a chunk of
+    `.log`: base offset and position of the first batch that begins in it (but for the one at
+    position 0). None in manifests written before there was one.
+    """
 
     log: ChunkChecksums
     indexes: ChunkChecksums
     producer_snapshot: ProducerSnapshotOrigin
+    chunk_offset_index: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,9 @@ class Manifest:
 
     def _segment_json(self, checksums: ObjectChecksums) -> dict[str, Any]:
         partition = self.segment_id.partition
+        log = _checksums_json(checksums.log)
+        if checksums.chunk_offset_index is not None:
+            log["chunkOffsetIndex"] = base64.b64encode(checksums.chunk_offset_index).decode()
         return {
             "remoteLogSegmentId": {
                 "topicIdPartition": {
@@ -133,7 +144,7 @@ class Manifest:
             "strandline": {
                 "version": _OUR_VERSION,
                 "producerSnapshot": checksums.producer_snapshot.value,
-                "log": _checksums_json(checksums.log),
+                "log": log,
                 "indexes": _checksums_json(checksums.indexes),
             },
         }
@@ -262,16 +273,40 @@ def _parse_checksums(fields: Fields) -> ObjectChecksums:
         origin = ProducerSnapshotOrigin(fields.text("producerSnapshot"))
     except ValueError:
         raise fields.wrong("producerSnapshot", "is unknown") from None
+    log = _parse_chunks(fields.object("log"))
     return ObjectChecksums(
-        _parse_chunks(fields.object("log")), _parse_chunks(fields.object("indexes")), origin
+        log,
+        _parse_chunks(fields.object("indexes")),
+        origin,
+        _parse_offset_index(fields.object("log"), log),
     )
 
 
-def _parse_chunks(fields: Fields) -> ChunkChecksums:
+def _parse_offset_index(fields: Fields, log: ChunkChecksums) -> bytes | None:
+    """Both columns ascend, and the positions lie in the log: a search in it ends somewhere."""
+    name = "chunkOffsetIndex"
+    if name not in fields.names():
+        return None
+    data = _parse_base64(fields, name)
+    if len(data) % 8 or len(data) // 8 > log.chunks_expected:
+        raise fields.wrong(name, f"{len(data)} bytes are no index of {log.chunks_expected} chunks")
+    numbers = struct.unpack(f">{len(data) // 4}i", data)
+    for column, below in ((numbers[::2], 2**31), (numbers[1::2], log.size_bytes)):
+        bounded = (0, *column, below)
+        if not all(map(operator.lt, bounded, bounded[1:])):
+            raise fields.wrong(name, "does not ascend, or leaves the log")
+    return data
+
+
+def _parse_base64(fields: Fields, name: str) -> bytes:
     try:
-        table = base64.b64decode(fields.text("chunkCrc32c"), validate=True)
+        return base64.b64decode(fields.text(name), validate=True)
     except (binascii.Error, ValueError):
-        raise fields.wrong("chunkCrc32c", "is not base64") from None
+        raise fields.wrong(name, "is not base64") from None
+
+
+def _parse_chunks(fields: Fields) -> ChunkChecksums:
+    table = _parse_base64(fields, "chunkCrc32c")
     checksums = ChunkChecksums(
         size_bytes=fields.integer("bytes"),
         crc32c=fields.integer("crc32c", maximum=2**32 - 1),

@@ -189,7 +189,10 @@ class _Copy:
             log_bytes=verified.checksums.size_bytes,
             indexes=indexes.ranges,
             checksums=ObjectChecksums(
-                verified.checksums, index_checksums, indexes.producer_snapshot
+                verified.checksums,
+                index_checksums,
+                indexes.producer_snapshot,
+                verified.chunk_offset_index,
             ),
         )
 

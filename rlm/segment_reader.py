@@ -90,6 +90,11 @@ class SegmentReader:
                 data = self._keep_all(segment, manifest, whole)[index]
         return data
 
+    async def chunk_offset_index(self, segment: TieredSegment) -> bytes:
+        """Where to begin for an offset, chunk by chunk; of older manifests the offset index."""
+        found = _checksums(await self.manifest(segment)).chunk_offset_index
+        return await self.index(segment, IndexType.OFFSET) if found is None else found
+
     def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:
         """While the manifest is on its way, the metadata log has what it takes to check the whole
         `.indexes`: one round trip less until the first record. None where nothing is gained.

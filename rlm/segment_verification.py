@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kafka_formats import producer_snapshot
+from kafka_formats import offset_index, producer_snapshot
 from kafka_formats.batch_scan import BatchRun, BatchScanner
 from kafka_formats.crc32c import crc32c, crc32c_combine
 from kafka_formats.errors import CorruptData
@@ -33,6 +33,7 @@ class VerifiedLog:
     """
 
     checksums: ChunkChecksums
+    chunk_offset_index: bytes
     indexes: IndexCheck
     producers: ProducerReplay
     producers_known: bool
@@ -61,6 +62,8 @@ class SegmentVerification:
         self._crc = 0
         self._chunks: list[int] = []
         self._chunk_crc, self._chunk_bytes = 0, 0
+        self._chunk_batches: list[tuple[int, int]] = []  # (base offset, position), see the manifest
+        self._next_chunk_at = CHUNK_BYTES
         base = _producers_at_base(job, source)
         self._producers_known = base is not None
         self._producers = ProducerReplay(base or ())
@@ -94,6 +97,7 @@ class SegmentVerification:
         assert self._finished, "the log was not read to its end"
         return VerifiedLog(
             ChunkChecksums(self._position, self._crc, tuple(self._chunks)),
+            offset_index.encode(self._chunk_batches, self._job.start_offset),
             self._indexes,
             self._producers,
             self._producers_known,
@@ -152,6 +156,9 @@ class SegmentVerification:
                 )
             if epoch != self._epoch or last_offset >= self._epoch_end:
                 self._check_epoch(base_offset, last_offset, epoch, position)
+            if position >= self._next_chunk_at:
+                self._chunk_batches.append((base_offset, position))
+                self._next_chunk_at = (position // CHUNK_BYTES + 1) * CHUNK_BYTES
             next_offset = last_offset + 1
             position += LOG_OVERHEAD + length
         self._next_offset = next_offset

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 from kafka_formats.batch_scan import BatchScanner, ScannedBatch
-from kafka_formats.errors import InternalError, InvalidRequest
+from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
 from rlm.json_lines import JsonLines
 from rlm.manifest import CHUNK_BYTES
 from rlm.read_committed import CommittedView, committed_view
 from rlm.read_request import (
     IndexRequest,
-    IndexType,
     Isolation,
     LogRequest,
     RecordFormat,
@@ -73,6 +72,7 @@ class RecordsRead:
         self._stored_bytes = 0
         self._full = False
         self._undecided = False
+        self._jumped = False
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Whole batches, or whole lines; the pieces' borders mean nothing else."""
@@ -95,17 +95,18 @@ class RecordsRead:
         committed = None
         if self._request.isolation is Isolation.READ_COMMITTED:
             committed = await committed_view(self._reader, self._resolver, piece, self._next_offset)
-        # First, since it asks for the manifest and for the index together.
         position = await self._start_position(piece)
         log = await self._reader.log(piece.segment)
         scanner = BatchScanner(log.key, position=position)
+        self._jumped = position > 0
         left = self._request.max_bytes - self._stored_bytes
         stream = log.stream(
             scanner.position, log.size_bytes, first_window_chunks=left // CHUNK_BYTES + 2
         )
         async with closing_stream(stream) as chunks:
             async for chunk in chunks:
-                taken, more = self._take(scanner.feed(chunk), piece.valid_until, committed)
+                batches = self._proven(scanner.feed(chunk), log.key)
+                taken, more = self._take(batches, piece.valid_until, committed)
                 async with closing_stream(self._formatted(taken, log.key)) as parts:
                     async for part in parts:
                         yield part
@@ -116,6 +117,23 @@ class RecordsRead:
                 more = True
         if not self._full and not self._undecided:
             self._next_offset = max(self._next_offset, piece.valid_until + 1)
+
+    def _proven(self, batches: Iterable[ScannedBatch], source: str) -> Iterator[ScannedBatch]:
+        """Behind a jump into the log the first batch must begin at or below the next offset.
+
+        Otherwise the index that named its position is wrong, and what it jumped over would be
+        missing.
+        """
+        for batch in batches:
+            if self._jumped and batch.header.base_offset > self._next_offset:
+                raise CorruptData(
+                    f"an index names this batch for offset {self._next_offset}, but it begins at "
+                    f"{batch.header.base_offset}",
+                    source=source,
+                    position=batch.position,
+                )
+            self._jumped = False
+            yield batch
 
     def _take(
         self, batches: Iterable[ScannedBatch], valid_until: int, committed: CommittedView | None
@@ -163,7 +181,7 @@ class RecordsRead:
         segment = piece.segment
         if self._next_offset <= segment.start_offset:
             return 0
-        index = await self._reader.index(segment, IndexType.OFFSET)
+        index = await self._reader.chunk_offset_index(segment)
         return floor_position(index, self._next_offset - segment.start_offset)
 
 

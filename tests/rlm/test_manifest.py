@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_formats import offset_index
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
@@ -52,6 +53,7 @@ OURS = Manifest(
         ChunkChecksums(LOG_BYTES, 0xDEADBEEF, (1, 2, 3, 4, 5, 2**32 - 1)),
         ChunkChecksums(264, 7, (7,)),
         ProducerSnapshotOrigin.COPIED,
+        offset_index.encode([(110, 1024 * 1024 + 5), (150, 3 * 1024 * 1024)], 100),
     ),
 )
 
@@ -87,6 +89,9 @@ def test_ours_is_read_back() -> None:
     assert parse_manifest(OURS.encode(), source="m") == OURS
     without = replace(OURS, indexes={i: r for i, r in OURS.indexes.items() if i != "transaction"})
     assert parse_manifest(without.encode(), source="m") == without
+    assert OURS.checksums is not None
+    older = replace(OURS, checksums=replace(OURS.checksums, chunk_offset_index=None))
+    assert parse_manifest(older.encode(), source="m") == older
 
 
 def test_ours_has_unknown_fields_only_where_aivens_reader_ignores_them() -> None:
@@ -155,6 +160,8 @@ MARK = f"{SEGMENT}.strandline"
         (f"{MARK}.producerSnapshot", "guessed"),
         (f"{MARK}.log.chunkCrc32c", "!"),
         (f"{MARK}.log.chunkCrc32c", "AAAA"),
+        (f"{MARK}.log.chunkOffsetIndex", "!"),
+        (f"{MARK}.log.chunkOffsetIndex", None),
         (f"{MARK}.log.chunkBytes", 0),
         (f"{MARK}.log.chunkBytes", 2**40),
         (f"{MARK}.log.crc32c", 2**32),
