@@ -75,7 +75,9 @@ class LogDescription:
 
     `state` is this node's, in KRaft's words (`current-state`). `cut_end_offset`: the damaged tail
     of this node was cut, and it does not stand for election until it has fetched past this offset
-    again; -1 if nothing is missing.
+    again; -1 if nothing is missing. `leader_heard_ms` is when a leader last answered this node, in
+    milliseconds since the epoch (a `state` of leader hears nobody), and `leader_high_watermark`
+    what it said was committed, however far this node has it; -1 before the first answer.
     """
 
     cluster_id: str
@@ -90,6 +92,8 @@ class LogDescription:
     state: str = "leader"
     uncommitted_voter_change: bool = False
     cut_end_offset: int = -1
+    leader_heard_ms: int = -1
+    leader_high_watermark: int = -1
 
 
 class SnapshotSink(Protocol):

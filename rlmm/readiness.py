@@ -61,6 +61,11 @@ class Readiness:
     def is_ready(self, tip: TopicIdPartition) -> bool:
         return self._proven >= max(self._all_changed_at, self._changed_at.get(tip, 0))
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether any barrier taken since the start is applied here."""
+        return self._proven > 0
+
     async def run(self) -> None:
         """One barrier proves all changes before it; those that come meanwhile share the next."""
         while True:

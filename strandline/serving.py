@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 from api.app import create_app
@@ -16,6 +17,7 @@ from api.tokens import Role, TokenBook
 from rlmm.quorum.admin import QuorumAdmin
 from strandline import ambient
 from strandline.node import Node
+from strandline.node_readiness import NodeFacts, missing_until_ready
 from strandline.settings import HttpSettings
 
 _ROLES = {"none": None, "read": Role.READ, "operate": Role.OPERATE, "admin": Role.ADMIN}
@@ -46,6 +48,17 @@ def api_limits(http: HttpSettings) -> ApiLimits:
     )
 
 
+def _not_ready(node: Node) -> list[str]:
+    facts = NodeFacts(
+        failure=node.failure.reason,
+        caught_up_since_start=node.metadata.is_caught_up(),
+        log=node.metadata.describe(),
+        applied_offset=node.metadata.applied_offset,
+        now_ms=ambient.now_ms(),
+    )
+    return missing_until_ready(facts, node.settings.quorum)
+
+
 @asynccontextmanager
 async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterface]:
     """Serve `node` while inside. InvalidRequest when the address can't be had."""
@@ -70,7 +83,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         anonymous_role=_ROLES[http.anonymous_role],
         limits=limits,
         metrics=metrics,
-        not_ready=lambda: [] if node.failure.reason is None else [node.failure.reason],
+        not_ready=partial(_not_ready, node),
     )
     tls = None
     if http.tls_certificate_file is not None and http.tls_key_file is not None:

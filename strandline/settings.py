@@ -229,6 +229,14 @@ class QuorumSettings(_Section):
         default=2_000, description="Kafka's `controller.quorum.fetch.timeout.ms`."
     )
     connections_max: PositiveInt = Field(default=256, description="Open connections.")
+    ready_silence_max_s: PositiveSeconds = Field(
+        default=10.0,
+        description="A node that heard of no leader for longer is not ready; reads go on.",
+    )
+    ready_lag_max: PositiveInt = Field(
+        default=10_000,
+        description="A node whose view lacks more committed offsets than this is not ready.",
+    )
 
     @model_validator(mode="after")
     def _safe(self) -> QuorumSettings:

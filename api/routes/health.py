@@ -25,7 +25,7 @@ class Alive(Wire):
 
 
 class Ready(Wire):
-    """The node may serve."""
+    """Changes asked of the node are taken, and what it answers is not old."""
 
     status: Annotated[Literal["ready"], Field(examples=["ready"])]
 
@@ -36,9 +36,11 @@ async def healthz() -> Alive:
     return Alive(status="alive")
 
 
-@router.get("/readyz", summary="Whether the node is caught up and may serve")
+@router.get("/readyz", summary="Whether the node is caught up and has a leader")
 async def readyz(context: Context) -> Ready:
-    """Needs no token. 503 `retry_later` names what is missing."""
+    """Ready: it heard of the metadata quorum's leader, and its view lacks little of what is
+    committed. 503 `retry_later` names what is missing; reads are answered either way. No token.
+    """
     missing = context.not_ready()
     if missing:
         raise RetryLater("not ready: " + "; ".join(missing))

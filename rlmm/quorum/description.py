@@ -48,6 +48,8 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
         state=STOPPED if around.stopped else _state(core),
         uncommitted_voter_change=core.uncommitted_voter_change,
         cut_end_offset=-1 if core.cut is None else core.cut.old_end_offset,
+        leader_heard_ms=_time_of_day(core.leader_heard_ms, around.clock_ahead_ms),
+        leader_high_watermark=core.leader_high_watermark,
     )
 
 
@@ -61,20 +63,21 @@ def _state(core: RaftCore) -> str:
 def _states(
     replicas: Sequence[ReplicaDescription], at: dict[int, str], clock_ahead_ms: int
 ) -> tuple[ReplicaState, ...]:
-    def time_of_day(core_ms: int) -> int:
-        return core_ms + clock_ahead_ms if core_ms >= 0 else -1
-
     return tuple(
         ReplicaState(
             each.key.node_id,
             each.key.directory_id,
             each.log_end_offset,
-            time_of_day(each.last_fetch_ms),
-            time_of_day(each.last_caught_up_ms),
+            _time_of_day(each.last_fetch_ms, clock_ahead_ms),
+            _time_of_day(each.last_caught_up_ms, clock_ahead_ms),
             at.get(each.key.node_id, ""),
         )
         for each in replicas
     )
+
+
+def _time_of_day(core_ms: int, clock_ahead_ms: int) -> int:
+    return core_ms + clock_ahead_ms if core_ms >= 0 else -1
 
 
 def addresses(voters: VoterSet, listener_name: str) -> dict[int, tuple[str, int]]:

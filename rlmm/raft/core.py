@@ -94,6 +94,20 @@ class RaftCore:
         return isinstance(state, Leader) and state.established
 
     @property
+    def leader_heard_ms(self) -> int:
+        """When a leader last answered this replica, or it led last; -1: never yet."""
+        return self.replica.leader_heard_ms
+
+    @property
+    def leader_high_watermark(self) -> int:
+        """What leaders said was committed, known even where the log does not reach so far; -1:
+        none said it yet.
+        """
+        r = self.replica
+        own = r.state.high_watermark if isinstance(r.state, Leader) else -1
+        return max(r.leader_high_watermark, own)
+
+    @property
     def high_watermark(self) -> int:
         return self.replica.high_watermark
 

@@ -104,17 +104,20 @@ def answered(
     ours = same and response.leader_id == state.leader_id
     if isinstance(response, FetchSnapshotResponse):
         if ours and response.error is Error.NONE:
-            _leader_lives(r, state)
+            _leader_lives(r, state, NO_OFFSET)
         snapshot_download.answered(r, state, response)
     elif not ours or response.error is not Error.NONE:
         r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
     else:
-        _leader_lives(r, state)
+        _leader_lives(r, state, response.high_watermark)
         _take(r, state, pending, response)
 
 
-def _leader_lives(r: Replica, state: Follower) -> None:
+def _leader_lives(r: Replica, state: Follower, leader_high_watermark: int) -> None:
     state.has_fetched = True
+    r.leader_heard_ms = r.now
+    if leader_high_watermark != NO_OFFSET:
+        r.leader_high_watermark = leader_high_watermark
     if not state.leader_resigned:
         state.deadline_ms = r.now + r.settings.fetch_timeout_ms
 

@@ -71,6 +71,8 @@ def _enter(r: Replica, state: State) -> None:
     r.fetch.due_ms = r.now
     persist(r)
     if isinstance(before, Leader):
+        r.leader_heard_ms = r.now
+        r.leader_high_watermark = max(r.leader_high_watermark, before.high_watermark)
         leaving.answer_everybody(r, before)
     r.emit(RoleChanged(state.role, state.epoch, state.leader_id))
 

@@ -2,7 +2,8 @@
 
 `out` collects the actions of the step in progress, in order. `high_watermark` never falls in one
 incarnation; what a *leader* tells others is `Leader.high_watermark`, unknown until it has committed
-in its own epoch.
+in its own epoch. `leader_heard_ms` and `leader_high_watermark` are what the leaders followed so far
+last said, and when: no rule depends on them, they tell how far behind this replica may be.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ class Replica:
 
     __slots__ = (
         "apply_to", "at_least", "cut", "download", "failed", "fetch",
-        "high_watermark", "jitter", "key", "log", "next_request_id", "now", "out", "peers",
-        "requests", "settings", "shutdown_deadline_ms", "shutting_down", "state", "stored",
-        "voters",
+        "high_watermark", "jitter", "key", "leader_heard_ms", "leader_high_watermark", "log",
+        "next_request_id", "now", "out", "peers", "requests", "settings", "shutdown_deadline_ms",
+        "shutting_down", "state", "stored", "voters",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +122,8 @@ class Replica:
             initial.log_end_offset,
         )
         self.apply_to = self.high_watermark
+        self.leader_heard_ms = -1
+        self.leader_high_watermark = -1
         self.stored: PersistedState | None = initial.quorum
         self.cut: LogCut | None = None
         self.state: State = Unattached(0, -1, None, 0)

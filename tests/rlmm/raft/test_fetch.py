@@ -78,6 +78,35 @@ def test_a_fetch_offset_is_compared_with_the_leaders_epochs(
     assert validate(log, offset, epoch) == verdict
 
 
+def test_a_follower_knows_when_it_heard_of_its_leader_and_how_far_that_is() -> None:
+    story = Story()
+    assert story.cores[2].leader_heard_ms == -1
+    story.elect(1)
+    story.tick(1, 500)
+    story.settle()
+    committed = story.cores[1].high_watermark
+    assert (story.cores[2].leader_heard_ms, story.cores[2].leader_high_watermark) == (
+        story.now,
+        committed,
+    )
+    heard_ms = story.now
+    story.drop()
+    for node_id in (1, 2, 3):
+        story.tick(node_id, story.settings.fetch_timeout_ms)
+        story.drop()
+    assert (story.cores[2].leader_heard_ms, story.cores[2].leader_high_watermark) == (
+        heard_ms,
+        committed,
+    )
+
+
+def test_a_leader_that_resigned_remembers_until_when_it_led() -> None:
+    story = leading()
+    story.tick(1, story.settings.check_quorum_ms)
+    assert story.role(1) is Role.RESIGNED
+    assert story.cores[1].leader_heard_ms == story.now
+
+
 def test_the_epoch_cache_forgets_an_epoch_that_starts_at_the_cut_even_at_the_log_end() -> None:
     # KAFKA-10706: what stays behind makes a follower loop for ever.
     cache = EpochCache(0, 0, ((1, 0), (2, 10), (5, 30)))
@@ -137,7 +166,7 @@ def leading() -> Story:
         (fetch(0, -1), Error.INVALID_REQUEST),
         (fetch(3, 2), Error.INVALID_REQUEST),
         (fetch(3, 1, replica=key(-1)), Error.INVALID_REQUEST),
-        (fetch(3, 1, replica=key(1)), Error.INVALID_REQUEST),
+        (fetch(3, 1, replica=key(1)), Error.STALE_BROKER_EPOCH),
     ],
 )
 def test_a_leader_refuses_what_cannot_be(request_: FetchRequest, error: Error) -> None:
