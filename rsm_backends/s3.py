@@ -55,6 +55,7 @@ from rsm_backends.arguments import (
 )
 from rsm_backends.s3_body import MemoryBody
 from rsm_backends.s3_errors import error_for_code
+from rsm_backends.s3_timestamps import parsed_timestamp
 from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
 from rsm_backends.store_config import StoreConfig
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3.client import S3Client
 
 GET_PIECE_BYTES = 256 * 1024
+USER_AGENT = "strandline"
 UPLOAD_PAGES_MAX = 1000
 """How many pages `list_uploads` follows before it calls the store broken."""
 
@@ -90,9 +92,13 @@ class S3Store:
     async def open(cls, config: StoreConfig) -> Self:
         """Make a client; no request is sent yet: an unreachable store is noticed at first use."""
         resources = AsyncExitStack()
+        session = get_session()
+        session.get_component("response_parser_factory").set_parser_defaults(
+            timestamp_parser=parsed_timestamp
+        )
         with _translated("connect", config.bucket, None):
             client = await resources.enter_async_context(
-                get_session().create_client(
+                session.create_client(
                     "s3",
                     region_name=config.region,
                     endpoint_url=config.endpoint_url,
@@ -106,6 +112,8 @@ class S3Store:
                         max_pool_connections=config.connections_max,
                         retries={"total_max_attempts": 1},
                         signature_version="s3v4",
+                        # Else it is put together from twenty parts, twice for each request.
+                        user_agent=USER_AGENT,
                         request_checksum_calculation="when_required",
                         response_checksum_validation="when_required",
                         warm_up_loader_caches=True,
