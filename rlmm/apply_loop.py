@@ -109,6 +109,8 @@ class ApplyLoop:
         async with self._flush_lock:
             self._unflushed_records = 0
             self.flush_due.clear()
+            # The log first: should the view get lost, what it held is known to be the log's.
+            known_end = await self._log.store_recovery_point()
             flushing = asyncio.get_running_loop().run_in_executor(None, self._view.flush)
             try:
                 await asyncio.shield(flushing)
@@ -116,6 +118,8 @@ class ApplyLoop:
                 # The thread goes on all the same, and nobody may close the view under it.
                 await asyncio.wait([flushing])
                 raise
+            if self._view.flushed_offset >= known_end:  # applied meanwhile
+                await self._log.store_recovery_point()
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
 
     def snapshot_begun(self) -> None:

@@ -158,6 +158,12 @@ class MetadataLog(Protocol):
         """
         ...
 
+    async def store_recovery_point(self) -> int:
+        """Say durably that the log is whole up to its synced end, and return that. Damage below is
+        then an error at the next start, never a tail to cut. A disk that fails stops the node.
+        """
+        ...
+
     def allow_truncation_to(self, offset: int) -> None:
         """The view has durably flushed everything below `offset`: the log may be cut up to it."""
         ...

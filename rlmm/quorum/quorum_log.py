@@ -236,11 +236,15 @@ class QuorumLog:
             self._recovery_point_due.clear()
             if self.driver.failure is not None:
                 return
+            await self.store_recovery_point()
+
+    async def store_recovery_point(self) -> int:
+        if self.driver.failure is None:
             try:
-                await self._in(self._reader, self._directory.store_recovery_point)
+                return await self._in(self._reader, self._directory.store_recovery_point)
             except (OSError, RetryLater) as error:
                 self.driver.fail(str(error))
-                return
+        return self._directory.synced_end
 
     # ---- reading
 
