@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from rlmm.feature_level import FeatureLevels, check_may_finalise
 from rlmm.log.quorum_records import Voter
 from rlmm.quorum.admin import CanStop
 
 
 @dataclass
 class FakeQuorum:
-    """`error` is raised by whatever is asked next; `never_answers` keeps everybody waiting."""
+    """`error` is raised by whatever is asked next; `never_answers` keeps everybody waiting;
+    `levels_known` are the feature levels of its one node, None: all.
+    """
 
     asked: list[tuple[object, ...]] = field(default_factory=list)
     error: Exception | None = None
     never_answers: bool = False
+    levels_known: FeatureLevels | None = None
 
     async def add_voter(self, voter: Voter, /, *, deadline_s: float) -> None:
         await self._ask("add", voter)
@@ -35,6 +39,8 @@ class FakeQuorum:
         self, level: int, finalised: int, /, *, observers_upgraded: bool, deadline_s: float
     ) -> None:
         await self._ask("feature-level", level, finalised, observers_upgraded)
+        if self.levels_known is not None:
+            check_may_finalise(level, finalised, {1: self.levels_known}, ())
 
     def can_stop(self, node_id: int, /) -> CanStop:
         self._note("can-stop", node_id)

@@ -17,6 +17,7 @@ from api.context import RemoteLog, RemoteLogMetadata
 from api.tokens import Role
 from kafka_formats.log_names import segment_file_name
 from rlm.service import RemoteLogManager
+from rlmm.feature_level import LEVELS_KNOWN
 from rlmm.manager import RemoteLogMetadataManager
 from tests.api.fakes import make_node
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
@@ -36,12 +37,17 @@ def as_remote_log(remote_log: RemoteLogManager) -> RemoteLog:
     return remote_log
 
 
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (2, 15)))
+def new_orders(folder: Path) -> KafkaLog:
+    """Three sealed segments, [0, 9], [10, 14] and [15, 19], and an active one."""
+    log = KafkaLog.create(new_log_dir(folder / "kafka"), "orders", entries=((0, 0), (2, 15)))
     log.write(0, 10, end=15)
     log.write(15, 20, end=25, epoch=2)
     return log
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    return new_orders(tmp_path)
 
 
 @asynccontextmanager
@@ -49,8 +55,10 @@ async def asked(tmp_path: Path, orders: KafkaLog) -> AsyncIterator[httpx.AsyncCl
     """A client of a node that has copied [0, 9], [10, 14] and [15, 19]."""
     async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
         assert (await node.remote_log.run_once()).complete
+        fake = make_node()
+        fake.quorum.levels_known = LEVELS_KNOWN
         context = replace(
-            make_node().context,
+            fake.context,
             manager=as_metadata(node.metadata),
             rlm=as_remote_log(node.remote_log),
             anonymous_role=Role.ADMIN,
