@@ -27,7 +27,7 @@ from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import SnapshotId
 from rlmm.partition_state import Claim, Mode, Totals
 from rlmm.records import LogStart, MetadataRecord, PartitionClaim
-from rlmm.row_values import PartitionRow
+from rlmm.row_partitions import PartitionRow, encode_partition
 from rlmm.rows import MemoryRows, OverlayRows, RowWrite
 from rlmm.segment import (
     Incarnation,
@@ -145,7 +145,7 @@ class MetadataSet:
         rows.put(keys.topic_name_key(partition), values.encode_offset(offset))
         rows.put(
             keys.partition_key(partition),
-            values.encode_partition(self._partition_row(number, count)),
+            encode_partition(self._partition_row(number, count)),
         )
         return rows.writes()
 

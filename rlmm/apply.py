@@ -87,11 +87,16 @@ def apply(rows: RowReader, record: CommittedRecord) -> Applied:
 
 def partition_of(record: MetadataRecord) -> TopicIdPartition | None:
     """The partition that a record is about, None for what is about no single one."""
-    if isinstance(record, TopicPolicyChange | FeatureLevel | Reconciled):
-        return None
-    if isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
+    if isinstance(record, _OF_A_SEGMENT):
         return record.segment_id.partition
+    if isinstance(record, _OF_NO_PARTITION):
+        return None
     return record.partition
+
+
+# Tuples: a union in their place would be made anew for each record.
+_OF_A_SEGMENT = (RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate)
+_OF_NO_PARTITION = (TopicPolicyChange, FeatureLevel, Reconciled)
 
 
 def _judge(draft: Draft, record: MetadataRecord) -> Outcome:

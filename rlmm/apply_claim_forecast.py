@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
@@ -50,7 +50,7 @@ def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
     draft = Draft(rows, OFFSET_MAX, 0)
     row = read_partition_row(rows, partition)
     if row is not None and row.mode not in CLAIMABLE_MODES:
-        row = replace(row, mode=Mode.SIDECAR, mode_offset=OFFSET_MAX)
+        row = row._replace(mode=Mode.SIDECAR, mode_offset=OFFSET_MAX)
         draft.put_partition(partition, row)
     last = None if row is None else row.claim
     claim = PartitionClaim(

@@ -8,8 +8,6 @@ deleted by rules of its own while the partition was delegated.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm import row_keys as keys
 from rlmm import row_values as values
@@ -17,8 +15,8 @@ from rlmm.apply_offsets import forget_lost_below, shrink_lost_ranges
 from rlmm.apply_outcome import Draft
 from rlmm.coverage import Range, uncovered_ranges, without
 from rlmm.lineage import MergedLineage
+from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import highest_copied, read_lost_ranges
-from rlmm.row_values import PartitionRow
 from rlmm.segment import TopicIdPartition
 
 LINEAGE_CHANGED = "not in the tier since the lineage changed"
@@ -99,11 +97,11 @@ def settle_after_mode_change(
     if holes and holes[0][0] == start and merged.cut_at != start:
         end = holes[0][1] + 1
         retained = end if merged.cut_at is None else min(end, merged.cut_at)
-        row = replace(row, log_start_offset=retained)
+        row = row._replace(log_start_offset=retained)
         holes = without(holes, (start, retained - 1))
         forget_lost_below(draft, partition, row.log_start_offset)
     elif row.log_start_offset < 0:
-        row = replace(row, log_start_offset=start)
+        row = row._replace(log_start_offset=start)
     for hole in holes:
         _record(draft, partition, lineage, hole)
     return row

@@ -6,8 +6,6 @@ token of that leadership. It also brings the broker's leader epoch checkpoint in
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import check_topic_name
@@ -28,8 +26,8 @@ from rlmm.control_records import ClaimReset, PartitionClaim, PartitionModeChange
 from rlmm.coverage import covered_ranges
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import CLAIMABLE_MODES, Claim, Mode
+from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import highest_copied, read_lineage, read_partition_row, read_restart
-from rlmm.row_values import PartitionRow
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
 
 LINEAGE_CUT_OFFSETS_MAX = 100_000
@@ -215,8 +213,7 @@ def _accept(
     cut_at = merged.cut_at
     log_start = row.log_start_offset
     since_mode = row.claim is None or row.claim.token < row.mode_offset
-    row = replace(
-        row,
+    row = row._replace(
         claim=Claim(
             token=draft.offset,
             leader_epoch=claim.leader_epoch,
@@ -269,8 +266,7 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
         )
     draft.put_partition(
         partition,
-        replace(
-            row,
+        row._replace(
             mode=change.mode,
             mode_offset=draft.offset,
             claim_voided=row.claim is not None,
@@ -293,5 +289,5 @@ def apply_claim_reset(draft: Draft, reset: ClaimReset) -> Outcome:
         )
     if row.cut_allowed:
         return NO_EFFECT
-    draft.put_partition(reset.partition, replace(row, claim_voided=True, cut_allowed=True))
+    draft.put_partition(reset.partition, row._replace(claim_voided=True, cut_allowed=True))
     return ACCEPTED

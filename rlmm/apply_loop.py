@@ -175,7 +175,7 @@ class ApplyLoop:
                 check_feature_level(overlay, self._limits.feature_levels)
             decisions.append(Decision(applied.outcome, self._reading(overlay, record, applied)))
         before = self._view.applied_offset
-        self._view.commit(overlay.writes(), applied_offset=last_offset, epoch=last_epoch)
+        self._view.commit_changes(overlay.changes(), applied_offset=last_offset, epoch=last_epoch)
         self._committed(partitions, before)
         return decisions
 

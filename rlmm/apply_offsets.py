@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from rlmm import row_keys as keys
 from rlmm import row_values as values
@@ -55,7 +53,7 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
             f"log start {record.offset} lies above the next offset {following} of {partition}: "
             "record what is between as a lost range first",
         )
-    draft.put_partition(partition, replace(row, log_start_offset=record.offset))
+    draft.put_partition(partition, row._replace(log_start_offset=record.offset))
     forget_lost_below(draft, partition, record.offset)
     return ACCEPTED
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.partition_state import Totals
+from rlmm.row_partitions import PartitionRow, encode_partition
 from rlmm.row_reads import read_partition_row, read_restart, read_totals
-from rlmm.row_values import PartitionRow
 from rlmm.rows import OverlayRows, RowReader
 from rlmm.segment import PartitionDeleteState, TopicIdPartition
 
@@ -64,7 +64,7 @@ class Draft:
         self.record_time_ms = record_time_ms
 
     def put_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
-        self.rows.put(keys.partition_key(partition), values.encode_partition(row))
+        self.rows.put(keys.partition_key(partition), encode_partition(row))
 
     def count(
         self,
@@ -77,36 +77,33 @@ class Draft:
         size_bytes: int = 0,
     ) -> None:
         """Add to the partition's counters and to the totals."""
-        self.put_partition(
-            partition,
-            replace(
-                row,
-                copy_started=row.copy_started + copy_started,
-                copy_finished=row.copy_finished + copy_finished,
-                delete_started=row.delete_started + delete_started,
-                size_bytes=row.size_bytes + size_bytes,
-            ),
-        )
-        totals = read_totals(self.rows)
-        self.put_totals(
-            replace(
-                totals,
-                copy_started=totals.copy_started + copy_started,
-                copy_finished=totals.copy_finished + copy_finished,
-                delete_started=totals.delete_started + delete_started,
-                size_bytes=totals.size_bytes + size_bytes,
-            )
-        )
+        changes = (copy_started, copy_finished, delete_started, size_bytes)
+        self.put_partition(partition, row.counted(*changes))
+        self._add_to_totals(*changes, 0)
 
-    def put_totals(self, totals: Totals) -> None:
-        self.rows.put(keys.TOTALS_KEY, values.encode_totals(totals))
+    def _add_to_totals(
+        self, started: int, finished: int, deleted: int, size_bytes: int, partitions: int
+    ) -> None:
+        before = read_totals(self.rows)
+        after = Totals(
+            before.copy_started + started,
+            before.copy_finished + finished,
+            before.delete_started + deleted,
+            before.size_bytes + size_bytes,
+            before.partitions + partitions,
+        )
+        self.rows.put(keys.TOTALS_KEY, values.encode_totals(after))
 
     def create_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
         """The log meets a partition for the first time."""
         self.put_partition(partition, row)
         self.rows.put(keys.topic_name_key(partition), values.encode_offset(self.offset))
-        totals = read_totals(self.rows)
-        self.put_totals(replace(totals, partitions=totals.partitions + 1))
+        self._add_to_totals(0, 0, 0, 0, 1)
+
+    def remove_partition(self, partition: TopicIdPartition) -> None:
+        """The last of it goes; other rows about it are the caller's."""
+        self.rows.delete(keys.partition_key(partition))
+        self._add_to_totals(0, 0, 0, 0, -1)
 
 
 def deletes_held_back(draft: Draft) -> Outcome | None:

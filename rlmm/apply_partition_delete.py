@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rlmm import row_keys as keys
 from rlmm.apply_claims import check_partition
 from rlmm.apply_outcome import (
@@ -19,8 +17,8 @@ from rlmm.apply_outcome import (
 )
 from rlmm.apply_purge import bury
 from rlmm.control_records import PartitionDeleteUndo
-from rlmm.row_reads import read_partition_row, read_totals
-from rlmm.row_values import PartitionRow
+from rlmm.row_partitions import PartitionRow
+from rlmm.row_reads import read_partition_row
 from rlmm.rows import prefix_end
 from rlmm.segment import (
     PARTITION_DELETE_TRANSITIONS,
@@ -55,11 +53,11 @@ def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) ->
             return held_back
     if step.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
         return _finish(draft, partition, row)
-    row = replace(row, delete_state=step.state, delete_offset=draft.offset)
+    row = row._replace(delete_state=step.state, delete_offset=draft.offset)
     if step.state is PartitionDeleteState.DELETE_PARTITION_MARKED:
-        row = replace(row, delete_marked_at_ms=draft.record_time_ms)
+        row = row._replace(delete_marked_at_ms=draft.record_time_ms)
     else:
-        row = replace(row, claim_voided=row.claim is not None)
+        row = row._replace(claim_voided=row.claim is not None)
     draft.put_partition(partition, row)
     return ACCEPTED
 
@@ -80,7 +78,7 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
             Verdict.CONFLICT,
             f"{partition} still has {left} segments: finish deleting them first",
         )
-    draft.rows.delete(keys.partition_key(partition))
+    draft.remove_partition(partition)
     draft.rows.delete(keys.lineage_key(partition))
     draft.rows.delete(keys.topic_name_key(partition))
     draft.rows.delete(keys.adopted_key(partition))
@@ -88,8 +86,6 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
         for key, _ in list(draft.rows.scan(prefix, prefix_end(prefix))):
             draft.rows.delete(key)
     bury(draft, keys.partition_tombstone_key(partition), partition.topic.encode())
-    totals = read_totals(draft.rows)
-    draft.put_totals(replace(totals, partitions=totals.partitions - 1))
     return ACCEPTED
 
 
@@ -112,6 +108,6 @@ def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outc
         )
     draft.put_partition(
         undo.partition,
-        replace(row, delete_state=None, delete_offset=-1, delete_marked_at_ms=-1),
+        row._replace(delete_state=None, delete_offset=-1, delete_marked_at_ms=-1),
     )
     return ACCEPTED

@@ -37,8 +37,11 @@ def bury(draft: Draft, key: bytes, value: bytes) -> None:
 
 def purge(draft: Draft) -> None:
     """Remove a few of the tombstones that are due; the next records go on with it."""
-    due = draft.rows.scan(keys.purge_from(0), keys.purge_from(draft.record_time_ms + 1))
-    for key, _ in list(islice(due, PURGES_PER_APPLY_MAX)):
+    end = keys.purge_from(draft.record_time_ms + 1)
+    lowest = draft.rows.lowest_key(keys.PURGE_PREFIX)
+    if lowest is None or lowest >= end:
+        return
+    for key, _ in list(islice(draft.rows.scan(lowest, end), PURGES_PER_APPLY_MAX)):
         draft.rows.delete(key)
         draft.rows.delete(key[keys.PURGE_PREFIX_BYTES :])
 

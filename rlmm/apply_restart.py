@@ -26,10 +26,10 @@ from rlmm.apply_outcome import (
 from rlmm.control_records import PartitionAdopted, Reconciled, SegmentMissing
 from rlmm.coverage import EpochRange, served_ranges, uncover
 from rlmm.partition_state import Mode
+from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import read_lineage, read_partition_row, read_restart, read_segment
-from rlmm.row_values import PartitionRow
+from rlmm.row_segments import encode_segment_row
 from rlmm.segment import SegmentState, TopicIdPartition
-from rlmm.segment_records import encode_segment_record
 
 MISSING = "not in the store after a restart from a snapshot"
 
@@ -104,7 +104,7 @@ def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
         return row
     unserved = uncover(draft.rows, known)
     gone = replace(known, state=SegmentState.DELETE_SEGMENT_STARTED)
-    draft.rows.put(keys.segment_key(record.segment), encode_segment_record(gone))
+    draft.rows.put(keys.segment_key(record.segment), encode_segment_row(gone))
     draft.rows.put(keys.unfinished_key(partition, record.segment), b"")
     draft.count(partition, row, copy_finished=-1, delete_started=1, size_bytes=-known.size_bytes)
     if row.mode is Mode.SIDECAR:
@@ -129,7 +129,7 @@ def _let_go(
             keys.lost_range_key(partition, start), values.encode_lost_range(end, MISSING)
         )
     if log_start != row.log_start_offset:
-        draft.put_partition(partition, replace(row, log_start_offset=log_start))
+        draft.put_partition(partition, row._replace(log_start_offset=log_start))
         forget_lost_below(draft, partition, log_start)
 
 

@@ -29,6 +29,7 @@ from rlmm.apply_purge import bury
 from rlmm.coverage import EpochRange, cover, epoch_ranges, served_ranges, uncover
 from rlmm.lineage import ascending, epoch_bounds, within_lineage
 from rlmm.partition_state import Mode
+from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import (
     highest_recorded,
     is_adopting,
@@ -36,7 +37,7 @@ from rlmm.row_reads import (
     read_lineage,
     read_segment,
 )
-from rlmm.row_values import PartitionRow
+from rlmm.row_segments import encode_segment_row
 from rlmm.segment import (
     OFFSET_MAX,
     SEGMENT_TRANSITIONS,
@@ -46,7 +47,6 @@ from rlmm.segment import (
     SegmentState,
     TopicIdPartition,
 )
-from rlmm.segment_records import encode_segment_record
 
 SEGMENT_EPOCHS_MAX = 10_000
 CUSTOM_METADATA_BYTES_MAX = 4_096
@@ -81,7 +81,7 @@ def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
             f"segment {added.segment_id.id} is known already, as {known.state.name}: every attempt "
             "takes a new id",
         )
-    _put_segment(draft, replace(added, finished_at=-1))
+    _put_segment(draft, added if added.finished_at < 0 else replace(added, finished_at=-1))
     draft.rows.put(keys.unfinished_key(partition, added.segment_id.id), b"")
     draft.count(partition, row, copy_started=1)
     return ACCEPTED
@@ -379,4 +379,4 @@ def _kept(known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdat
 
 
 def _put_segment(draft: Draft, segment: RemoteLogSegmentMetadata) -> None:
-    draft.rows.put(keys.segment_key(segment.segment_id.id), encode_segment_record(segment))
+    draft.rows.put(keys.segment_key(segment.segment_id.id), encode_segment_row(segment))

@@ -23,7 +23,7 @@ from rlmm.control_records import (
     encode_control,
 )
 from rlmm.metadata_log import Proposal
-from rlmm.row_segments import decode_usual
+from rlmm.row_segments import decode_usual, encode_segment_row
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -69,10 +69,9 @@ MetadataRecord = (
 
 def encode(record: MetadataRecord) -> Proposal:
     """What is proposed to the log. A number that does not fit its field is an InvalidRequest."""
-    if isinstance(
-        record,
-        RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata,
-    ):
+    if isinstance(record, RemoteLogSegmentMetadata):
+        return Proposal(None, encode_segment_row(record))
+    if isinstance(record, RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata):
         return Proposal(None, encode_segment_record(record))
     type_, value = encode_control(record)
     return Proposal(int(type_), value)

@@ -6,12 +6,12 @@ All claims are void, and the row of the restart says from which offset on record
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.partition_state import Restart
 from rlmm.row_keys import RowKind
+from rlmm.row_partitions import decode_partition, encode_partition
 
 _PARTITION = bytes((RowKind.PARTITION,))
 _ADOPTED = bytes((RowKind.ADOPTED,))
@@ -37,6 +37,6 @@ def restarted(
 
 
 def _voided(value: bytes) -> bytes:
-    row = values.decode_partition(value)
-    void = replace(row, claim_voided=row.claim is not None, cut_allowed=False)
-    return values.encode_partition(void)
+    row = decode_partition(value)
+    void = row._replace(claim_voided=row.claim is not None, cut_allowed=False)
+    return encode_partition(void)

@@ -49,6 +49,7 @@ TOTALS_KEY = bytes((RowKind.TOTALS,))
 RESTART_KEY = bytes((RowKind.RESTART,))
 PARTITION_BYTES = 20
 PURGE_PREFIX_BYTES = 9
+PURGE_PREFIX = bytes((RowKind.PURGE,))
 
 _TOPIC_POLICY = bytes((RowKind.TOPIC_POLICY,))
 _PARTITION = bytes((RowKind.PARTITION,))
@@ -63,7 +64,6 @@ _INTERVAL = bytes((RowKind.INTERVAL,))
 _COVERAGE = bytes((RowKind.COVERAGE,))
 _SEGMENT_TOMBSTONE = bytes((RowKind.SEGMENT_TOMBSTONE,))
 _PARTITION_TOMBSTONE = bytes((RowKind.PARTITION_TOMBSTONE,))
-_PURGE = bytes((RowKind.PURGE,))
 
 
 def _int32(value: int, field: str) -> bytes:
@@ -223,7 +223,7 @@ def partition_tombstone_key(partition: TopicIdPartition) -> bytes:
 
 def purge_from(due_ms: int) -> bytes:
     """Where the purges that are due at `due_ms` or later begin."""
-    return _PURGE + _INT64.pack(due_ms)
+    return PURGE_PREFIX + _INT64.pack(due_ms)
 
 
 def purge_key(due_ms: int, key: bytes) -> bytes:

@@ -15,8 +15,8 @@ from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import UNKNOWN_OFFSET, LostOffsets, Restart, TopicPolicy, Totals
+from rlmm.row_partitions import PartitionRow, decode_partition
 from rlmm.row_segments import decode_segment_row as decode_segment_row
-from rlmm.row_values import PartitionRow
 from rlmm.rows import RowReader, last_row, prefix_end
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -26,7 +26,7 @@ LINEAGE_REMEMBERED_BYTES_MAX = 1_024
 
 def read_partition_row(rows: RowReader, partition: TopicIdPartition) -> PartitionRow | None:
     value = rows.get(keys.partition_key(partition))
-    return None if value is None else values.decode_partition(value)
+    return None if value is None else decode_partition(value)
 
 
 def read_lineage(rows: RowReader, partition: TopicIdPartition) -> Epochs:

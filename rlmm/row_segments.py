@@ -1,9 +1,9 @@
-"""Segment rows, decoded fast: the layout that our own encoder gives nearly every row.
+"""Segment rows, both ways and fast: the layout that nearly every row has.
 
-A row is the framed record of `rlmm/segment_records.py`, which takes many small steps to decode. The
-rows that this program writes share one layout (no unknown tagged fields, ours in ascending order),
-which takes three. Whatever differs in a single byte of that layout goes the general way, so that
-there is one judgement on what is valid, and unknown fields are kept.
+A row is the framed record of `rlmm/segment_records.py`, which takes many small steps. The rows that
+this program writes share one layout (no unknown tagged fields, ours in ascending order), which
+takes three. Whatever differs in a single byte of that layout goes the general way, so that there is
+one judgement on what is valid, and unknown fields are kept.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rlmm.segment_records import (
     MESSAGE_VERSION,
     SEGMENT_KEY,
     decode_segment_record,
+    encode_segment_record,
 )
 
 _FRAME = bytes((FRAME_VERSION, SEGMENT_KEY, MESSAGE_VERSION))
@@ -33,9 +34,11 @@ _ONE_BYTE_MAX = 0x7F  # what a uvarint of one byte can hold
 
 # Topic id, partition, no tags, segment id, no tags, offsets, broker, times, epoch count + 1.
 _HEAD = struct.Struct(">20sB16sBqqiqqB")
+_PLACE = struct.Struct(">iB16sBqqiqqB")  # the same behind the topic id
 _PARTITION = struct.Struct(">16si")
 _EPOCH = struct.Struct(">iqB")
 _SIZE = struct.Struct(">iB")
+_STATE = struct.Struct(">bB")
 _NO_TXN_INDEX = b"\x00\x01\x01"
 
 # The tags token, writer, upload deadline, and finished_at where it is finished, each with its
@@ -48,6 +51,53 @@ _INCARNATION = struct.Struct(">i16sq")
 _TAG_COUNT = 3
 _STATES = tuple(SegmentState)
 _uuid = bytes.__new__  # the layout has its sixteen bytes
+
+
+def encode_segment_row(segment: RemoteLogSegmentMetadata) -> bytes:
+    """The framed record. A number that does not fit its field is an InvalidRequest."""
+    return encode_usual(segment) or encode_segment_record(segment)
+
+
+def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
+    """The same, if the usual layout can hold it."""
+    writer, custom = segment.writer, segment.custom_metadata
+    if (
+        writer is None
+        or segment.token < 0
+        or segment.upload_deadline_ms < 0
+        or segment.unknown_tags
+        or segment.nested_unknown_tags
+    ):
+        return None
+    partition, epochs = segment.segment_id.partition, segment.leader_epochs
+    custom_length = 0 if custom is None else len(custom) + 1
+    no_txn_index, finished_at = segment.txn_index_empty, segment.finished_at
+    try:
+        topic = partition.topic.encode()
+        if len(topic) >= _ONE_BYTE_MAX or max(custom_length, len(epochs) + 1) > _ONE_BYTE_MAX:
+            return None
+        return b"".join((
+            _FRAME, bytes((len(topic) + 1,)), topic,
+            partition.topic_id, _PLACE.pack(
+                partition.partition, 0, segment.segment_id.id, 0,
+                segment.start_offset, segment.end_offset, segment.broker_id,
+                segment.max_timestamp_ms, segment.event_timestamp_ms, len(epochs) + 1,
+            ),
+            *[_EPOCH.pack(epoch, offset, 0) for epoch, offset in epochs],
+            _SIZE.pack(segment.size_bytes, custom_length), custom or b"",
+            _STATE.pack(segment.state, _TAG_COUNT + no_txn_index + (finished_at >= 0)),
+            _NO_TXN_INDEX if no_txn_index else b"",
+            _TAGS.pack(
+                _TOKEN, segment.token,
+                _WRITER, _INCARNATION.pack(
+                    writer.node_id, writer.directory_id, writer.boot_counter
+                ),
+                _DEADLINE, segment.upload_deadline_ms,
+            ),
+            _FINISHED_TAG.pack(_FINISHED, finished_at) if finished_at >= 0 else b"",
+        ))  # fmt: skip
+    except (struct.error, UnicodeEncodeError):
+        return None
 
 
 def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:

@@ -1,4 +1,5 @@
-"""Values of the rows, both ways. A segment row's value is its encoded record (`records.py`).
+"""Values of the rows, both ways. A segment row's value is its encoded record (`records.py`), a
+partition row's is in `row_partitions.py`.
 
 What no encoder here wrote is CorruptData: rows come from a disk, and from other nodes' snapshots.
 """
@@ -6,21 +7,12 @@ What no encoder here wrote is CorruptData: rows come from a disk, and from other
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from kafka_formats.primitives import Reader, Writer
-from rlmm.control_records import (
-    Tags,
-    read_incarnation,
-    read_mode,
-    write_incarnation,
-)
-from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode, Restart, TopicPolicy, Totals
-from rlmm.segment import PartitionDeleteState
+from rlmm.partition_state import Restart, TopicPolicy, Totals
 
 _INT64 = struct.Struct(">q")
 _EPOCH = struct.Struct(">iq")
@@ -30,8 +22,6 @@ _TOTALS = struct.Struct(">qqqqq")
 _POLICY = struct.Struct(">qq??q")
 _RESTART = struct.Struct(">qq")
 _FEATURE_LEVEL = struct.Struct(">hq")
-
-NO_DELETE_STATE = -1
 
 
 def _unpacked(layout: struct.Struct, value: bytes, what: str) -> tuple[Any, ...]:
@@ -43,104 +33,6 @@ def _unpacked(layout: struct.Struct, value: bytes, what: str) -> tuple[Any, ...]
 
 def _corrupt(message: str, what: str, position: int = 0) -> CorruptData:
     return CorruptData(message, source=f"{what} row", position=position)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRow:
-    """What is known of a partition, but its lineage, highest copied offsets and lost ranges.
-
-    `claim` is the last accepted one; it stands unless `claim_voided`. `cut_allowed`: an admin's
-    ClaimReset waits for the claim that uses it.
-    """
-
-    topic: str
-    mode: Mode
-    mode_offset: int
-    claim: Claim | None = None
-    claim_voided: bool = False
-    cut_allowed: bool = False
-    log_start_offset: int = UNKNOWN_OFFSET
-    local_log_start_offset: int = UNKNOWN_OFFSET
-    delete_state: PartitionDeleteState | None = None
-    delete_offset: int = UNKNOWN_OFFSET
-    delete_marked_at_ms: int = UNKNOWN_OFFSET
-    copy_started: int = 0
-    copy_finished: int = 0
-    delete_started: int = 0
-    size_bytes: int = 0
-    unknown_tags: Tags = ()
-
-    @property
-    def standing_claim(self) -> Claim | None:
-        return None if self.claim_voided else self.claim
-
-
-def encode_partition(row: PartitionRow) -> bytes:
-    writer = Writer()
-    writer.string(row.topic)
-    writer.int8(row.mode)
-    writer.int64(row.mode_offset)
-    writer.boolean(row.claim is not None)
-    if row.claim is not None:
-        writer.int64(row.claim.token)
-        writer.int32(row.claim.leader_epoch)
-        write_incarnation(writer, row.claim.incarnation)
-        writer.int64(row.claim.claim_number)
-        writer.int64(row.claim.timestamp_ms)
-    writer.boolean(row.claim_voided)
-    writer.boolean(row.cut_allowed)
-    writer.int64(row.log_start_offset)
-    writer.int64(row.local_log_start_offset)
-    writer.int8(NO_DELETE_STATE if row.delete_state is None else row.delete_state)
-    writer.int64(row.delete_offset)
-    writer.int64(row.delete_marked_at_ms)
-    writer.int64(row.copy_started)
-    writer.int64(row.copy_finished)
-    writer.int64(row.delete_started)
-    writer.int64(row.size_bytes)
-    writer.tagged_fields(row.unknown_tags)
-    return writer.done()
-
-
-def decode_partition(value: bytes) -> PartitionRow:
-    reader = Reader(value, "partition row")
-    row = PartitionRow(
-        topic=reader.string(),
-        mode=read_mode(reader),
-        mode_offset=reader.int64(),
-        claim=_read_claim(reader) if reader.boolean() else None,
-        claim_voided=reader.boolean(),
-        cut_allowed=reader.boolean(),
-        log_start_offset=reader.int64(),
-        local_log_start_offset=reader.int64(),
-        delete_state=_read_delete_state(reader),
-        delete_offset=reader.int64(),
-        delete_marked_at_ms=reader.int64(),
-        copy_started=reader.int64(),
-        copy_finished=reader.int64(),
-        delete_started=reader.int64(),
-        size_bytes=reader.int64(),
-        unknown_tags=reader.tagged_fields(),
-    )
-    reader.expect_end()
-    return row
-
-
-def _read_claim(reader: Reader) -> Claim:
-    token = reader.int64()
-    leader_epoch = reader.int32()
-    incarnation = read_incarnation(reader)
-    return Claim(token, leader_epoch, incarnation, reader.int64(), reader.int64())
-
-
-def _read_delete_state(reader: Reader) -> PartitionDeleteState | None:
-    number = reader.int8()
-    if number == NO_DELETE_STATE:
-        return None
-    try:
-        return PartitionDeleteState(number)
-    except ValueError:
-        raise reader.corrupt(f"{number} is no partition delete state") from None
 
 
 class Covered(NamedTuple):

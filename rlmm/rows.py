@@ -13,6 +13,9 @@ from typing import Protocol
 RowWrite = tuple[bytes, bytes | None]
 """A key with its new value; None removes the row."""
 
+RowChange = tuple[bytes, bytes | None, bytes | None]
+"""A key with the value before and the value after; None: no such row."""
+
 
 class RowReader(Protocol):
     """Read access to rows. A scan sees the rows as they were when it began, or later ones; who
@@ -38,6 +41,11 @@ def first_row(rows: RowReader, start: bytes, end: bytes) -> tuple[bytes, bytes] 
 def last_row(rows: RowReader, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
     """The highest row in [`start`, `end`)."""
     return next(rows.scan(start, end, reverse=True), None)
+
+
+def _lowest_key(rows: RowReader, prefix: bytes) -> bytes | None:
+    row = first_row(rows, prefix, prefix_end(prefix))
+    return None if row is None else row[0]
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -85,11 +93,16 @@ class OverlayRows:
     It lives no longer than its base stays as it is: what was read of the base is remembered.
     """
 
+    __slots__ = ("_base", "_keys", "_kinds", "_lowest", "_pending", "_read", "_sorted")
+
     def __init__(self, base: RowReader) -> None:
         self._base = base
         self._pending: dict[bytes, bytes | None] = {}
         self._read: dict[bytes, bytes | None] = {}
+        self._lowest: dict[bytes, bytes | None] = {}
+        self._kinds: set[int] = set()  # first bytes of the pending keys
         self._keys: list[bytes] = []
+        self._sorted = True
 
     def get(self, key: bytes) -> bytes | None:
         if key in self._pending:
@@ -97,9 +110,23 @@ class OverlayRows:
         return self._in_base(key)
 
     def _in_base(self, key: bytes) -> bytes | None:
-        if key not in self._read:
-            self._read[key] = self._base.get(key)
-        return self._read[key]
+        if key in self._read:
+            return self._read[key]
+        value = self._read[key] = self._base.get(key)
+        return value
+
+    def lowest_key(self, prefix: bytes) -> bytes | None:
+        """The lowest key that begins with `prefix`; None: no key does."""
+        if prefix[0] in self._kinds:
+            return _lowest_key(self, prefix)
+        if prefix not in self._lowest:
+            base = self._base
+            self._lowest[prefix] = (
+                base.lowest_key(prefix)
+                if isinstance(base, OverlayRows)
+                else _lowest_key(base, prefix)
+            )
+        return self._lowest[prefix]
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write one row; a value that the base has already is no write."""
@@ -116,24 +143,37 @@ class OverlayRows:
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         if key not in self._pending:
-            insort(self._keys, key)
+            self._keys.append(key)
+            self._kinds.add(key[0])
+            self._sorted = False
         self._pending[key] = value
+
+    def _keys_in_order(self) -> list[bytes]:
+        if not self._sorted:
+            self._keys.sort()
+            self._sorted = True
+        return self._keys
 
     def writes(self) -> tuple[RowWrite, ...]:
         """The pending writes in key order, without those that change nothing."""
-        return tuple(
-            (key, self._pending[key])
-            for key in self._keys
-            if self._pending[key] != self._in_base(key)
-        )
+        return tuple((key, after) for key, _, after in self.changes())
+
+    def changes(self) -> list[RowChange]:
+        """The same, with what the base has."""
+        pending, changes = self._pending, []
+        for key in self._keys_in_order():
+            before, after = self._in_base(key), pending[key]
+            if before != after:
+                changes.append((key, before, after))
+        return changes
 
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         if start >= end:
             return iter(())
-        low, high = bisect_left(self._keys, start), bisect_left(self._keys, end)
-        pending = self._keys[low:high]
+        keys = self._keys_in_order()
+        pending = keys[bisect_left(keys, start) : bisect_left(keys, end)]
         base = self._base.scan(start, end, reverse=reverse)
         if not pending:
             return base

@@ -50,7 +50,7 @@ from kafka_formats.errors import (
 )
 from rlmm.row_keys import LOGICAL_END, LOGICAL_START
 from rlmm.row_reads import read_record_time
-from rlmm.rows import RowWrite, in_slices
+from rlmm.rows import RowChange, RowWrite, in_slices
 from rlmm.view_manifest import check_manifest
 
 BLOCK_CACHE_BYTES = 128 * 1024 * 1024
@@ -67,6 +67,7 @@ log = logging.getLogger(__name__)
 
 _POSITION_KEY = b"\x00"
 _POSITION = struct.Struct(">qi16s")
+_KEY_LENGTH = struct.Struct(">I").pack
 _MODULUS = 2**128
 _SIGNS_OF_DAMAGE = (
     "Corruption",
@@ -82,9 +83,8 @@ whatever passes by itself or with more space, rights or handles.
 
 def row_digest(key: bytes, value: bytes) -> int:
     """What one logical row adds to the digest."""
-    return int.from_bytes(
-        blake2b(struct.pack(">I", len(key)) + key + value, digest_size=DIGEST_BYTES).digest(), "big"
-    )
+    hashed = blake2b(_KEY_LENGTH(len(key)) + key + value, digest_size=DIGEST_BYTES)
+    return int.from_bytes(hashed.digest(), "big")
 
 
 def digest_of(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -238,25 +238,31 @@ class View:
 
         Each key stands in `writes` at most once. Durable only after the next `flush`.
         """
+        changes = [(key, self.get(key), value) for key, value in writes]
+        self.commit_changes(changes, applied_offset=applied_offset, epoch=epoch)
+
+    def commit_changes(
+        self, changes: Iterable[RowChange], *, applied_offset: int, epoch: int
+    ) -> None:
+        """`commit` for who has read what is there now of each key: nothing is read again."""
         if applied_offset <= self._applied_offset:
             raise InternalError(
                 f"metadata offset {applied_offset} comes after {self._applied_offset} was applied"
             )
         digest = self._digest
         batch = WriteBatch(raw_mode=True)
+        for key, before, after in changes:
+            assert LOGICAL_START <= key < LOGICAL_END, key
+            if before is not None:
+                digest -= row_digest(key, before)
+            if after is None:
+                batch.delete(key)
+            else:
+                digest += row_digest(key, after)
+                batch.put(key, after)
+        digest %= _MODULUS
+        batch.put(_POSITION_KEY, _encode_position(applied_offset, epoch, digest))
         try:
-            for key, value in writes:
-                assert LOGICAL_START <= key < LOGICAL_END, key
-                before = self._database.get(key)
-                if before is not None:
-                    digest -= row_digest(key, before)
-                if value is None:
-                    batch.delete(key)
-                else:
-                    digest += row_digest(key, value)
-                    batch.put(key, value)
-            digest %= _MODULUS
-            batch.put(_POSITION_KEY, _encode_position(applied_offset, epoch, digest))
             self._database.write(batch)
         except Exception as error:
             raise self._failed(error) from error

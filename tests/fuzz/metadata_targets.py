@@ -12,7 +12,7 @@ from kafka_formats.errors import CorruptData, InternalError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.primitives import Reader, Writer
-from rlmm import control_records, row_segments, row_values, snapshot_rows
+from rlmm import control_records, row_partitions, row_segments, row_values, snapshot_rows
 from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snapshot_files
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
@@ -113,6 +113,16 @@ def _segment_row(data: bytes) -> None:
         raise general
 
 
+def _partition_row(data: bytes) -> None:
+    """The fast way and the general one have one judgement."""
+    try:
+        general = row_partitions.decode_general(data)
+    except CorruptData:
+        row_partitions.decode_partition(data)  # raises as well
+        raise AssertionError("the fast way takes what the general way refuses") from None
+    assert row_partitions.decode_partition(data) == general
+
+
 def _row_target(
     name: str, kind: RowKind, run: Callable[[bytes], object], *, covers: str = ""
 ) -> Target:
@@ -123,7 +133,19 @@ def _row_target(
 
 def _rows_targets() -> list[Target]:
     return [
-        _row_target("decode_partition", RowKind.PARTITION, row_values.decode_partition),
+        _row_target(
+            "decode_partition",
+            RowKind.PARTITION,
+            _partition_row,
+            covers="rlmm.row_partitions.decode_partition",
+        ),
+        Target(
+            "row_partitions.decode_general",
+            ("rlmm.row_partitions.decode_general",),
+            row_partitions.decode_general,
+            _values(RowKind.PARTITION),
+            factor=60,
+        ),
         _row_target("decode_covered", RowKind.COVERAGE, lambda d: row_values.decode_covered(1, d)),
         _row_target(
             "decode_interval",

@@ -20,7 +20,7 @@ from rlm.partition_work import PartitionWork
 from rlm.tier_store import TierStore, TierStores
 from rlmm.apply_outcome import Draft, Outcome, find_live
 from rlmm.apply_segments import apply_add
-from rlmm.row_values import PartitionRow
+from rlmm.row_partitions import PartitionRow
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
@@ -186,7 +186,7 @@ def ignore_the_fence(patch: pytest.MonkeyPatch) -> None:
             return row
         incarnation, token = writer[-1]
         assert incarnation is not None
-        return replace(row, claim=replace(row.claim, incarnation=incarnation, token=token))
+        return row._replace(claim=replace(row.claim, incarnation=incarnation, token=token))
 
     def add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
         writer.append((added.writer, added.token))

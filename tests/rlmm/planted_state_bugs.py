@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from rlmm.apply_outcome import Draft, without_token
 from rlmm.coverage import EpochRange
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import Claim
-from rlmm.row_values import PartitionRow
+from rlmm.row_partitions import PartitionRow
 from rlmm.rows import OverlayRows, RowReader
 from rlmm.segment import (
     OFFSET_MAX,
@@ -140,8 +139,8 @@ def a_partition_goes_before_its_segments(patch: pytest.MonkeyPatch) -> None:
     finish = apply_partition_delete._finish
 
     def careless(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Any:
-        counts = {"copy_started": 0, "copy_finished": 0, "delete_started": 0}
-        return finish(draft, partition, replace(row, **counts))  # type: ignore[arg-type]
+        none_left = row._replace(copy_started=0, copy_finished=0, delete_started=0)
+        return finish(draft, partition, none_left)
 
     patch.setattr(apply_partition_delete, "_finish", careless)
 

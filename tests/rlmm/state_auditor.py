@@ -16,8 +16,8 @@ from rlmm import row_keys as keys
 from rlmm.apply_outcome import Verdict
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records import MetadataRecord, PartitionClaim, SegmentMissing, encode
+from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import highest_recorded, read_partition_row, read_restart
-from rlmm.row_values import PartitionRow
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,

@@ -1,4 +1,4 @@
-"""Segment rows decode the fast way to what the general decoder makes of them, always."""
+"""Segment rows go the fast way to what the general one makes of them, always."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.metadata_set import MetadataSet, finished_row
-from kafka_formats.errors import CorruptData, InternalError, StrandlineError
+from kafka_formats.errors import CorruptData, InternalError, InvalidRequest, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.row_segments import decode_segment_row, decode_usual
+from rlmm.row_segments import (
+    decode_segment_row,
+    decode_usual,
+    encode_segment_row,
+    encode_usual,
+)
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
@@ -72,12 +77,31 @@ def general(value: bytes) -> object:
 @example(replace(USUAL, txn_index_empty=True))
 @example(replace(USUAL, finished_at=-1, state=SegmentState.COPY_SEGMENT_STARTED))
 def test_every_segment_comes_back_as_it_was(segment: RemoteLogSegmentMetadata) -> None:
-    assert decode_segment_row(encode_segment_record(segment)) == segment
+    value = encode_segment_row(segment)
+    assert value == encode_segment_record(segment)
+    assert decode_segment_row(value) == segment
 
 
-def test_our_own_segments_are_decoded_the_fast_way() -> None:
+def test_our_own_segments_go_the_fast_way() -> None:
     for segment in (USUAL, replace(USUAL, txn_index_empty=True), STARTED):
-        assert decode_usual(encode_segment_record(segment)) == segment
+        value = encode_usual(segment)
+        assert value == encode_segment_record(segment)
+        assert decode_usual(value) == segment
+
+
+@pytest.mark.parametrize(
+    "segment",
+    [
+        replace(USUAL, start_offset=2**63),
+        replace(USUAL, size_bytes=-(2**31) - 1),
+        replace(USUAL, leader_epochs=((2**31, 0),)),
+        replace(USUAL, finished_at=2**63),
+        replace(USUAL, writer=Incarnation(2**31, Uuid(bytes(16)), 1)),
+    ],
+)
+def test_what_does_not_fit_is_refused(segment: RemoteLogSegmentMetadata) -> None:
+    with pytest.raises(InvalidRequest):
+        encode_segment_row(segment)
 
 
 @given(st.sampled_from([USUAL, replace(USUAL, txn_index_empty=True), STARTED]), st.data())

@@ -9,15 +9,11 @@ import pytest
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from rlmm import row_values as values
-from rlmm.partition_state import Mode, Restart, TopicPolicy, Totals
-from rlmm.row_values import Covered, Interval, PartitionRow
+from rlmm.partition_state import Restart, TopicPolicy, Totals
+from rlmm.row_values import Covered, Interval
 
 SEGMENT = Uuid(bytes(range(16)))
 ROWS: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
-    "partition": (
-        values.encode_partition(PartitionRow("orders", Mode.SIDECAR, -1)),
-        values.decode_partition,
-    ),
     "coverage": (
         values.encode_covered(Covered(1, 2, 3, 4, SEGMENT)),
         lambda value: values.decode_covered(1, value),
