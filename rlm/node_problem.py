@@ -16,6 +16,7 @@ class ProblemArea(StrEnum):
     LOG_DIRS = "log_dirs"
     STORE = "store"
     CLOCK = "clock"
+    SNAPSHOTS = "snapshots"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 from kafka_formats.errors import NotFound
@@ -89,6 +89,7 @@ class RemoteLogManager:
         self._clock_checked_at: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
+        self._beside: list[Callable[[], Iterable[NodeProblem]]] = []
         self._problem_log = ProblemLog(logger)
         self._closed = False
         self._claims = StoreClaims(stores, identity, self._limits, ambient, self._problem_log)
@@ -247,7 +248,12 @@ class RemoteLogManager:
             found.append(NodeProblem(ProblemArea.LOG_DIRS, None, self._scan_error))
         if self._clock_trouble is not None:
             found.append(NodeProblem(ProblemArea.CLOCK, None, self._clock_trouble))
-        return (*found, *self._claims.problems())
+        beside = (problem for tell in self._beside for problem in tell())
+        return (*found, *self._claims.problems(), *beside)
+
+    def tell_problems_of(self, beside: Callable[[], Iterable[NodeProblem]]) -> None:
+        """`node_problems` includes from now on what another part of the node has to say."""
+        self._beside.append(beside)
 
     async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
         """Where a new leader goes on copying (design 6.6). Read-only."""

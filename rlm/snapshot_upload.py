@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import AlreadyExists, RetryLater, StrandlineError
+from kafka_formats.errors import AlreadyExists, RetryLater
 from rlm.limits import Ambient, Identity
+from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.snapshot_plan import (
     SnapshotFacts,
     UploadedSnapshot,
@@ -40,6 +41,7 @@ from rsm_backends.store import PART_BYTES_MIN
 
 logger = logging.getLogger(__name__)
 
+WORK = "uploading the newest snapshot of the metadata"
 LISTED_PAGES_MAX = 100
 """Pages of 1000 snapshots; more is no listing of ours."""
 
@@ -99,12 +101,22 @@ class SnapshotUploader:
         self._last_taken_ms: int | None = None
         self._uploaded: tuple[UploadedSnapshot, ...] | None = None
         self._task: asyncio.Task[None] | None = None
-        self.trouble: str | None = None
-        """Why the last pass failed; None while all is well."""
+        self._log = ProblemLog(logger)
+        self._trouble: str | None = None
 
     def start(self) -> None:
         """Begin to look and upload, until `close`."""
         self._task = asyncio.create_task(self._loop(), name="upload metadata snapshots")
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Why the last pass failed; empty while all is well."""
+        if self._trouble is None:
+            return ()
+        text = (
+            f"the newest snapshot of the metadata is not in the store {self._tier.name!r}: "
+            f"{self._trouble}"
+        )
+        return (NodeProblem(ProblemArea.SNAPSHOTS, None, text),)
 
     async def close(self) -> None:
         """Stop; an upload under way is given up. Idempotent."""
@@ -117,15 +129,9 @@ class SnapshotUploader:
         while True:
             try:
                 await self.run_once()
-            except Exception as error:
-                expected = isinstance(error, StrandlineError)
-                if self.trouble != str(error):
-                    logger.error(
-                        "no snapshot of the metadata could be uploaded, to be repeated: %s",
-                        error,
-                        exc_info=None if expected else error,
-                    )
-                self.trouble = str(error)
+            except Exception as error:  # noqa: BLE001 - told, logged, repeated
+                self._trouble = str(error) or type(error).__name__
+                self._log.failed(WORK, error)
             await self._ambient.sleep(self._limits.check_interval_s)
 
     async def run_once(self) -> None:
@@ -142,7 +148,8 @@ class SnapshotUploader:
         except BaseException:
             self._uploaded = None  # what the store has is looked up anew
             raise
-        self.trouble = None
+        self._trouble = None
+        self._log.works(WORK)
 
     async def _pass(self) -> None:
         if not self._leads():

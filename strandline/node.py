@@ -143,6 +143,7 @@ class Node:
                 ),
             )
             building.push_async_callback(snapshots.close)
+            remote_log.tell_problems_of(snapshots.problems)
             parts = building.pop_all()
             return cls(settings, directory, log, metadata, remote_log, snapshots, failure, parts)
 

@@ -54,7 +54,8 @@ class NodeProblemView(Wire):
         str,
         Field(
             description="`log_dirs` (nothing new is copied), `store` (what lies in it is neither "
-            "read nor removed), `clock` (nothing is removed).",
+            "read nor removed), `clock` (nothing is removed), `snapshots` (of the metadata: none "
+            "newer is in the store, should this cluster's disks be lost).",
             examples=["store"],
         ),
     ]

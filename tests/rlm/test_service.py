@@ -301,6 +301,8 @@ def test_a_path_that_is_no_log_directory_is_refused_and_a_running_node_gets_over
             meta.write_bytes(kept)
             await asyncio.sleep(60)
             assert node.remote_log.node_problems() == ()
+            node.remote_log.tell_problems_of(lambda: (problem,))
+            assert node.remote_log.node_problems() == (problem,)
             assert caplog.messages[1:] == ["looking at the log directories works again"]
             assert len(node.finished(orders.partition)) == 2
             await node.remote_log.close()

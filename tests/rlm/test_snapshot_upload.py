@@ -11,6 +11,7 @@ import pytest
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import Refused, RetryLater
 from rlm.limits import Identity
+from rlm.node_problem import ProblemArea
 from rlm.snapshot_plan import snapshot_key
 from rlm.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.tier_store import TierStore
@@ -94,10 +95,6 @@ async def ends(store: ObjectStore) -> list[int]:
 
 def key(end: int) -> str:
     return snapshot_key("p/", "cluster-a", SnapshotId(end, 1))
-
-
-def trouble(snapshots: SnapshotUploader) -> str | None:
-    return snapshots.trouble
 
 
 def new_store() -> MemoryStore:
@@ -204,11 +201,13 @@ def test_a_failed_upload_is_reported_and_made_good_later(
         snapshots = uploader(metadata, store)
         snapshots.start()
         await asyncio.sleep(10 * 60)
-        assert trouble(snapshots) == "the disk is full"
+        (problem,) = snapshots.problems()
+        assert (problem.area, problem.name) == (ProblemArea.SNAPSHOTS, None)
+        assert "is not in the store 'main': the disk is full" in problem.text
         assert [record.levelname for record in caplog.records] == ["ERROR"]  # told once
         metadata.fails = False
         await asyncio.sleep(2 * 60)
-        assert trouble(snapshots) is None
+        assert snapshots.problems() == ()
         assert await ends(store) == [10]
         await snapshots.close()
 
