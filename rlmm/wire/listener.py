@@ -72,12 +72,14 @@ class QuorumListener:
         )
         self._connections: set[ServerConnection] = set()
         self._server: asyncio.Server | None = None
+        self._open = False
         self._ticker: asyncio.TimerHandle | None = None
         self._refusals = 0
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port, which is chosen where 0 is asked for. OSError: it can't."""
         loop = asyncio.get_running_loop()
+        self._open = True
         self._server = await loop.create_server(
             lambda: ServerConnection(self),
             host,
@@ -93,6 +95,7 @@ class QuorumListener:
 
     async def close(self) -> None:
         """Listen no more and end every connection. Idempotent."""
+        self._open = False
         if self._ticker is not None:
             self._ticker.cancel()
         for connection in tuple(self._connections):
@@ -112,6 +115,8 @@ class QuorumListener:
         return self._answers.begin(caller, frame)
 
     def accepted(self, connection: ServerConnection) -> Caller | None:
+        if not self._open:
+            return None  # it came while the listener was closing
         if len(self._connections) >= self.limits.connections_max and not self._made_room():
             self.refused(connection.name, "there is no room for another connection of a peer")
             return None

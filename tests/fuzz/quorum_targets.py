@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
-from rlmm.quorum.framing import fetched_batches
+from rlmm.log.committed import encode_proposals
+from rlmm.metadata_log import Proposal
+from rlmm.quorum.framing import fetched_batches, frame_produced, proposals_produced
 from rlmm.raft.messages import (
     EpochEnd,
     Error,
@@ -22,6 +24,7 @@ from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.hot_codec import HotCodec
 from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, RequestRefusedError
 from rlmm.wire.sasl_server import PEER_USER, PLAIN, SCRAM, SaslServer, SecretVerifier
+from tests.fuzz import repairs
 from tests.fuzz.engine import Target
 from tests.fuzz.format_targets import captured_batches
 
@@ -90,6 +93,18 @@ def _fetch_answer(data: bytes) -> None:
     tuple(fetched_batches(general[1], source="peer"))
 
 
+def _produced_seeds() -> list[bytes]:
+    proposals = [Proposal(1_005, b"x" * 20), Proposal(None, b"x" * 200), Proposal(None, b"")]
+    batches = encode_proposals(proposals, base_offset=0, epoch=0, timestamp_ms=1)
+    return [*(batch.data for batch in batches), *captured_batches()]
+
+
+def _produced(data: bytes) -> None:
+    """A client's records are refused wherever another node's are."""
+    taken = proposals_produced(data)
+    assert len(taken) == sum(each.record_count for each in frame_produced(data, timestamp_ms=1))
+
+
 def _sasl(data: bytes) -> None:
     """Messages of a client, one behind the other; none of them gets in."""
     server = SaslServer(_verifier(), lambda: "nonce", plain_allowed=True)
@@ -126,6 +141,15 @@ def quorum_targets() -> list[Target]:
         ),
         Target("quorum vote response", (), _vote, _votes, kinds, factor=400),
         Target("quorum fetch response", (), _fetch_answer, _fetched, kinds, factor=400),
+        Target(
+            "quorum produce",
+            ("rlmm.quorum.framing.proposals_produced", "rlmm.quorum.framing.frame_produced"),
+            _produced,
+            _produced_seeds,
+            kinds,
+            repair=repairs.whole_batch,
+            factor=100,
+        ),
         Target(
             "quorum login",
             (),
