@@ -22,6 +22,7 @@ from strandline.settings import QuorumSettings
 from strandline.voter_text import parse_address, parse_peer
 
 SECRET_BYTES_MIN = 16
+INCARNATION_CHANCE_BITS = 24
 
 
 async def open_quorum_log(
@@ -43,6 +44,7 @@ async def open_quorum_log(
         bootstrap=tuple(parse_peer(each, field="quorum.bootstrap") for each in settings.bootstrap),
         listener_name=LISTENER_NAME,
         settings=_timers(settings),
+        incarnation=_incarnation(directory.boot_counter),
     )
     alone = {voter.node_id for voter in directory.initial_voters} == {directory.node_id}
     if not settings.listen and not alone:
@@ -62,6 +64,12 @@ async def open_quorum_log(
     if settings.listen:
         await _listen(settings, directory, secret, log, building)
     return log
+
+
+def _incarnation(boot_counter: int) -> int:
+    """A copy of the directory counts on from the same number: chance tells the two apart."""
+    chance = int(ambient.random_fraction() * (1 << INCARNATION_CHANCE_BITS))
+    return boot_counter << INCARNATION_CHANCE_BITS | chance
 
 
 def _timers(settings: QuorumSettings) -> RaftSettings:

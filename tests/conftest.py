@@ -1,14 +1,21 @@
-"""Real stores for a whole test session: each is started when the first test asks for it."""
+"""Real stores for a whole test session: each is started when the first test asks for it.
+
+No time a machine takes decides a test: Hypothesis has no deadline for an example.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from rsm_backends.store_config import StoreConfig
 from tests.real.localstack import LocalStackServer
 from tests.real.minio import MinioServer
+
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 @pytest.fixture(scope="session")

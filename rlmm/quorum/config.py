@@ -25,7 +25,8 @@ class Ambient:
 @dataclass(frozen=True, slots=True)
 class QuorumConfig:
     """Who this replica is. `format_voters` counts until the log names voters; `bootstrap` are
-    addresses of nodes to ask for the leader, by node id.
+    addresses of nodes to ask for the leader, by node id. `incarnation` is higher at each start of
+    the directory and hardly ever the same twice (`rlmm/raft/identity.py`).
     """
 
     cluster_id: str
@@ -34,3 +35,4 @@ class QuorumConfig:
     bootstrap: tuple[tuple[int, str, int], ...] = ()
     listener_name: str = LISTENER_NAME
     settings: RaftSettings = field(default_factory=RaftSettings)
+    incarnation: int = -1

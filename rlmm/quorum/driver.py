@@ -20,6 +20,7 @@ from rlmm.feature_level import FeatureLevels
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.metadata_log import SnapshotId
+from rlmm.quorum.core_warnings import CoreWarnings
 from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.framing import place
@@ -101,6 +102,7 @@ class QuorumDriver:
         self._on_role = on_role
         self._on_failure = on_failure
         self._observer = observer
+        self._warnings = CoreWarnings(monotonic_ms)
         self._queue: deque[do.Action] = deque()
         self._draining = False
         self._persisting = False
@@ -209,6 +211,7 @@ class QuorumDriver:
                 self._perform[type(action)](action)
         finally:
             self._draining = False
+            self.jobs.begin()
 
     def _performers(self) -> dict[type, Callable[..., None]]:
         return {
@@ -228,7 +231,7 @@ class QuorumDriver:
             do.CommandDone: self._command_done,
             do.RoleChanged: self._role_changed,
             do.VotersChanged: self._voters_changed,
-            do.Warn: lambda action: log.warning("%s", action.message),
+            do.Warn: lambda action: self._warnings.warn(action.message),
             do.ShutdownDone: lambda _: self.shutdown_done.set(),
             do.Fatal: lambda action: self.fail(action.message),
         }

@@ -63,6 +63,7 @@ def open_replica(
         settings=config.settings,
         jitter=jitter,
         peers=tuple(node_id for node_id, _, _ in config.bootstrap),
+        incarnation=config.incarnation,
     )
     return directory, core
 

@@ -18,6 +18,7 @@ is in `events.py`, what to do with its answers, and in which order, in `actions.
 | proposals, linearizable reads | `proposals.py`, `barriers.py` |
 | snapshots | `snapshots.py`, `snapshot_download.py` |
 | voter sets and their changes | `voters.py`, `voter_changes.py` |
+| two processes with one identity | `identity.py` |
 | the log as the core knows it | `replica_log.py`, `epoch_cache.py` |
 | time-outs and bounds | `timers.py` |
 """
@@ -53,7 +54,8 @@ from rlmm.raft.timers import NEVER_MS, RaftSettings
 
 class RaftCore:
     """See the module's text. `jitter` returns a fraction in [0, 1); `peers` are node ids to ask
-    for the leader while no voter is known.
+    for the leader while no voter is known. `incarnation` grows with each start of the directory,
+    -1 if nobody counts (`identity.py`).
     """
 
     def __init__(
@@ -64,9 +66,12 @@ class RaftCore:
         settings: RaftSettings,
         jitter: Callable[[], float],
         peers: tuple[int, ...] = (),
+        incarnation: int = -1,
     ) -> None:
         self._initial: InitialState | None = initial
-        self.replica = Replica(key, initial, settings=settings, jitter=jitter, peers=peers)
+        self.replica = Replica(
+            key, initial, settings=settings, jitter=jitter, peers=peers, incarnation=incarnation
+        )
 
     # ---- what the driver may read at any time
 

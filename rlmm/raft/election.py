@@ -7,7 +7,7 @@ anything, and the others may lose their leader a moment later.
 
 from __future__ import annotations
 
-from rlmm.raft import damaged_tail, leader, quorum_state, requests
+from rlmm.raft import damaged_tail, identity, leader, quorum_state, requests
 from rlmm.raft.messages import NONE_ID, Error, ReplicaKey, VoteRequest, VoteResponse
 from rlmm.raft.replica import PendingRequest, Replica
 from rlmm.raft.states import Ballot, Candidate, Follower, Prospective, Resigned, Unattached
@@ -77,16 +77,21 @@ def ask(r: Replica) -> None:
             r.log.end_offset,
             pre_vote,
             all_answered=tell,
+            incarnation=r.incarnation,
         )
         ballot.in_flight = requests.send(r, key, request, r.settings.election_timeout_ms)
     count(r)
 
 
 def answered(r: Replica, request_id: int, pending: PendingRequest, response: VoteResponse) -> None:
+    if response.error is Error.STALE_BROKER_EPOCH:
+        identity.stop_as_the_older(r, pending.peer)
+        return
     ballot = _ballot(r, request_id, pending)
     if ballot is None:
         return
-    if response.error is not Error.NONE:
+    if response.error is not Error.NONE or response.leader_epoch != pending.epoch:
+        # An answer from another epoch than the question's is nobody's vote in this one.
         ballot.told_all_answered = False
         ballot.due_ms = r.now + r.settings.pre_vote_retry_ms
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from rlmm.raft import quorum_state
+from rlmm.raft import identity, quorum_state
 from rlmm.raft.actions import SendResponse
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import (
@@ -23,12 +23,10 @@ def begin(r: Replica, correlation: Hashable, request: BeginQuorumEpochRequest) -
     """Follow the new leader. A Prospective that hears from its old leader itself returns to it."""
     error = _check(r, request.leader_epoch, request.leader_id)
     if error is Error.NONE:
-        if request.voter.node_id != r.key.node_id or request.voter.directory_id not in (
-            "",
-            r.key.directory_id,
+        error = identity.refused_voter_key(r, request.voter, f"node {request.leader_id}")
+        if error is Error.NONE and not quorum_state.observe(
+            r, request.leader_epoch, request.leader_id
         ):
-            error = Error.INVALID_VOTER_KEY
-        elif not quorum_state.observe(r, request.leader_epoch, request.leader_id):
             state = r.state
             if isinstance(state, Prospective) and state.leader_id == request.leader_id:
                 quorum_state.to_follower(r, state.epoch, state.leader_id)

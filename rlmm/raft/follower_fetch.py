@@ -9,6 +9,7 @@ from __future__ import annotations
 from rlmm.raft import (
     damaged_tail,
     high_watermark,
+    identity,
     replica_log,
     requests,
     snapshot_download,
@@ -61,6 +62,7 @@ def _send(r: Replica, peer: ReplicaKey, *, wait_ms: int) -> int:
         wait_ms,
         r.settings.fetch_bytes_max,
         r.high_watermark,
+        r.incarnation,
     )
     return requests.send(r, peer, request, r.settings.fetch_request_timeout_ms)
 
@@ -96,21 +98,24 @@ def answered(
     if r.fetch.in_flight != request_id:
         return
     r.fetch.in_flight = None
+    if response.error is Error.STALE_BROKER_EPOCH:
+        identity.stop_as_the_older(r, pending.peer)
+        return
     state = r.state
     if not isinstance(state, Follower):
         r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
         return
     same = response.leader_epoch == state.epoch == pending.epoch
     ours = same and response.leader_id == state.leader_id
-    if isinstance(response, FetchSnapshotResponse):
-        if ours and response.error is Error.NONE:
-            _leader_lives(r, state, NO_OFFSET)
-        snapshot_download.answered(r, state, response)
-    elif not ours or response.error is not Error.NONE:
+    if not ours:
         r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
-    else:
+    elif isinstance(response, FetchSnapshotResponse):
+        if snapshot_download.answered(r, state, response):
+            _leader_lives(r, state, NO_OFFSET)
+    elif response.error is not Error.NONE:
+        r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
+    elif _take(r, state, pending, response):
         _leader_lives(r, state, response.high_watermark)
-        _take(r, state, pending, response)
 
 
 def _leader_lives(r: Replica, state: Follower, leader_high_watermark: int) -> None:
@@ -122,16 +127,21 @@ def _leader_lives(r: Replica, state: Follower, leader_high_watermark: int) -> No
         state.deadline_ms = r.now + r.settings.fetch_timeout_ms
 
 
-def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchResponse) -> None:
+def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchResponse) -> bool:
+    """Whether it is of use. What is not does not count as a sign of life: a leader that answers
+    nonsense is given up like one that is silent.
+    """
     if response.diverging is not None:
-        diverged(r, state, response.diverging)
-    elif response.snapshot is not None:
-        snapshot_download.begin(r, response.snapshot)
-    elif pending.fetch_offset == r.log.end_offset:
-        _append(r, state, response.batches)
+        return diverged(r, state, response.diverging)
+    if response.snapshot is not None:
+        return snapshot_download.begin(r, response.snapshot)
+    if pending.fetch_offset == r.log.end_offset:
+        if not _append(r, state, response.batches):
+            return False
         if response.high_watermark != NO_OFFSET:
             high_watermark.advance(r, min(response.high_watermark, r.log.end_offset))
         damaged_tail.forget_if_healed(r, response.high_watermark)
+    return True
 
 
 def acceptable(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
@@ -150,7 +160,8 @@ def acceptable(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> tuple
     return batches
 
 
-def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> None:
+def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> bool:
+    """Whether there was nothing, or at least one batch that continues the log."""
     good = acceptable(r, state, batches)
     if len(good) < len(batches):
         bad = batches[len(good)]
@@ -162,21 +173,35 @@ def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> None:
     if good:
         replica_log.append(r, good)
         replica_log.request_flush(r)
+    return bool(good) or not batches
 
 
-def diverged(r: Replica, state: Follower, diverging: EpochEnd) -> None:
+def _can_be(r: Replica, diverging: EpochEnd) -> bool:
+    """A leader names an epoch that this log has passed, or an earlier end of its last one."""
+    log = r.log
+    if diverging.epoch == log.last_epoch:
+        return 0 <= diverging.end_offset < log.end_offset
+    return 0 <= diverging.epoch < log.last_epoch and diverging.end_offset >= 0
+
+
+def diverged(r: Replica, state: Follower, diverging: EpochEnd) -> bool:
     """Truncate to where this log may still agree with the leader's; repeated rounds converge.
 
     Below the own high watermark that would undo a commit: stop, change nothing.
     """
+    if not _can_be(r, diverging):
+        r.warn(
+            f"node {state.leader_id}, the leader, sent a diverging epoch that cannot be ("
+            f"{diverging}, and this log ends at {r.log.end_offset} in epoch {r.log.last_epoch}): "
+            "refused; if it goes on, stop that node and look at its log"
+        )
+        r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
+        return False
     own = r.log.epochs.end_offset_for(diverging.epoch, r.log.end_offset)
     end = own.end_offset
     if own.epoch == diverging.epoch:
         end = min(end, diverging.end_offset)
-    if diverging.epoch < 0 or end < 0:
-        r.warn(f"node {state.leader_id} sent a diverging epoch that cannot be: {diverging}")
-        r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
-    elif end < r.high_watermark:
+    if end < r.high_watermark:
         r.fail(
             f"node {state.leader_id}, leader of epoch {state.epoch}, has a log that leaves this "
             f"one at offset {end}, and everything below {r.high_watermark} is committed here: "
@@ -187,3 +212,4 @@ def diverged(r: Replica, state: Follower, diverging: EpochEnd) -> None:
         if end >= r.log.end_offset:
             r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
         replica_log.truncate_to(r, min(end, r.log.end_offset))
+    return True

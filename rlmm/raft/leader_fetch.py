@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from rlmm.raft import high_watermark, leader, parked_fetches, progress, voter_changes
+from rlmm.raft import high_watermark, identity, leader, parked_fetches, progress, voter_changes
 from rlmm.raft.actions import SendResponse
 from rlmm.raft.fetch_validation import Diverging, NeedsSnapshot, validate
 from rlmm.raft.leaving import public_leader_id
@@ -20,6 +20,12 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
     if error is not Error.NONE or not isinstance(state, Leader):
         refusal = FetchResponse(error, public_leader_id(r), r.epoch)
         r.emit(SendResponse(correlation, refusal))
+        return
+    error = identity.check_fetch(r, state, request)
+    if error is Error.NONE and _impossible(r, state, request):
+        error = Error.INVALID_REQUEST
+    if error is not Error.NONE:
+        r.emit(SendResponse(correlation, FetchResponse(error, state.leader_id, state.epoch)))
         return
     known = progress.of(r, state, request.replica)
     if known is None:
@@ -61,13 +67,30 @@ def _check(r: Replica, request: FetchRequest) -> Error:
         or request.replica.node_id < 0
     ):
         return Error.INVALID_REQUEST
-    if request.replica == r.key:
-        r.warn(
-            f"node {r.key.node_id} fetches from itself: another node runs with this node's "
-            "identity. Stop the one whose data directory is the copy"
-        )
-        return Error.INVALID_REQUEST
     return Error.NONE
+
+
+def _impossible(r: Replica, leader: Leader, request: FetchRequest) -> bool:
+    """Offset and epoch that no log of this quorum can have; an answer to it would be taken for an
+    acknowledgement. A tail of an older epoch that this leader lacks is no such thing: it diverges.
+    """
+    log, end, epoch = r.log, request.fetch_offset, request.last_fetched_epoch
+    if end > log.end_offset:
+        never_written = epoch == leader.epoch
+    else:
+        # Here the epoch begins above; it begins at one offset in every log that has it.
+        has_epoch = log.epochs.end_offset_for(epoch, log.end_offset).epoch == epoch
+        never_written = (
+            log.start_offset < end and log.epochs.epoch_of(end - 1) < epoch and has_epoch
+        )
+    if never_written:
+        r.warn(
+            f"node {request.replica.node_id} claims to have its log up to offset {end} in epoch "
+            f"{epoch}, which was never written: refused, and it acknowledges "
+            "nothing. Its data directory is damaged or not its own: remove it as a voter and "
+            "format it anew to join"
+        )
+    return never_written
 
 
 def _elsewhere(r: Replica, state: Leader, verdict: Diverging | NeedsSnapshot) -> FetchResponse:

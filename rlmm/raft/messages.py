@@ -55,6 +55,7 @@ class Error(Enum):
     INVALID_REQUEST = 42
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    STALE_BROKER_EPOCH = 77
     THROTTLING_QUOTA_EXCEEDED = 89
     SNAPSHOT_NOT_FOUND = 98
     POSITION_OUT_OF_RANGE = 99
@@ -165,7 +166,7 @@ class VoteRequest:
     """`last_offset` is the candidate's log end offset, `voter` the replica it is meant for.
 
     `all_answered` (*private*): every voter has answered this round and no log is longer than the
-    candidate's (design 5.1 (6), `damaged_tail.py`).
+    candidate's (design 5.1 (6), `damaged_tail.py`). `incarnation` (*private*): see `identity.py`.
     """
 
     epoch: int
@@ -175,6 +176,7 @@ class VoteRequest:
     last_offset: int
     pre_vote: bool
     all_answered: bool = False
+    incarnation: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,8 @@ class FetchRequest:
     """A replica's fetch; consumers (replica id -1) are served by the driver, not by the core.
 
     `fetch_offset` acknowledges: everything below it is durable at the replica. `high_watermark` is
-    what the replica knows (KIP-1166), -1 if nothing.
+    what the replica knows (KIP-1166), -1 if nothing. `incarnation` is Kafka's replica epoch: see
+    `identity.py`.
     """
 
     replica: ReplicaKey
@@ -240,6 +243,7 @@ class FetchRequest:
     wait_max_ms: int
     bytes_max: int
     high_watermark: int = NO_OFFSET
+    incarnation: int = -1
 
 
 @dataclass(frozen=True, slots=True)

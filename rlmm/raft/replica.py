@@ -85,9 +85,10 @@ class Replica:
 
     __slots__ = (
         "apply_to", "at_least", "cut", "download", "failed", "fetch",
-        "high_watermark", "jitter", "key", "leader_heard_ms", "leader_high_watermark", "log",
-        "next_request_id", "now", "out", "peers", "requests", "settings", "shutdown_deadline_ms",
-        "shutting_down", "state", "stored", "voters",
+        "high_watermark", "incarnation", "incarnations", "jitter", "key", "leader_heard_ms",
+        "leader_high_watermark", "log", "next_request_id", "now", "out", "peers", "requests",
+        "settings", "shutdown_deadline_ms", "shutting_down", "state", "stored", "vote_given",
+        "voters",
     )  # fmt: skip
 
     def __init__(
@@ -98,8 +99,10 @@ class Replica:
         settings: RaftSettings,
         jitter: Callable[[], float],
         peers: tuple[int, ...],
+        incarnation: int = -1,
     ) -> None:
         self.key = key
+        self.incarnation = incarnation
         self.settings = settings
         self.jitter = jitter
         self.peers = peers
@@ -125,6 +128,8 @@ class Replica:
         self.leader_heard_ms = -1
         self.leader_high_watermark = -1
         self.stored: PersistedState | None = initial.quorum
+        self.incarnations: dict[ReplicaKey, int] = {}
+        self.vote_given: tuple[int, ReplicaKey, int] | None = None
         self.cut: LogCut | None = None
         self.state: State = Unattached(0, -1, None, 0)
         self.requests: dict[int, PendingRequest] = {}

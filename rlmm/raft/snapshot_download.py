@@ -26,17 +26,18 @@ def acceptable(r: Replica, snapshot: SnapshotId) -> bool:
     return snapshot.end_offset > r.high_watermark and 0 <= snapshot.epoch <= r.epoch
 
 
-def begin(r: Replica, snapshot: SnapshotId) -> None:
-    """The leader says that what this replica needs is only in `snapshot`."""
+def begin(r: Replica, snapshot: SnapshotId) -> bool:
+    """The leader says that what this replica needs is only in `snapshot`. False: it can't be."""
     if not acceptable(r, snapshot):
         r.warn(
             f"node {r.state.leader_id} offers snapshot {snapshot}, and this node has committed up "
             f"to {r.high_watermark}: refused; compare the two nodes' logs"
         )
         r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
-        return
+        return False
     if r.download is None or r.download.snapshot != snapshot:
         r.download = Download(snapshot)
+    return True
 
 
 def request_piece(r: Replica, peer: ReplicaKey, download: Download) -> int:
@@ -60,19 +61,21 @@ def wanted(download: Download, response: FetchSnapshotResponse) -> bool:
     )
 
 
-def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> None:
-    """From the leader that is followed, in this epoch: the caller has checked."""
+def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> bool:
+    """From the leader that is followed, in this epoch: the caller has checked. Whether it was a
+    piece that was asked for.
+    """
     download = r.download
     if download is None or download.writing or download.installing:
-        return
+        return False
     if response.error in (Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE):
         # The leader has another one by now: start again from Fetch.
         r.download = None
         r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
-        return
+        return False
     if response.error is not Error.NONE:
         r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
-        return
+        return False
     if not wanted(download, response):
         r.warn(
             f"node {state.leader_id} answered {response.snapshot} at {response.position} where "
@@ -80,7 +83,7 @@ def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> No
         )
         r.download = None
         r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
-        return
+        return False
     download.size_bytes = response.size_bytes
     download.writing = True
     r.emit(
@@ -88,6 +91,7 @@ def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> No
             download.snapshot, download.position, response.payload, response.payload_bytes
         )
     )
+    return True
 
 
 def written(r: Replica, event: SnapshotChunkWritten) -> None:

@@ -80,6 +80,8 @@ def serve(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> N
             error = Error.SNAPSHOT_NOT_FOUND
         elif not 0 <= request.position < size:
             error = Error.POSITION_OUT_OF_RANGE
+        elif request.bytes_max <= 0:
+            error = Error.INVALID_REQUEST  # a negative number of bytes reads the whole file
     if error is not Error.NONE or size is None or not isinstance(state, Leader):
         refused = FetchSnapshotResponse(error, public_leader_id(r), r.epoch, request.snapshot)
         r.emit(SendResponse(correlation, refused))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from rlmm.raft import damaged_tail, quorum_state
+from rlmm.raft import damaged_tail, identity, quorum_state
 from rlmm.raft.actions import SendResponse
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import NONE_ID, Error, VoteRequest, VoteResponse
@@ -26,7 +26,11 @@ def handle(r: Replica, correlation: Hashable, request: VoteRequest) -> None:
         ):
             cut, granted = granted, False
         if granted and not request.pre_vote:
-            quorum_state.vote_for(r, request.candidate)
+            if identity.refuses_second_process(r, request):
+                granted = False
+            else:
+                quorum_state.vote_for(r, request.candidate)
+                r.vote_given = (request.epoch, request.candidate, request.incarnation)
     r.emit(
         SendResponse(
             correlation,
@@ -46,20 +50,20 @@ def handle(r: Replica, correlation: Hashable, request: VoteRequest) -> None:
 def _check(r: Replica, request: VoteRequest) -> Error:
     if not valid(request):
         return Error.INVALID_REQUEST
+    if identity.is_older(r, request.candidate, request.incarnation):
+        return Error.STALE_BROKER_EPOCH
     if request.epoch < r.epoch:
         return Error.FENCED_LEADER_EPOCH
     if request.epoch > r.epoch:
         # Before anything else, pre-vote included: the epoch exists.
         quorum_state.observe(r, request.epoch, NONE_ID)
-    if request.voter.node_id != r.key.node_id or request.voter.directory_id not in (
-        "",
-        r.key.directory_id,
-    ):
-        return Error.INVALID_VOTER_KEY
+    error = identity.refused_voter_key(r, request.voter, f"node {request.candidate.node_id}")
+    if error is not Error.NONE:
+        return error
     if request.candidate == r.key:
         r.warn(
-            f"node {r.key.node_id} was asked for a vote by its own identity: another node runs "
-            "with a copy of this data directory; stop it"
+            f"node {r.key.node_id} was asked for a vote by its own identity, and refused it: "
+            f"{identity.WHAT_TO_DO}"
         )
         return Error.INVALID_REQUEST
     return Error.NONE

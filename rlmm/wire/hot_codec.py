@@ -68,12 +68,12 @@ class HotCodec:
             b"\x02\x00\x10",
             b"\x01\x08",
             _NO_TAGS + _NONE + _NONE + b"\x02" + bytes(cluster) + b"\x01\x0d",
-            b"\xff" * 8 + _NO_TAGS,
+            _NO_TAGS,
         )
         shared, directory, high_watermark, tail, end = map(len, parts)
         self._fetch_parts = parts
         self._fetch_body = struct.Struct(
-            f">iii{shared}siqiqi{directory}s16s{high_watermark}sq{tail}si{end}s"
+            f">iii{shared}siqiqi{directory}s16s{high_watermark}sq{tail}siq{end}s"
         )
 
     def encode_fetch(self, request: FetchRequest, correlation_id: int) -> bytes:
@@ -104,6 +104,7 @@ class HotCodec:
             request.high_watermark,
             parts[3],
             request.replica.node_id,
+            request.incarnation,
             parts[4],
         )
 
@@ -113,7 +114,8 @@ class HotCodec:
             return None
         (
             wait_max_ms, _, bytes_max, part0, epoch, fetch_offset, last_fetched_epoch, _,
-            partition_bytes_max, part1, directory, part2, high_watermark, part3, node_id, part4,
+            partition_bytes_max, part1, directory, part2, high_watermark, part3, node_id,
+            incarnation, part4,
         ) = self._fetch_body.unpack_from(frame, at)  # fmt: skip
         if (part0, part1, part2, part3, part4) != self._fetch_parts or node_id < 0:
             return None
@@ -125,6 +127,7 @@ class HotCodec:
             wait_max_ms,
             min(bytes_max, partition_bytes_max),
             high_watermark,
+            incarnation,
         )
 
     # ---- Fetch response: header, errors | partition | records | tagged fields

@@ -14,9 +14,10 @@ from kio.static.primitive import i32, i64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequestPartition(vote_request.PartitionData):
-    """`all_answered`: see `rlmm.raft.messages.VoteRequest`."""
+    """See `rlmm.raft.messages.VoteRequest`."""
 
     all_answered: bool = field(metadata={"kafka_type": "bool", "tag": 10000}, default=False)
+    incarnation: i64 = field(metadata={"kafka_type": "int64", "tag": 10001}, default=i64(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,6 +144,7 @@ class QuorumCodec:
             "last_offset": request.last_offset,
             "pre_vote": request.pre_vote,
             "all_answered": request.all_answered,
+            "incarnation": request.incarnation,
         }
         return self._to_voter(request.voter.node_id, partition)
 
@@ -158,6 +159,7 @@ class QuorumCodec:
             partition["last_offset"],
             partition["pre_vote"],
             partition["all_answered"],
+            partition["incarnation"],
         )
 
     def _begin_body(self, request: BeginQuorumEpochRequest) -> Body:
@@ -221,7 +223,10 @@ class QuorumCodec:
         }
         return {
             "cluster_id": self._cluster_id,
-            "replica_state": {"replica_id": request.replica.node_id, "replica_epoch": -1},
+            "replica_state": {
+                "replica_id": request.replica.node_id,
+                "replica_epoch": request.incarnation,
+            },
             "max_wait": request.wait_max_ms,
             "min_bytes": 1,
             "max_bytes": request.bytes_max,
@@ -240,6 +245,7 @@ class QuorumCodec:
             body["max_wait"],
             min(body["max_bytes"], partition["partition_max_bytes"]),
             -1 if high_watermark == NOT_A_HIGH_WATERMARK else high_watermark,
+            body["replica_state"]["replica_epoch"],
         )
 
     def _fetch_snapshot_body(self, request: FetchSnapshotRequest) -> Body:

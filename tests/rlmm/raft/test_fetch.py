@@ -13,6 +13,7 @@ from rlmm.raft.actions import (
     SendRequest,
     SendResponse,
     TruncateTo,
+    Warn,
 )
 from rlmm.raft.epoch_cache import EpochCache
 from rlmm.raft.events import FlushCompleted, RequestReceived, ResponseReceived, Shutdown
@@ -242,9 +243,9 @@ def test_a_diverging_fetch_acknowledges_nothing() -> None:
     story = leading()
     story.propose(1, "a")
     story.flush(1)
-    answer = story.request(1, fetch(9, 1))
+    answer = story.request(1, fetch(9, 0))
     assert isinstance(answer, FetchResponse)
-    assert answer.diverging == EpochEnd(1, 4)
+    assert answer.diverging == EpochEnd(0, 0)
     assert story.cores[1].high_watermark == 3
 
 
@@ -324,9 +325,8 @@ def test_the_high_watermark_never_goes_back() -> None:
     ("diverging", "end"),
     [
         (EpochEnd(2, 6), 6),
-        (EpochEnd(2, 60), 10),
         (EpochEnd(1, 4), 0),
-        (EpochEnd(3, 10), 10),
+        (EpochEnd(1, 60), 0),
     ],
 )
 def test_a_diverging_log_is_truncated_to_where_it_may_agree(diverging: EpochEnd, end: int) -> None:
@@ -354,12 +354,20 @@ def test_divergence_below_the_high_watermark_stops_the_node() -> None:
     assert story.tick(2, 10_000) == []
 
 
-def test_truncation_at_the_log_end_trims_and_does_not_loop_at_full_speed() -> None:
+@pytest.mark.parametrize(
+    "diverging", [EpochEnd(2, 60), EpochEnd(2, 10), EpochEnd(3, 4), EpochEnd(1, -1)]
+)
+def test_a_divergence_that_cannot_be_truncates_nothing_and_is_not_asked_for_at_full_speed(
+    diverging: EpochEnd,
+) -> None:
     # KAFKA-10706
     story = following(end=10)
-    actions = answer_fetch(story, response(diverging=EpochEnd(2, 60)))
-    assert not any(isinstance(each, SendRequest) for each in actions)
-    assert any(isinstance(each, SendRequest) for each in story.tick(2, 20))
+    actions = answer_fetch(story, response(diverging=diverging))
+    assert [type(each) for each in actions] == [Warn]
+    assert "a diverging epoch that cannot be" in story.warnings(2)[0]
+    assert not any(isinstance(each, SendRequest) for each in story.tick(2, 20))
+    assert any(isinstance(each, SendRequest) for each in story.tick(2, 100))
+    assert story.cores[2].log_end_offset == 10
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_a_candidate_outside_the_voter_set_gets_its_vote_and_observers_vote() ->
 def test_a_copy_of_this_node_gets_no_vote_and_a_log_line() -> None:
     story = Story()
     actions = story.feed(1, RequestReceived("x", vote(5, ME)))
-    assert any(isinstance(each, Warn) and "copy" in each.message for each in actions)
+    assert any(isinstance(each, Warn) and "was copied" in each.message for each in actions)
     (answer,) = [each.response for each in actions if isinstance(each, SendResponse)]
     assert isinstance(answer, VoteResponse)
     assert answer.error is Error.INVALID_REQUEST

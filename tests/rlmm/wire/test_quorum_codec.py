@@ -53,7 +53,7 @@ epochs = st.integers(0, 2**31 - 1)
 snapshot_ids = st.builds(SnapshotId, st.integers(0, 2**62), epochs)
 errors = st.sampled_from(Error)
 fetches = st.builds(
-    FetchRequest, keys, epochs, int64, int32, epochs, st.integers(0, 2**31 - 1), int64
+    FetchRequest, keys, epochs, int64, int32, epochs, st.integers(0, 2**31 - 1), int64, int64
 )
 fetched = st.builds(
     FetchResponse,
@@ -74,7 +74,7 @@ fetched = st.builds(
     st.builds(EpochEnd, epochs, int64),
 )
 requests: st.SearchStrategy[PeerRequest] = (
-    st.builds(VoteRequest, int32, keys, keys, int32, int64, st.booleans(), st.booleans())
+    st.builds(VoteRequest, int32, keys, keys, int32, int64, st.booleans(), st.booleans(), int64)
     | st.builds(BeginQuorumEpochRequest, int32, int32, keys)
     | st.builds(EndQuorumEpochRequest, int32, int32, st.lists(keys, max_size=5).map(tuple))
     | fetches

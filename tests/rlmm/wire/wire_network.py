@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.disk import Disk, OsDisk
 from rlmm.log.limits import LogLimits
 from rlmm.log.quorum_records import Endpoint, Voter
@@ -83,9 +84,15 @@ class WireReplica:
         *,
         disk: Disk | None = None,
         metadata: Path = METADATA,
+        port: int | None = None,
+        directory: Uuid | None = None,
+        starts: int = 0,
     ) -> None:
+        """`port`, `directory`, `starts`: it is no voter of `ports`, or a copy of one."""
         self.node_id = node_id
-        self.port = ports[node_id]
+        self.port = ports[node_id] if port is None else port
+        self.directory_id = directory or directory_id(node_id)
+        self.starts = starts
         self.wire = wire
         self.disk = CrashDisk() if disk is None else disk
         self.failures: list[str] = []
@@ -109,6 +116,7 @@ class WireReplica:
         return self._log is not None
 
     async def start(self, *, limits: LogLimits | None = None) -> QuorumLog:
+        self.starts += 1
         fraction = (self.node_id * 0.37) % 1
         around = Ambient(ambient.now_ms, ambient.monotonic, ambient.sleep, lambda: fraction)
         voters = tuple(
@@ -117,10 +125,11 @@ class WireReplica:
         )
         config = QuorumConfig(
             self.wire.cluster_id,
-            ReplicaKey(self.node_id, str(directory_id(self.node_id))),
+            ReplicaKey(self.node_id, str(self.directory_id)),
             voter_set(voters),
             bootstrap=tuple((node_id, HOST, port) for node_id, port in self._ports.items()),
             settings=self.wire.raft,
+            incarnation=self.starts,
         )
         self._log = await QuorumLog.open(
             self._metadata,
