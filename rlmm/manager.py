@@ -408,10 +408,13 @@ class RemoteLogMetadataManager:
         async with self._snapshot_lock:
             newest = self._log.latest_snapshot()
             if newest is not None and newest.end_offset == self.applied_offset + 1:
+                self._applying.snapshot_begun()
                 return newest
-            self._applying.snapshot_begun()
             # The log may be cut no further than the view is flushed, so the view goes first.
             await self._applying.flush()
+            # Only now: what was applied during the flush is in the snapshot, too, and counts no
+            # more. A snapshot that stays due although it is there would be asked for forever.
+            self._applying.snapshot_begun()
             snapshot = await write_snapshot(
                 self._log,
                 self._view,

@@ -363,6 +363,31 @@ async def test_snapshots_of_equal_states_are_equal_bytes(tmp_path: Path) -> None
     assert contents[0] == contents[1]
 
 
+async def test_what_is_applied_before_a_snapshot_is_in_it_and_counts_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view's flush comes first and takes its time. A snapshot that stayed due although it is
+    there would be asked for without end, and nothing else would run.
+    """
+    async with running_node(tmp_path) as node:
+        await copied(node.manager, 3)
+        applying = node.manager._applying
+        flush = applying.flush
+
+        async def flush_while_much_is_applied() -> None:
+            await flush()
+            applying.snapshot_due.set()
+
+        monkeypatch.setattr(applying, "flush", flush_while_much_is_applied)
+        await node.manager.take_snapshot()
+        due = [applying.snapshot_due.is_set()]
+        applying.snapshot_due.set()
+        await node.manager.take_snapshot()
+        due.append(applying.snapshot_due.is_set())
+        applying.snapshot_due.clear()
+        assert due == [False, False]
+
+
 async def test_a_snapshot_is_of_one_moment_while_writes_go_on(tmp_path: Path) -> None:
     async with running_node(tmp_path, limits=MetadataLimits(snapshot_slice_rows=1)) as node:
         token = await copied(node.manager, 5)
