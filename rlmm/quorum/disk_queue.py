@@ -3,6 +3,9 @@
 Whatever queues up while one pass runs goes into the next; a pass ends with one sync for all flushes
 in it. Quorum state, appends, truncations and snapshots keep the order in which the core asked for
 them (`rlmm/raft/actions.py`).
+
+A pass is a hop to the thread and one back, and a commit waits for both: an append and its flush go
+in one pass.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ class _Pass:
 
 
 class DiskQueue:
-    """`submit` on the event loop; `on_event` and `on_written` are called there too."""
+    """`submit` and `begin` on the event loop; `on_event` and `on_written` are called there too."""
 
     def __init__(
         self,
@@ -88,22 +91,22 @@ class DiskQueue:
         self._generation = 0
 
     def submit(self, job: Job) -> None:
-        if self._failed:
-            return
-        self._jobs.append(job)
-        if self._running is None:
+        """Behind what was submitted before; `begin` follows in this turn of the loop."""
+        if not self._failed:
+            self._jobs.append(job)
             self._idle.clear()
-            self._start()
+
+    def begin(self) -> None:
+        """Start on what was submitted; a pass that runs is followed by one with it."""
+        if self._jobs and self._running is None:
+            jobs, self._jobs = self._jobs, []
+            loop = asyncio.get_running_loop()
+            self._running = loop.run_in_executor(self._writer, self._run, jobs)
+            self._running.add_done_callback(self._ended)
 
     async def settled(self) -> None:
         """Everything submitted so far is done."""
         await self._idle.wait()
-
-    def _start(self) -> None:
-        jobs, self._jobs = self._jobs, []
-        loop = asyncio.get_running_loop()
-        self._running = loop.run_in_executor(self._writer, self._run, jobs)
-        self._running.add_done_callback(self._ended)
 
     def _ended(self, running: asyncio.Future[_Pass]) -> None:
         self._running = None
@@ -117,8 +120,7 @@ class DiskQueue:
             return
         done = running.result()
         # The next pass starts before its results are looked at: the disk is what takes long.
-        if self._jobs:
-            self._start()
+        self.begin()
         if done.sync_s is not None:
             self._observer.synced(done.sync_s)
         self._on_written(done.written_end, done.generation)
@@ -126,11 +128,9 @@ class DiskQueue:
             call()
         for event in done.events:
             self._on_event(event)
+        self.begin()
         if self._running is None:
-            if self._jobs:
-                self._start()
-            else:
-                self._idle.set()
+            self._idle.set()
 
     # ---- in the thread
 
