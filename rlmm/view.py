@@ -175,7 +175,7 @@ class View:
         try:
             if reverse:
                 return self._descending(start, end)
-            options = ReadOptions()
+            options = _scanning()
             options.set_iterate_upper_bound(end)
             rows = self._database.iter(options)
             rows.seek(start)
@@ -197,7 +197,7 @@ class View:
         self._check(rows)
 
     def _descending(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        rows = self._database.iter()
+        rows = self._database.iter(_scanning())
         rows.seek_for_prev(end)
         if rows.valid() and rows.key() == end:
             rows.prev()
@@ -449,6 +449,15 @@ def _disable_wal(options: WriteOptions) -> None:
 
 def _encode_position(applied_offset: int, epoch: int, digest: int) -> bytes:
     return _POSITION.pack(applied_offset, epoch, digest.to_bytes(DIGEST_BYTES, "big"))
+
+
+def _scanning() -> ReadOptions:
+    """What a scan was the last to need is removed by RocksDB's own threads, not by the caller's:
+    14 ms of it were measured at the end of a scan over 3 million rows, behind a compaction.
+    """
+    options = ReadOptions()
+    options.set_background_purge_on_iterator_cleanup(True)
+    return options
 
 
 def _read_position(database: Rdict, path: Path) -> tuple[int, int, int]:
