@@ -32,7 +32,7 @@ class Target:
     `covers` names the functions that `run` reaches, as `module.function` or `module.Class.method`.
     `errors` is all that `run` may raise; empty where a parser answers None instead. It may allocate
     at most `factor` bytes a byte of input, and `constant_bytes` besides. `share` of the inputs of
-    a run is what a slow one gets.
+    the quick run is what a slow one gets.
     """
 
     name: str
