@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 
 .PHONY: demo test check unit integration e2e soak golden lock clean
 
-demo: $(VENV)/.demo        ## the main job on real captured segments (KEEP=1 leaves it running)
+demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
 
 test: check unit integration e2e   ## everything: lint, types, architecture, unit, integration, end to end

@@ -17,7 +17,6 @@ from pathlib import Path
 from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
 from kafka_formats.errors import NotFound
 from kafka_formats.log_names import parse_partition_directory, parse_segment_file_name
-from rlmm.segment import TopicIdPartition
 
 _HIGH_WATERMARKS = "replication-offset-checkpoint"
 _EPOCHS = "leader-epoch-checkpoint"
@@ -57,16 +56,21 @@ class DemoFeed:
             shutil.copy(each.directory / "partition.metadata", target / each.directory.name)
 
     @property
-    def partition_count(self) -> int:
-        """How many partitions are played."""
-        return len(self._partitions)
+    def partitions(self) -> tuple[tuple[str, int], ...]:
+        """Topic and number of each partition that is played."""
+        return tuple((each.topic, each.partition) for each in self._partitions)
 
-    def active_base(self, partition: TopicIdPartition) -> int:
+    @property
+    def sealed_segments(self) -> int:
+        """How many segments there are in the end, the active ones left out."""
+        return sum(len(each.base_offsets) - 1 for each in self._partitions)
+
+    def active_base(self, topic: str, partition: int) -> int:
         """Base offset of the partition's last segment, which stays active."""
         return next(
             each.base_offsets[-1]
             for each in self._partitions
-            if (each.topic, each.partition) == (partition.topic, partition.partition)
+            if (each.topic, each.partition) == (topic, partition)
         )
 
     def play(self, step: int) -> None:

@@ -1,282 +1,260 @@
-"""`strandline demo`: the main job on real captured segments, with everything embedded."""
+"""`strandline demo`: the main job on real captured segments; half-way the leader is killed."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import signal
-import socket
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from api.metrics import NodeMetrics
-from kafka_formats.errors import InternalError, RetryLater
+from kafka_formats.errors import InternalError
 from rlm.copy_plan import WhyNot
-from rlm.events import CopyEvent
-from rlm.partition_status import PartitionStatus
 from strandline import ambient
-from strandline.cli.copy_progress import CopyProgressView
+from strandline.cli.demo_report import (
+    curl_lines,
+    finished_segments,
+    partition_views,
+    print_nodes,
+    print_partitions,
+    print_questions,
+    read_back,
+)
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, human_bytes, print_table
+from strandline.cli.output import console, human_bytes
 from strandline.demo_feed import DemoFeed
-from strandline.formatting import format_for
-from strandline.node import Node
-from strandline.serving import serving
-from strandline.settings import Settings
-from strandline.settings_loading import load_settings
+from strandline.demo_nodes import COPIER_ID, NODE_IDS, DemoNodes, format_nodes, free_ports
+from strandline.demo_process import wait_until
+from strandline.demo_store import BUCKET, embedded_s3
 
 CAPTURED = Path(__file__).resolve().parents[2] / "tests" / "data" / "kafka-4.3.0" / "log-dir"
 TOPICS = ("orders", "payments")
-BUCKET = "strandline-demo"
 STEP_PAUSE_S = 0.4
-STORE_START_DEADLINE_S = 60.0
+REQUEST_DEADLINE_S = 30.0
 COPY_DEADLINE_S = 120.0
-
-_CONFIG = """\
-[node]
-data_dir = "{home}/node"
-
-[kafka]
-log_dirs = ["{home}/broker"]
-
-[topics]
-include = ["*"]
-
-[stores.main]
-kind = "s3"
-bucket = "{bucket}"
-endpoint_url = "{endpoint}"
-credentials_file = "{home}/credentials"
-addressing_style = "path"
-
-[copier]
-interval_s = 0.2
-
-[http]
-port = {port}
-anonymous_role = "read"
-"""
+FAILOVER_DEADLINE_S = 30.0
+CATCH_UP_DEADLINE_S = 30.0
+NOTHING_LEFT = (WhyNot.NO_SEALED_SEGMENT, WhyNot.WAITING_FOR_LSO)
 
 
 def demo_command(
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the node running at the end.")
+        bool, typer.Option("--keep", help="Leave the nodes running at the end.")
     ] = False,
     log_dir: Annotated[
         Path, typer.Option(help="A captured log directory to play; read only.")
     ] = CAPTURED,
 ) -> int:
-    """Copy real captured Kafka segments to an embedded S3 store, and ask for them back.
+    """Copy real Kafka segments to an embedded S3 store, on three nodes whose leader is killed.
 
     Example: `strandline demo --keep`
     """
     home = Path(tempfile.mkdtemp(prefix="strandline-demo-"))
     try:
         asyncio.run(_demo(home, log_dir, keep=keep))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     finally:
         shutil.rmtree(home, ignore_errors=True)
     return ExitCode.OK
 
 
 async def _demo(home: Path, captured: Path, *, keep: bool) -> None:
-    feed = DemoFeed(captured, home / "broker", TOPICS)
-    async with _embedded_s3() as endpoint:
-        settings = _settings(home, endpoint)
-        format_for(settings)
-        console.print(f"S3 store (moto) at {endpoint}, bucket {BUCKET}")
-        console.print(f"watching {home}/broker while segments are sealed there\n")
-        with CopyProgressView(console) as view:
-            metrics = NodeMetrics()
-
-            def on_event(event: CopyEvent) -> None:
-                metrics.copy.on_event(event)
-                view.on_event(event)
-
-            node = await Node.open(
-                settings, on_event=on_event, on_store_call=metrics.store.on_store_call
-            )
-            async with _closing(node), serving(node, metrics) as http:
-                await node.remote_log.start()
-                await _play(feed, node)
-                await _report(node, http.url, home / "broker", view, keep=keep)
-                if keep:
-                    await _until_interrupted()
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    broker = home / "broker"
+    feed = DemoFeed(captured, broker, TOPICS)
+    store_port, *ports = free_ports(1 + 2 * len(NODE_IDS))
+    async with (
+        embedded_s3(home, store_port) as endpoint,
+        httpx.AsyncClient(timeout=REQUEST_DEADLINE_S) as http,
+    ):
+        with format_nodes(home, broker, endpoint, ports, http) as nodes:
+            console.print(f"S3 store (moto) at {endpoint}, bucket {BUCKET}; three nodes start")
+            await _start(nodes)
+            lost = await _copy(feed, nodes)
+            await _come_back(nodes, lost)
+            await _report(feed, nodes, lost, broker, keep=keep)
+            if keep:
+                await _until_interrupted()
 
 
-async def _play(feed: DemoFeed, node: Node) -> None:
-    for step in range(feed.steps):
-        feed.play(step)
-        await ambient.sleep(STEP_PAUSE_S)
-    try:
-        async with asyncio.timeout(COPY_DEADLINE_S):
-            while not _all_copied(node, feed):
-                await ambient.sleep(0.1)
-    except TimeoutError:
-        waits = "; ".join(
-            f"{each.partition.topic}-{each.partition.partition}: {each.why_not_text}"
-            for each in node.remote_log.statuses()
-        )
-        raise InternalError(f"not all copied after {COPY_DEADLINE_S:.0f} s: {waits}") from None
-
-
-def _all_copied(node: Node, feed: DemoFeed) -> bool:
-    """Whether only the active segment, or an open transaction, is left."""
-    statuses = node.remote_log.statuses()
-    return len(statuses) == feed.partition_count and all(
-        each.active_base_offset == feed.active_base(each.partition)
-        and each.why_not_copying in (WhyNot.NO_SEALED_SEGMENT, WhyNot.WAITING_FOR_LSO)
-        for each in statuses
+async def _start(nodes: DemoNodes) -> None:
+    """The copier last: somebody else leads by then, and may be killed while copying goes on."""
+    await nodes.start(*(node_id for node_id in NODE_IDS if node_id != COPIER_ID))
+    leader = await nodes.leader()
+    await nodes.start(COPIER_ID)
+    console.print(
+        f"they keep the metadata as one quorum, node {leader['node_id']} leads it; "
+        f"node {COPIER_ID} watches a broker's log directory and copies\n"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LostLeader:
+    """The leader that was killed, and segments that were copied before."""
+
+    node_id: int
+    acknowledged: frozenset[str]
+
+
+async def _copy(feed: DemoFeed, nodes: DemoNodes) -> LostLeader:
+    """The broker seals segment after segment; half-way the leader is killed."""
+    lost: LostLeader | None = None
+    columns = (TextColumn("copying"), BarColumn(), MofNCompleteColumn(), TextColumn("segments"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("copying", total=feed.sealed_segments)
+
+        async def copied() -> int:
+            totals = (await nodes[COPIER_ID].get("/v1/cluster"))["totals"]
+            count: int = totals["copy_segment_finished"]
+            progress.update(bar, completed=count)
+            return count
+
+        async def everything() -> bool | None:
+            await copied()
+            return await _all_copied(feed, nodes)
+
+        for step in range(feed.steps):
+            if step == feed.steps // 2:
+                lost = await _lose_leader(feed, nodes, step, copied)
+            else:
+                feed.play(step)
+            await ambient.sleep(STEP_PAUSE_S)
+            await copied()
+        await wait_until(
+            everything,
+            "all segments to be copied",
+            processes=nodes.processes,
+            deadline_s=COPY_DEADLINE_S,
+        )
+    assert lost is not None, "nothing was captured"
+    return lost
+
+
+async def _lose_leader(
+    feed: DemoFeed, nodes: DemoNodes, step: int, copied: Callable[[], Awaitable[int]]
+) -> LostLeader:
+    """Play a step, and kill the leader as soon as one segment of it is copied: the others are under
+    way. Return once something was committed under another leader.
+    """
+    before = await nodes.leader()
+    rows = await finished_segments(nodes[COPIER_ID], feed.partitions)
+    acknowledged = frozenset(row["segment_id"] for each in rows.values() for row in each)
+    count = await copied()
+
+    async def one_more() -> int | None:
+        now = await copied()
+        return now if now > count else None
+
+    feed.play(step)
+    count = await wait_until(
+        one_more, "another copy", processes=nodes.processes, deadline_s=COPY_DEADLINE_S
+    )
+    began = ambient.monotonic()
+    nodes[before["node_id"]].process.kill()
+    console.print(
+        f"[red]kill -9[/red] of node {before['node_id']}, the leader, with {count} of "
+        f"{feed.sealed_segments} segments copied"
+    )
+    after = await _next_leader(nodes, before)
+    console.print(
+        f"[green]node {after['leader_id']} leads[/green] from epoch {after['leader_epoch']} on: "
+        f"{ambient.monotonic() - began:.1f} s without a commit; the copy goes on by itself"
+    )
+    return LostLeader(before["node_id"], acknowledged)
+
+
+async def _next_leader(nodes: DemoNodes, before: dict[str, Any]) -> dict[str, Any]:
+    """The quorum as the copier sees it, once it learned of a commit in a later epoch."""
+    committed: int = before["high_watermark"]
+
+    async def commits_again() -> dict[str, Any] | None:
+        nonlocal committed
+        quorum = await nodes[COPIER_ID].quorum()
+        if quorum is None:
+            return None
+        if quorum["leader_epoch"] == before["leader_epoch"]:
+            committed = max(committed, quorum["high_watermark"])
+            return None
+        return quorum if quorum["high_watermark"] > committed else None
+
+    return await wait_until(
+        commits_again,
+        "a commit under another leader",
+        processes=nodes.processes,
+        deadline_s=FAILOVER_DEADLINE_S,
+    )
+
+
+async def _all_copied(feed: DemoFeed, nodes: DemoNodes) -> bool | None:
+    """Whether only the active segment, or an open transaction, is left of every partition."""
+    views = await partition_views(nodes[COPIER_ID], feed.partitions)
+    done = all(
+        view["active_base_offset"] == feed.active_base(view["topic"], view["partition"])
+        and view["why_not_copying"] in NOTHING_LEFT
+        for view in views
+    )
+    return True if done else None
+
+
+async def _come_back(nodes: DemoNodes, lost: LostLeader) -> None:
+    await nodes.start(lost.node_id)
+    applied = await wait_until(
+        lambda: _agreed(nodes),
+        "the same state on all nodes",
+        processes=nodes.processes,
+        deadline_s=CATCH_UP_DEADLINE_S,
+    )
+    console.print(
+        f"node {lost.node_id} was started again and has caught up: metadata offset {applied}, "
+        "the same state on all three"
+    )
+
+
+async def _agreed(nodes: DemoNodes) -> int | None:
+    """The offset that all have applied, with one digest."""
+    quorums = [await node.quorum() for node in nodes]
+    states = {(each["applied_offset"], each["digest"]) for each in quorums if each is not None}
+    return states.pop()[0] if None not in quorums and len(states) == 1 else None
 
 
 async def _report(
-    node: Node, url: str, log_dir: Path, view: CopyProgressView, *, keep: bool
+    feed: DemoFeed, nodes: DemoNodes, lost: LostLeader, log_dir: Path, *, keep: bool
 ) -> None:
-    rows = []
-    async with httpx.AsyncClient(base_url=url, timeout=30) as http:
-        for status in node.remote_log.statuses():
-            topic, partition = status.partition.topic, status.partition.partition
-            verdict = await _read_back(http, log_dir, topic, partition)
-            rows.append(
-                (
-                    topic,
-                    partition,
-                    status.remote_segments,
-                    human_bytes(status.remote_bytes),
-                    status.log_start_offset,
-                    status.highest_copied_offset,
-                    verdict,
-                    (status.why_not_copying or "").replace("_", " "),
-                )
-            )
+    """Everything is asked of the node that was killed; its answers must be those of the others."""
+    back, copier = nodes[lost.node_id], nodes[COPIER_ID]
+    segments = await finished_segments(back, feed.partitions)
+    found = {row["segment_id"] for rows in segments.values() for row in rows}
+    if not lost.acknowledged <= found or segments != await finished_segments(
+        copier, feed.partitions
+    ):
+        raise InternalError("segments that were acknowledged are not there any more")
+    size_bytes = await read_back(back, log_dir, segments)
+    views = await partition_views(copier, feed.partitions)
+    quorums = [quorum for node in nodes if (quorum := await node.quorum()) is not None]
+    leader_id = next(each["node_id"] for each in quorums if each["state"] == "leader")
     console.print()
-    print_table(
-        ["topic", "p", "segments", "size", "log start", "copied to", "read back", "then"],
-        rows,
-    )
+    print_partitions(views)
+    console.print()
+    print_nodes(nodes, quorums, lost.node_id)
     console.print(
-        f"\n{view.segments_copied} segments, {human_bytes(view.bytes_copied)} copied; metadata "
-        f"offset {node.metadata.applied_offset}\n"
+        f"\n{len(found)} segments, {human_bytes(size_bytes)} copied and read back through node "
+        f"{lost.node_id}: nothing is lost"
     )
-    hint = "Ask the node:" if keep else "With `make demo KEEP=1` the node stays up for these:"
-    console.print(hint, style="bold")
-    for line in curl_lines(url, node.remote_log.statuses()):
-        console.print(f"  {line}", soft_wrap=True, markup=False)
-
-
-def curl_lines(url: str, statuses: Sequence[PartitionStatus]) -> list[str]:
-    """Questions to paste, about the first partition of `orders`; each one has an answer."""
-    orders = next(
-        each
-        for each in statuses
-        if (each.partition.topic, each.partition.partition) == ("orders", 0)
-    )
-    base = f"{url}/v1/topics/orders/partitions/0"
-    follower = (
-        f"fetch_offset=0&leader_epoch={orders.leader_epoch}&leader_local_log_start_offset=100"
-    )
-    return [
-        f"curl -s {base}/segments",
-        f"curl -s '{base}/offsets?timestamp=latest-tiered'",
-        f"curl -s {base}/leader-transition",
-        f"curl -s '{base}/follower-fetch?{follower}'",
-        f"curl -s '{base}/records?offset=0' -H 'Accept: application/x-ndjson' | head -3",
-        f"curl -s {url}/metrics | grep strandline",
-    ]
-
-
-async def _read_back(http: httpx.AsyncClient, log_dir: Path, topic: str, partition: int) -> str:
-    """Compare the tier's bytes with the segment files they were copied from."""
-    base = f"/v1/topics/{topic}/partitions/{partition}"
-    segments = (await _json(http, f"{base}/segments"))["segments"]
-    compared = 0
-    for segment in segments:
-        answer = await http.get(f"{base}/segments/{segment['segment_id']}/log")
-        answer.raise_for_status()
-        local = log_dir / f"{topic}-{partition}" / f"{segment['start_offset']:020d}.log"
-        if answer.content != await asyncio.to_thread(local.read_bytes):
-            raise InternalError(f"{local} differs from what the tier returns")
-        compared += len(answer.content)
-    assert compared == sum(int(str(segment["size_bytes"])) for segment in segments)
-    return "identical"
-
-
-async def _json(http: httpx.AsyncClient, path: str) -> dict[str, list[dict[str, object]]]:
-    answer = await http.get(path)
-    answer.raise_for_status()
-    body: dict[str, list[dict[str, object]]] = answer.json()
-    return body
-
-
-def _settings(home: Path, endpoint: str) -> Settings:
-    # moto takes any credentials; these are no secret.
-    (home / "credentials").write_text(
-        "[default]\naws_access_key_id = demo\naws_secret_access_key = demo\n"
-    )
-    config = home / "strandline.toml"
-    config.write_text(
-        _CONFIG.format(home=home, bucket=BUCKET, endpoint=endpoint, port=_free_port())
-    )
-    return load_settings(config, {}).settings
-
-
-@asynccontextmanager
-async def _embedded_s3() -> AsyncIterator[str]:
-    """moto's S3 server in a process of its own, with the bucket made."""
-    port = _free_port()
-    endpoint = f"http://127.0.0.1:{port}"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port),
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        await _make_bucket(endpoint, process)
-        yield endpoint
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
-
-
-async def _make_bucket(endpoint: str, process: asyncio.subprocess.Process) -> None:
-    async with httpx.AsyncClient() as http, asyncio.timeout(STORE_START_DEADLINE_S):
-        while True:
-            if process.returncode is not None:
-                raise RetryLater(
-                    "moto's S3 server did not start: install the demo extra (`make demo` does)"
-                )
-            try:
-                (await http.put(f"{endpoint}/{BUCKET}")).raise_for_status()
-                return
-            except httpx.TransportError:
-                await ambient.sleep(0.1)
-
-
-@asynccontextmanager
-async def _closing(node: Node) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        await node.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    print_questions(curl_lines(copier, nodes[leader_id], views), keep=keep)
 
 
 async def _until_interrupted() -> None:
-    console.print("\nrunning until Ctrl-C", style="dim")
+    console.print("\nrunning until Ctrl-C; kill a node and see what the others say", style="dim")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

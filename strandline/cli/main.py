@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "demo": (
         "demo_command:demo_command",
-        "Copy real captured Kafka segments to an embedded S3 store, and ask for them back.",
+        "Copy real Kafka segments to an embedded S3 store, on three nodes whose leader is killed.",
     ),
     "status": (
         "query_commands:status_command",
