@@ -29,7 +29,7 @@ CONTEXT_SCOPE_KEY = "strandline.context"
 ABORT_EXTENSION = "strandline.abort"
 """In `scope["extensions"]`: breaks the connection off at once, unsent bytes included."""
 
-
+_BODY_LATE = "the request's body did not arrive in time"
 _log = logging.getLogger("strandline.api")
 
 
@@ -79,7 +79,7 @@ class Gate:
                 _log.info("request %s: the client stopped taking bytes", exchange.request_id)
                 exchange.abort()
             elif deadline.expired():
-                await exchange.fail(problem_of(exchange.late(limits.answer_deadline_s)))
+                await exchange.fail(exchange.late(limits.answer_deadline_s))
             else:
                 self._log_failure(exchange)
                 await exchange.fail(internal_problem())
@@ -119,18 +119,23 @@ class Exchange:
         self._started = False
         self._body_bytes = 0
         self._body_done = not self._has_body()
+        self._awaits_body = False
         self._answer_deadline: asyncio.Timeout | None = None
         scope[CONTEXT_SCOPE_KEY] = context
         if self._is_head:
             scope["method"] = "GET"
             scope[HEAD_SCOPE_KEY] = True
 
-    def late(self, deadline_s: float) -> StrandlineError:
-        """What a deadline means: of a write nobody can say here whether it was done."""
+    def late(self, deadline_s: float) -> Problem:
+        """What a deadline means: of a write nobody can say here whether it was done, unless it
+        still waits for its body.
+        """
+        if self._awaits_body:
+            return http_problem(408, _BODY_LATE)
         message = f"no answer within {deadline_s:g} s"
         if writes(self.method, route_of(self.scope).template):
-            return OutcomeUnknown(f"{message}; read what stands, then decide")
-        return RetryLater(message)
+            return problem_of(OutcomeUnknown(f"{message}; read what stands, then decide"))
+        return problem_of(RetryLater(message))
 
     def check_head(self) -> None:
         """Refuse by the headers alone what the body would show too late."""
@@ -151,11 +156,13 @@ class Exchange:
     async def receive(self) -> Message:
         """The next piece of the body, counted and against the clock; afterwards: disconnect."""
         deadline_s = None if self._body_done else self._context.limits.body_deadline_s
+        self._awaits_body = not self._body_done
         try:
             async with asyncio.timeout(deadline_s):
                 message = await self._receive()
         except TimeoutError:
-            raise HTTPException(408, "the request's body did not arrive in time") from None
+            raise HTTPException(408, _BODY_LATE) from None
+        self._awaits_body = False
         if message["type"] == "http.request":
             self._body_bytes += len(message.get("body", b""))
             self._body_done = not message.get("more_body", False)

@@ -130,6 +130,34 @@ async def test_a_body_in_small_chunks_is_taken() -> None:
         assert (await raw.rest()).startswith(b"HTTP/1.1 200 ")
 
 
+async def trickled(raw: Raw, byte: bytes) -> tuple[int, str]:
+    """(status, kind) of what comes while the same byte is sent again and again."""
+    answer = asyncio.create_task(raw.reader.readuntil(b"}"))
+    with suppress(ConnectionError):
+        while not answer.done():
+            await raw.send(byte)
+            await asyncio.sleep(0.001)
+    return problem_in(await answer)
+
+
+async def test_headers_that_trickle_in_have_one_deadline_for_all_of_them() -> None:
+    limits = replace(LIMITS, header_deadline_s=0.2, header_bytes_max=1_000_000)
+    async with running(limits) as (_, server), connection(server) as raw:
+        await raw.send(b"GET /healthz HTTP/1.1\r\nX: ")
+        assert await trickled(raw, b"x") == (408, "request_timeout")
+
+
+async def test_a_body_that_trickles_in_has_one_deadline_and_nothing_happened() -> None:
+    limits = replace(LIMITS, body_deadline_s=60, answer_deadline_s=0.2)
+    async with running(limits) as (node, server), connection(server) as raw:
+        await raw.send(
+            b"PUT /v1/topics/payments/policy HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+            b"application/json\r\nContent-Length: 900000\r\nConnection: close\r\n\r\n"
+        )
+        assert await trickled(raw, b" ") == (408, "request_timeout")
+        assert node.manager.policies == {}
+
+
 @pytest.mark.parametrize("part", [b"", b"\x16\x03\x01"])
 async def test_a_handshake_that_does_not_go_on_ends(part: bytes, tmp_path: Path) -> None:
     files = write_certificate(tmp_path, "node")
@@ -195,6 +223,25 @@ async def test_thousands_of_idle_connections_are_bounded_and_the_rest_is_told() 
             for client in clients:
                 client.close()
         await until(lambda: not server.connections)
+
+
+async def test_half_sent_headers_hold_a_connection_until_their_deadline_and_no_longer() -> None:
+    limits = replace(LIMITS, connections_max=500, header_deadline_s=1)
+    loop = asyncio.get_running_loop()
+    async with running(limits) as (_, server):
+        clients = await _opened(server, 500)
+        try:
+            for client in clients:
+                await loop.sock_sendall(client, b"GET /healthz HTTP/1.1\r\nHost: local")
+            for client in clients:
+                assert problem_in(await loop.sock_recv(client, 4_096)) == (408, "request_timeout")
+            await until(lambda: not server.connections)
+            async with connection(server) as raw:
+                await raw.send(get())
+                assert (await raw.reader.readline()).split()[1] == b"200"
+        finally:
+            for client in clients:
+                client.close()
 
 
 def test_no_more_connections_are_taken_than_files_may_be_open() -> None:
