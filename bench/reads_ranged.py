@@ -22,7 +22,7 @@ from rlm.data_plane import DataPlane
 from rlm.log_dir import find_partitions
 from rlm.object_keys import segment_keys
 from rlm.read_request import LogRequest, RecordsRequest, SegmentPiece
-from rlm.verified_chunks import WINDOW_CHUNKS
+from rlm.verified_chunks import WINDOW_BYTES
 from rsm_backends.open_store import open_store
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
@@ -153,7 +153,7 @@ def main() -> None:
         packages=("aiobotocore", "aiohttp", "uvloop", "crc32c"),
         notes=(
             f"MinIO {MINIO_VERSION} over plain HTTP on the same machine, data on tmpfs",
-            f"windows of {WINDOW_CHUNKS} chunks of 1 MiB",
+            f"windows of {WINDOW_BYTES // MIB} MiB",
         ),
     )
 

@@ -27,8 +27,11 @@ from rlm.json_fields import Fields
 from rlm.read_request import IndexType
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 
-CHUNK_BYTES = 1024 * 1024
-"""What one checksum covers; the last chunk of an object may be shorter."""
+CHUNK_BYTES = 256 * 1024
+"""What one checksum covers; the last chunk of an object may be shorter.
+
+A reader waits for a whole one before its first byte; a copy does its sums once for each.
+"""
 
 CHUNK_BYTES_MAX = 16 * 1024 * 1024
 """The most that a manifest may ask a reader to hold for one checksum."""

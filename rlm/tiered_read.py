@@ -101,7 +101,7 @@ class RecordsRead:
         self._jumped = position > 0
         left = self._request.max_bytes - self._stored_bytes
         stream = log.stream(
-            scanner.position, log.size_bytes, first_window_chunks=left // CHUNK_BYTES + 2
+            scanner.position, log.size_bytes, first_window_bytes=left + 2 * CHUNK_BYTES
         )
         async with closing_stream(stream) as chunks:
             async for chunk in chunks:

