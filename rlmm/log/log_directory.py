@@ -193,10 +193,16 @@ class LogDirectory:
         """Make the complete, checked file `part` the snapshot, and the whole log begin behind it.
 
         Order: old log and new bytes durable, name durable, then the log goes. A crash in between
-        leaves an intact log that ends below its newest snapshot; recovery goes on from there.
+        leaves an intact log that ends below its newest snapshot; recovery goes on from there. A log
+        that reached further than the snapshot has the recovery point below its end first: that is
+        how recovery knows an installed snapshot, whose log may be gone in part.
         """
         with self._fatal_errors():
             self._sync_active()
+            with self._recovery_point_lock:
+                if self.synced_end >= snapshot.end_offset:
+                    self.synced_end = snapshot.end_offset - 1
+                    store_recovery_point(self._disk, self._metadata_directory, self.synced_end)
             handle = self._disk.open_append(part)
             try:
                 handle.sync()

@@ -103,7 +103,8 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     _remove_temporaries(disk, metadata_directory)
     snapshots = list_snapshots(disk, directory)
     snapshot_end = snapshots[-1].end_offset if snapshots else 0
-    logged_end = max(view_flushed_end, load_recovery_point(disk, metadata_directory))
+    recovery_point = load_recovery_point(disk, metadata_directory)
+    logged_end = max(view_flushed_end, recovery_point)
     durable_end = max(logged_end, snapshot_end)
     bases = _segment_bases(disk, directory)
     if not bases:
@@ -116,9 +117,10 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
             source=str(directory),
             position=0,
         )
-    # Below an installed snapshot, which always lies ahead of all that was logged, the log is on its
-    # way out, and a crash may have left any older part of it.
-    must_reach = 0 if snapshot_end > logged_end else logged_end
+    # Below an installed snapshot, which alone ends above the recovery point, the log is on its way
+    # out, and a crash may have left any older part of it.
+    installed = recovery_point < snapshot_end and view_flushed_end <= snapshot_end
+    must_reach = 0 if installed else logged_end
     scans, cut = _scan(disk, directory, bases, durable_end, must_reach)
     if cut is not None:
         _remember_cut(disk, directory, cut)

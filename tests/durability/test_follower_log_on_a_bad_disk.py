@@ -115,6 +115,18 @@ def follower_life(disk: CrashDisk, witness: Witness) -> None:
     log.close()
 
 
+def overtaken_life(disk: CrashDisk, witness: Witness) -> None:
+    """It led once and wrote much that nobody fetched; the snapshot ends below all that."""
+    log = open_log(disk, witness)
+    append(log, witness, SNAPSHOT.end_offset - 20, epoch=1)
+    append(log, witness, 30, epoch=2)
+    log.store_recovery_point()
+    witness.kept = {at: each for at, each in witness.kept.items() if at < SNAPSHOT.end_offset}
+    install(disk, log, witness)
+    append(log, witness, 3, epoch=4)
+    log.close()
+
+
 def check(disk: CrashDisk, witness: Witness) -> None:
     log = open_log(disk, witness)
     found = {record.offset: record for record in records_of(log)}
@@ -142,6 +154,7 @@ def survive_every_crash(
     losses: Sequence[Loss],
     make: Callable[[], CrashDisk] = CrashDisk,
     sizes: Sequence[int] = SEGMENT_SIZES,
+    life: Callable[[CrashDisk, Witness], None] = follower_life,
 ) -> int:
     cases = 0
     for segment_bytes_max, loss in product(sizes, losses):
@@ -150,7 +163,7 @@ def survive_every_crash(
             disk, witness = make(), Witness(segment_bytes_max=segment_bytes_max)
             disk.crash_at = crash_at
             try:
-                follower_life(disk, witness)
+                life(disk, witness)
                 ended = True
             except PowerCut:
                 pass
@@ -163,6 +176,10 @@ def survive_every_crash(
 
 def test_truncated_is_gone_kept_is_kept_and_a_snapshot_precedes_its_log() -> None:
     assert survive_every_crash([*LOSSES, *torn(range(2))]) > 1_000
+
+
+def test_a_snapshot_may_end_below_the_log_that_it_replaces() -> None:
+    assert survive_every_crash([*LOSSES, *torn(range(2))], life=overtaken_life) > 300
 
 
 def sync_sites() -> list[str]:
