@@ -9,7 +9,7 @@ Invariant `fenced_has_no_effect`: a record that is not ACCEPTED moves record tim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafka_formats.errors import CorruptData
 from rlmm.apply_claims import apply_claim, apply_claim_reset, apply_mode_change
@@ -40,7 +40,7 @@ from rlmm.records import (
     TopicPolicyChange,
     decode,
 )
-from rlmm.rows import RowReader, RowWrite
+from rlmm.rows import OverlayRows, RowReader, RowWrite
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -51,12 +51,17 @@ from rlmm.segment import (
 __all__ = ["Applied", "Outcome", "Verdict", "apply"]
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What became of a record, and the row writes that make it so, in key order.
-
-    `partition` is the one it was about, None for records about no partition and undecodable ones.
+class Judged(NamedTuple):
+    """What became of a record. `partition` is the one it was about, None for records about no
+    partition and undecodable ones.
     """
+
+    outcome: Outcome
+    partition: TopicIdPartition | None
+
+
+class Applied(NamedTuple):
+    """`Judged`, and the row writes that make it so, in key order."""
 
     outcome: Outcome
     writes: tuple[RowWrite, ...]
@@ -65,6 +70,20 @@ class Applied:
 
 def apply(rows: RowReader, record: CommittedRecord) -> Applied:
     """Judge one committed record against the rows as all records before it left them."""
+    outcome, draft, partition = _judged(rows, record)
+    return Applied(outcome, draft.rows.writes(), partition)
+
+
+def apply_over(overlay: OverlayRows, record: CommittedRecord) -> Judged:
+    """The same, with the writes carried out in `overlay`."""
+    outcome, draft, partition = _judged(overlay, record)
+    overlay.take(draft.rows)
+    return Judged(outcome, partition)
+
+
+def _judged(
+    rows: RowReader, record: CommittedRecord
+) -> tuple[Outcome, Draft, TopicIdPartition | None]:
     record_time_ms = record_time_with(rows, record.timestamp_ms)
     draft = Draft(rows, record.offset, record_time_ms)
     partition: TopicIdPartition | None = None
@@ -82,7 +101,7 @@ def apply(rows: RowReader, record: CommittedRecord) -> Applied:
     else:
         draft = Draft(rows, record.offset, record_time_ms)
     put_record_time(draft)
-    return Applied(outcome, draft.rows.writes(), partition)
+    return outcome, draft, partition
 
 
 def partition_of(record: MetadataRecord) -> TopicIdPartition | None:

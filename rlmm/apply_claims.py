@@ -6,6 +6,8 @@ token of that leadership. It also brings the broker's leader epoch checkpoint in
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import check_topic_name
@@ -78,6 +80,7 @@ def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLin
     return ACCEPTED, merged
 
 
+@lru_cache(maxsize=4_096)
 def check_partition(partition: TopicIdPartition) -> Outcome | None:
     """INVALID for a name, id or number that no Kafka topic can have."""
     try:

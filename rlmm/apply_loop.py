@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from kafka_formats.errors import NotFound
 from rlmm import queries
-from rlmm.apply import Applied, apply
+from rlmm.apply import Judged, apply_over
 from rlmm.feature_level import check_feature_level
 from rlmm.metadata_limits import MetadataLimits
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, MetadataLog
@@ -24,8 +24,12 @@ from rlmm.proposal_waiters import Decision, PartitionReading, ProposalWaiters
 from rlmm.records import ControlRecordType
 from rlmm.rows import OverlayRows
 from rlmm.segment import TopicIdPartition
+from rlmm.segment_records import SEGMENT_FRONT
 from rlmm.view import View
 from rlmm.view_snapshots import install_if_needed
+
+COST_OF_OTHERS = 5
+"""How many added segments any other record counts for: these read and write coverage and more."""
 
 
 class ApplyLoop:
@@ -137,16 +141,18 @@ class ApplyLoop:
             self.snapshot_due.set()
 
     async def _apply_group(self, group: CommittedGroup) -> None:
-        step = self._limits.apply_records_max
         records = group.records
         # A group without records still moves the applied offset, over records of the log's own.
-        for start in range(0, max(len(records), 1), step):
-            part = records[start : start + step]
-            if start + step < len(records):
+        start = 0
+        while start < len(records) or not start:
+            end = _step_end(records, start, self._limits.apply_cost_max)
+            part = records[start:end]
+            if end < len(records):
                 self._apply_step(part, part[-1].offset, part[-1].epoch)
             else:
                 self._apply_step(part, group.end_offset - 1, group.end_epoch)
             await _Turn()
+            start = max(end, 1)
 
     def _apply_step(
         self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
@@ -166,28 +172,28 @@ class ApplyLoop:
         overlay = OverlayRows(self._view)
         decisions = []
         partitions = set()
+        reading = self._reading if self._claims else _no_reading
         for record in records:
-            applied = apply(overlay, record)
-            if applied.partition is not None:
-                partitions.add(applied.partition)
-            overlay.write(applied.writes)
+            judged = apply_over(overlay, record)
+            if judged.partition is not None:
+                partitions.add(judged.partition)
             if record.control_type == ControlRecordType.FEATURE_LEVEL:
                 check_feature_level(overlay, self._limits.feature_levels)
-            decisions.append(Decision(applied.outcome, self._reading(overlay, record, applied)))
+            decisions.append(Decision(judged.outcome, reading(overlay, record, judged)))
         before = self._view.applied_offset
         self._view.commit_changes(overlay.changes(), applied_offset=last_offset, epoch=last_epoch)
         self._committed(partitions, before)
         return decisions
 
     def _reading(
-        self, rows: OverlayRows, record: CommittedRecord, applied: Applied
+        self, rows: OverlayRows, record: CommittedRecord, judged: Judged
     ) -> PartitionReading | None:
-        if applied.partition is None or record.value not in self._claims:
+        if judged.partition is None or record.value not in self._claims:
             return None
-        state = queries.partition_state(rows, applied.partition)
+        state = queries.partition_state(rows, judged.partition)
         if state is None:
             return None
-        return PartitionReading(state, queries.left_overs(rows, applied.partition))
+        return PartitionReading(state, queries.left_overs(rows, judged.partition))
 
     def _wake(self) -> None:
         advanced, self._advanced = self._advanced, asyncio.get_running_loop().create_future()
@@ -199,6 +205,22 @@ def _records_behind(log: MetadataLog, view: View) -> int:
     snapshot = log.latest_snapshot()
     start = log.describe().log_start_offset if snapshot is None else snapshot.end_offset
     return max(view.applied_offset + 1 - start, 0)
+
+
+def _step_end(records: Sequence[CommittedRecord], start: int, cost_max: int) -> int:
+    """Where the step from `start` on ends; one record at least."""
+    cost = 0
+    for index in range(start, len(records)):
+        record = records[index]
+        is_add = record.control_type is None and record.value.startswith(SEGMENT_FRONT)
+        cost += 1 if is_add else COST_OF_OTHERS
+        if cost >= cost_max:
+            return index + 1
+    return len(records)
+
+
+def _no_reading(_rows: OverlayRows, _record: CommittedRecord, _judged: Judged) -> None:
+    """Nobody waits for a claim."""
 
 
 class _Turn:

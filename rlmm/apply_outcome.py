@@ -86,11 +86,11 @@ class Draft:
     ) -> None:
         before = read_totals(self.rows)
         after = Totals(
-            before.copy_started + started,
-            before.copy_finished + finished,
-            before.delete_started + deleted,
-            before.size_bytes + size_bytes,
-            before.partitions + partitions,
+            before[0] + started,
+            before[1] + finished,
+            before[2] + deleted,
+            before[3] + size_bytes,
+            before[4] + partitions,
         )
         self.rows.put(keys.TOTALS_KEY, values.encode_totals(after))
 

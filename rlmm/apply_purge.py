@@ -26,7 +26,9 @@ def record_time_with(rows: RowReader, timestamp_ms: int) -> int:
     before = read_record_time(rows)
     if before is None:
         return timestamp_ms
-    return max(before, min(timestamp_ms, before + RECORD_TIME_STEP_MS_MAX))
+    if timestamp_ms <= before:
+        return before
+    return min(timestamp_ms, before + RECORD_TIME_STEP_MS_MAX)
 
 
 def bury(draft: Draft, key: bytes, value: bytes) -> None:

@@ -46,7 +46,7 @@ def ascending(lineage: Sequence[tuple[int, int]]) -> bool:
     """Epochs ascend, start offsets never fall, nothing is negative."""
     if lineage and (lineage[0][0] < 0 or lineage[0][1] < 0):
         return False
-    return all(
+    return len(lineage) == 1 or all(
         before[0] < after[0] and before[1] <= after[1] for before, after in pairwise(lineage)
     )
 

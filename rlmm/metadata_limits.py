@@ -11,14 +11,15 @@ WRITE_DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class MetadataLimits:
-    """`apply_records_max` bounds how long one step keeps the event loop; `view_flush_records` how
+    """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (what other
+    records count for: `apply_loop.COST_OF_OTHERS`); `view_flush_records` how
     much is replayed after a crash; a snapshot is made after so many records or bytes of them.
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
     `states_kept_max` partition states are remembered while nothing changes them. Records of another
     level than `feature_levels` are not applied at all.
     """
 
-    apply_records_max: int = 6
+    apply_cost_max: int = 30
     view_flush_records: int = 10_000
     snapshot_records: int = 100_000
     snapshot_bytes: int = 20 * 1024 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class Proposal:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedRecord:
+class CommittedRecord(NamedTuple):
     """A record at or below the high watermark and fsynced here.
 
     `epoch` is the quorum leader's epoch, `timestamp_ms` the batch timestamp the leader gave it.
+    A tuple: each node makes one for every record of the log.
     """
 
     offset: int

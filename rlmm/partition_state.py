@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm.segment import Incarnation, PartitionDeleteState, TopicIdPartition
@@ -123,8 +124,7 @@ class Restart:
         return self.reconciled_offset >= 0
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """Counts over all partitions. `size_bytes` is that of COPY_SEGMENT_FINISHED segments."""
 
     copy_started: int = 0

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafka_formats.errors import OutcomeUnknown, StrandlineError
 from rlmm.apply_outcome import Outcome
@@ -26,8 +27,7 @@ class PartitionReading:
     left_overs: tuple[RemoteLogSegmentMetadata, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What apply made of a record; `reading` for claims proposed here that have a partition."""
 
     outcome: Outcome

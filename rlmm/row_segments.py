@@ -21,15 +21,12 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 from rlmm.segment_records import (
-    FRAME_VERSION,
-    MESSAGE_VERSION,
-    SEGMENT_KEY,
+    SEGMENT_FRONT,
     decode_segment_record,
     encode_segment_record,
 )
 
-_FRAME = bytes((FRAME_VERSION, SEGMENT_KEY, MESSAGE_VERSION))
-_TOPIC_AT = len(_FRAME) + 1
+_TOPIC_AT = len(SEGMENT_FRONT) + 1
 _ONE_BYTE_MAX = 0x7F  # what a uvarint of one byte can hold
 
 # Topic id, partition, no tags, segment id, no tags, offsets, broker, times, epoch count + 1.
@@ -53,8 +50,16 @@ _STATES = tuple(SegmentState)
 _uuid = bytes.__new__  # the layout has its sixteen bytes
 
 
+# The segment that was decoded last, with its bytes, if encoding it gives these very bytes again: an
+# add is read from a record and written as a row.
+_decoded: list[tuple[RemoteLogSegmentMetadata | None, bytes]] = [(None, b"")]
+
+
 def encode_segment_row(segment: RemoteLogSegmentMetadata) -> bytes:
     """The framed record. A number that does not fit its field is an InvalidRequest."""
+    decoded, value = _decoded[0]
+    if decoded is segment:
+        return value
     return encode_usual(segment) or encode_segment_record(segment)
 
 
@@ -77,7 +82,7 @@ def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
         if len(topic) >= _ONE_BYTE_MAX or max(custom_length, len(epochs) + 1) > _ONE_BYTE_MAX:
             return None
         return b"".join((
-            _FRAME, bytes((len(topic) + 1,)), topic,
+            SEGMENT_FRONT, bytes((len(topic) + 1,)), topic,
             partition.topic_id, _PLACE.pack(
                 partition.partition, 0, segment.segment_id.id, 0,
                 segment.start_offset, segment.end_offset, segment.broker_id,
@@ -115,7 +120,7 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
     """The segment, if these bytes are a segment record of the usual layout throughout."""
     try:
         topic_length = value[_TOPIC_AT - 1] - 1
-        if not value.startswith(_FRAME) or not 0 <= topic_length < _ONE_BYTE_MAX:
+        if not value.startswith(SEGMENT_FRONT) or not 0 <= topic_length < _ONE_BYTE_MAX:
             return None
         at = _TOPIC_AT + topic_length
         (partition, tags, id_, id_tags, start, end, broker, max_ms, event_ms, epochs) = (
@@ -157,12 +162,15 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
             return None
         if at != len(value):
             return None
-        return RemoteLogSegmentMetadata(
+        segment = RemoteLogSegmentMetadata(
             RemoteLogSegmentId(_partition(topic, partition), _uuid(Uuid, id_)),
             start, end, broker, max_ms, event_ms,
             tuple(leader_epochs), size_bytes, custom, _STATES[state], no_txn_index,
             max(token, -1), _incarnation(writer), max(deadline, -1), max(finished, -1),
         )  # fmt: skip
+        if token >= 0 and deadline >= 0 and (finished >= 0 or count == _TAG_COUNT + no_txn_index):
+            _decoded[0] = segment, value  # every tag that is there is one that is written
+        return segment
     except (struct.error, IndexError, UnicodeDecodeError):
         return None
 

@@ -114,13 +114,7 @@ def decode_lost_range(value: bytes) -> tuple[int, str]:
 
 
 def encode_totals(totals: Totals) -> bytes:
-    return _TOTALS.pack(
-        totals.copy_started,
-        totals.copy_finished,
-        totals.delete_started,
-        totals.size_bytes,
-        totals.partitions,
-    )
+    return _TOTALS.pack(*totals)
 
 
 def decode_totals(value: bytes) -> Totals:

@@ -93,7 +93,7 @@ class OverlayRows:
     It lives no longer than its base stays as it is: what was read of the base is remembered.
     """
 
-    __slots__ = ("_base", "_keys", "_kinds", "_lowest", "_pending", "_read", "_sorted")
+    __slots__ = ("_base", "_keys", "_kinds", "_lowest", "_pending", "_read")
 
     def __init__(self, base: RowReader) -> None:
         self._base = base
@@ -101,8 +101,7 @@ class OverlayRows:
         self._read: dict[bytes, bytes | None] = {}
         self._lowest: dict[bytes, bytes | None] = {}
         self._kinds: set[int] = set()  # first bytes of the pending keys
-        self._keys: list[bytes] = []
-        self._sorted = True
+        self._keys: list[bytes] = []  # of the pending writes, in order once asked for
 
     def get(self, key: bytes) -> bytes | None:
         if key in self._pending:
@@ -141,17 +140,19 @@ class OverlayRows:
         for key, value in writes:
             self._set(key, value)
 
+    def take(self, upper: OverlayRows) -> None:
+        """Carry out the pending writes of an overlay over this one."""
+        self._pending.update(upper._pending)
+        self._kinds |= upper._kinds
+
     def _set(self, key: bytes, value: bytes | None) -> None:
         if key not in self._pending:
-            self._keys.append(key)
             self._kinds.add(key[0])
-            self._sorted = False
         self._pending[key] = value
 
     def _keys_in_order(self) -> list[bytes]:
-        if not self._sorted:
-            self._keys.sort()
-            self._sorted = True
+        if len(self._keys) != len(self._pending):  # which only grows
+            self._keys = sorted(self._pending)
         return self._keys
 
     def writes(self) -> tuple[RowWrite, ...]:

@@ -38,6 +38,9 @@ SEGMENT_KEY = 0
 SEGMENT_UPDATE_KEY = 1
 PARTITION_DELETE_KEY = 2
 
+SEGMENT_FRONT = bytes((FRAME_VERSION, SEGMENT_KEY, MESSAGE_VERSION))
+"""The first bytes of each record that adds a segment."""
+
 TAG_TXN_INDEX_EMPTY = 0  # Kafka's own
 TAG_TOKEN = 10000
 TAG_WRITER = 10001

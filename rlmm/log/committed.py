@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from kafka_formats.control_record import control_key, parse_control_key
-from kafka_formats.record_batch import Record, encode_batch, iter_records
+from kafka_formats.record_batch import Record, encode_batch, iter_records, sole_value
 from rlmm.log.log_directory import EncodedBatch, StoredBatch
 from rlmm.log.snapshot_files import PRIVATE_CONTROL_TYPES_FROM
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal
@@ -60,6 +60,16 @@ def committed_group(batches: Sequence[StoredBatch], from_offset: int) -> Committ
 
 def committed_records(batch: StoredBatch) -> Iterable[CommittedRecord]:
     """The records of a batch, without those of the log itself. CorruptData on damage."""
+    header = batch.header
+    value = sole_value(batch.data, header)
+    if value is None:
+        return _all_records(batch)
+    timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp
+    epoch = header.partition_leader_epoch
+    return (CommittedRecord(header.base_offset, epoch, timestamp_ms, None, value),)
+
+
+def _all_records(batch: StoredBatch) -> Iterator[CommittedRecord]:
     header = batch.header
     for record in iter_records(batch.data, source=batch.source, position=batch.position):
         control_type = None

@@ -21,9 +21,11 @@ from kafka_formats.record_batch import (
     encode_batch,
     iter_records,
     parse_header,
+    sole_value,
 )
 from tests.kafka_formats.damage import SOURCE, damaged, survives
 
+BARE = encode_batch([Record(7, 9, None, b"v" * 300)], base_offset=7)
 GOLDEN = bytes.fromhex(
     "00000000000003e8000000440000000402ec6bcade0010000000010000018bcfe568000000018bcfe5680500000000"
     "0000004d0003000000050000000212000000026b0476310010000a020104763200"
@@ -319,3 +321,50 @@ def test_a_record_has_at_most_so_many_headers() -> None:
         else:
             with pytest.raises(CorruptData, match="over the limit of 65536"):
                 list(iter_records(batch, source=SOURCE, position=0))
+
+
+@settings(deadline=None)
+@given(
+    value=st.binary(max_size=200) | st.integers(0, 9_000).map(bytes),
+    key=st.none() | st.binary(max_size=3),
+    headers=st.sampled_from([(), (("h", b""),)]),
+    delta=st.integers(0, 2),
+    codec=st.sampled_from([Codec.NONE, Codec.NONE, Codec.GZIP]),
+    control=st.booleans(),
+    append_time_ms=st.none() | st.just(11),
+    more=st.booleans(),
+)
+def test_the_sole_value_is_what_the_general_way_reads(
+    value: bytes,
+    key: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    delta: int,
+    codec: Codec,
+    control: bool,
+    append_time_ms: int | None,
+    more: bool,
+) -> None:
+    records = [Record(5 + delta, 9, key, value, headers)]
+    records += [Record(6 + delta, 9, None, b"")] * more
+    batch = encode_batch(
+        records, base_offset=5, codec=codec, control=control, log_append_time_ms=append_time_ms
+    )
+    found = sole_value(batch, header_of(batch))
+    bare = not (key is not None or headers or delta or codec or control or more)
+    assert found == (value if bare else None)
+    if bare:
+        (record,) = records_of(batch)
+        assert (record.offset, record.key, record.value, record.headers) == (5, None, found, ())
+
+
+def test_every_damaged_byte_of_a_bare_record_means_the_same_both_ways() -> None:
+    for at in range(61, len(BARE)):
+        for new in {0, 1, 2, 0x7F, 0x80, 0xFF, BARE[at] ^ 1}:
+            batch = BARE[:at] + bytes((new,)) + BARE[at + 1 :]
+            found = sole_value(batch, header_of(batch))
+            if found is not None:
+                assert [record.value for record in records_of(batch)] == [found]
+    for cut in range(61, len(BARE)):
+        assert sole_value(BARE[:cut], header_of(BARE)) is None
+    assert sole_value(BARE + b"\0", header_of(BARE)) is None
+    assert sole_value(batch_of(b""), header_of(batch_of(b""))) is None

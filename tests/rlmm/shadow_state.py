@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rlmm.apply import apply
+from rlmm.apply import apply, apply_over
 from rlmm.metadata_log import CommittedRecord
 from rlmm.rows import MemoryRows, OverlayRows
 from rlmm.snapshot_rows import from_proposals, to_proposals
@@ -27,7 +27,7 @@ class ShadowState:
         self.digest = sum(row_digest(*row) for row in self.base)
 
     def follow(self) -> None:
-        """Now and then: apply what came since, in one step as the view does, and compare."""
+        """Now and then: apply what came since, in one step as a node does, and compare."""
         if self.random.random() < 0.8:
             return
         self._apply(self.world.records[self.applied :])
@@ -41,9 +41,9 @@ class ShadowState:
     def _apply(self, records: list[CommittedRecord]) -> None:
         overlay = OverlayRows(self.rows)
         for record in records:
-            overlay.write(apply(overlay, record).writes)
-        for key, value in overlay.writes():
-            old = self.rows.get(key)
+            apply_over(overlay, record)
+        for key, old, value in overlay.changes():
+            assert old == self.rows.get(key), NAME
             self.digest -= 0 if old is None else row_digest(key, old)
             self.digest += 0 if value is None else row_digest(key, value)
         self.rows.write(overlay.writes())

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlmm import queries
-from rlmm.apply import Verdict, apply, partition_of
+from rlmm.apply import Verdict, apply, apply_over, partition_of
 from rlmm.apply_purge import (
     PURGES_PER_APPLY_MAX,
     RECORD_TIME_STEP_MS_MAX,
@@ -16,7 +16,7 @@ from rlmm.apply_purge import (
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import FeatureLevel, MetadataRecord, TopicPolicyChange, encode
-from rlmm.rows import MemoryRows
+from rlmm.rows import MemoryRows, OverlayRows
 from rlmm.segment import SegmentState
 from tests.rlmm.state_world import ORDERS, START_MS, World, segment_uuid
 
@@ -208,3 +208,19 @@ def test_replay_comes_to_the_same_rows() -> None:
     for record in world.records:
         again.write(apply(again, record).writes)
     assert again.items() == world.rows.items()
+
+
+def test_a_step_of_many_records_comes_to_the_same_rows() -> None:
+    world = with_tombstones(3)
+    rows, outcomes = MemoryRows(), []
+    for start in range(0, len(world.records), 7):
+        overlay = OverlayRows(rows)
+        for record in world.records[start : start + 7]:
+            outcomes.append(apply_over(overlay, record).outcome)
+        rows.write(overlay.writes())
+    assert rows.items() == world.rows.items()
+    again = MemoryRows()
+    for record, outcome in zip(world.records, outcomes, strict=True):
+        applied = apply(again, record)
+        assert applied.outcome == outcome
+        again.write(applied.writes)

@@ -89,6 +89,23 @@ def test_our_own_segments_go_the_fast_way() -> None:
         assert decode_usual(value) == segment
 
 
+@pytest.mark.parametrize("tag", ["token", "upload_deadline_ms", "finished_at"])
+def test_a_row_with_a_negative_number_in_a_tag_is_written_without_that_tag(tag: str) -> None:
+    written = encode_segment_record(replace(USUAL, **{tag: 2**62}))  # type: ignore[arg-type]
+    negative = written.replace((2**62).to_bytes(8, "big"), (2**64 - 5).to_bytes(8, "big"))
+    segment = decode_segment_row(negative)
+    assert getattr(segment, tag) == -1
+    assert encode_segment_row(segment) == encode_segment_record(segment) != negative
+
+
+def test_what_was_decoded_is_encoded_again_until_it_is_changed() -> None:
+    value = encode_segment_record(USUAL)
+    segment = decode_segment_row(value)
+    assert encode_segment_row(segment) == value
+    changed = replace(segment, end_offset=segment.end_offset + 1)
+    assert encode_segment_row(changed) == encode_segment_record(changed) != value
+
+
 @pytest.mark.parametrize(
     "segment",
     [
@@ -118,6 +135,8 @@ def test_damaged_rows_mean_the_same_to_both_decoders(
     found = outcome(decode_segment_row, damaged)
     if isinstance(expected, RemoteLogSegmentMetadata | tuple):
         assert found == expected
+    if isinstance(found, RemoteLogSegmentMetadata):
+        assert encode_segment_row(found) == encode_segment_record(found)
 
 
 def test_every_damaged_byte_means_the_same_to_both_decoders() -> None:
@@ -130,8 +149,11 @@ def _damage_every_byte(whole: bytes) -> None:
         for new in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1}:
             damaged = whole[:at] + bytes((new,)) + whole[at + 1 :]
             expected = outcome(general, damaged)
+            found = outcome(decode_segment_row, damaged)
             if isinstance(expected, RemoteLogSegmentMetadata | tuple):
-                assert outcome(decode_segment_row, damaged) == expected, (at, new)
+                assert found == expected, (at, new)
+            if isinstance(found, RemoteLogSegmentMetadata):
+                assert encode_segment_row(found) == encode_segment_record(found), (at, new)
 
 
 def test_rows_that_hold_no_segment_are_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_formats.record_batch import parse_header
+from kafka_formats.record_batch import Record, encode_batch, parse_header
 from rlmm.log.committed import committed_group, encode_proposals
 from rlmm.log.log_directory import EncodedBatch, StoredBatch
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal
@@ -45,3 +45,20 @@ def test_the_logs_own_records_are_left_out_but_count() -> None:
     group = committed_group([stored(batch) for batch in batches], 0)
     assert [record.offset for record in group.records] == [1]
     assert group.end_offset == 3
+
+
+def test_a_bare_record_comes_back_as_one_among_others_does() -> None:
+    for append_time_ms in (None, 9):
+        alone, both = (
+            encode_batch(records, base_offset=3, log_append_time_ms=append_time_ms)
+            for records in (
+                [Record(3, 7, None, b"a" * 70)],
+                [Record(3, 7, None, b"a" * 70), Record(4, 7, None, b"b")],
+            )
+        )
+        found = [
+            committed_group([stored(EncodedBatch(3, 3, -1, each))], 3).records[0]
+            for each in (alone, both)
+        ]
+        assert found[0] == found[1]
+        assert found[0].timestamp_ms == (append_time_ms or 7)
