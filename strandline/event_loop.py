@@ -8,13 +8,22 @@ import sys
 
 import uvloop
 
+from strandline.time_slice import set_time_slice
+
 SWITCH_INTERVAL_S = 0.0005
 """Measured: at Python's default of 5 ms a busy thread makes an fdatasync completion 5 ms late."""
+
+
+SLICE_S = 0.0003
+"""About what one turn of the loop takes. Measured while copying at a load of 22 on two cores: the
+99th percentile of the loop's delay falls by a third.
+"""
 
 
 def node_runner() -> asyncio.Runner:
     """Runs a node's main coroutine; sets the process up for it."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    set_time_slice(SLICE_S)
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 

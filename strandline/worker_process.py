@@ -11,6 +11,7 @@ import uvloop
 from rlm import worker
 from rlm.limits import Ambient
 from strandline import ambient
+from strandline.time_slice import USUAL_S, set_time_slice
 
 NICENESS = 5
 """Behind the supervisor, whose event loop must be on time, and the broker on the same machine."""
@@ -24,6 +25,7 @@ def main(arguments: list[str]) -> None:
         level=logging.INFO, format="%(asctime)s worker %(process)d %(levelname)s %(message)s"
     )
     os.nice(NICENESS)
+    set_time_slice(USUAL_S)  # short ones are its supervisor's
     worker.run(
         int(arguments[0]),
         Ambient(

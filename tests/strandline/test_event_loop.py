@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from strandline.event_loop import SWITCH_INTERVAL_S, leave_out_of_collections, node_runner
+from strandline.time_slice import USUAL_S, set_time_slice
 
 
 def test_a_node_runs_on_uvloop_and_threads_give_way_soon() -> None:
@@ -19,6 +20,7 @@ def test_a_node_runs_on_uvloop_and_threads_give_way_soon() -> None:
             assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
     finally:
         sys.setswitchinterval(before)
+        set_time_slice(USUAL_S)
 
 
 def test_what_is_built_is_left_out_of_collections() -> None:
