@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,10 @@ class EtcdNodes:
 
     ports: tuple[int, ...]
     pids: tuple[int, ...]
+
+    def leader_port(self) -> int:
+        """Where the leader answers clients."""
+        return next(port for port in self.ports if _leads(port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,11 @@ def etcd_nodes(home: Path) -> Iterator[EtcdNodes]:
         yield EtcdNodes(tuple(clients), tuple(each.pid for each in processes))
 
 
-def put(nodes: EtcdNodes, *, clients: int, connections: int, total: int, value_bytes: int) -> Load:
-    """So many puts of new keys, one a request, spread over the nodes."""
-    endpoints = ",".join(f"127.0.0.1:{port}" for port in nodes.ports)
+def put(
+    ports: Sequence[int], *, clients: int, connections: int, total: int, value_bytes: int
+) -> Load:
+    """So many puts of new keys, one a request; the connections go to the ports in turn."""
+    endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
     command = [
         str(etcd_benchmark_program()), "--endpoints", endpoints, "--precise",
         "--clients", str(clients), "--conns", str(connections),
@@ -95,6 +103,15 @@ def put(nodes: EtcdNodes, *, clients: int, connections: int, total: int, value_b
         1000 * _number(r"99% in (\S+) secs", said),
         cpu_s,
     )
+
+
+def _leads(port: int) -> bool:
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v3/maintenance/status", data=b"{}", method="POST"
+    )
+    with urllib.request.urlopen(asked, timeout=START_DEADLINE_S) as answer:
+        status = json.load(answer)
+    return bool(status["leader"] == status["header"]["member_id"])
 
 
 def _number(pattern: str, text: str) -> float:

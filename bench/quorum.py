@@ -2,17 +2,15 @@
 
 `python -m bench.quorum [--seconds S] [--rounds R]`. Proposers are processes of their own and send
 one record of 400 bytes a request; etcd's are its own `benchmark` tool with values of 400 bytes. By
-turns, so that both meet the same machine. etcd's clients are spread over its nodes, which forward
-to the leader; a Produce is taken by the leader only, so ours go there. As many proposers share a
-connection in both.
+turns, so that both meet the same machine. Connections are spread over the nodes, which forward to
+the leader, and as many proposers share one in both; the lone proposer is measured at the leader and
+at another node.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +18,35 @@ from pathlib import Path
 from bench.etcd_nodes import EtcdNodes, etcd_nodes, put
 from bench.metadata_node import CACHE
 from bench.node_process import cpu_s
-from bench.quorum_load import PROPOSERS_A_CONNECTION, RECORD_BYTES
+from bench.quorum_load import PROPOSERS_A_CONNECTION, RECORD_BYTES, proposers_at
 from bench.quorum_nodes import all_applied, leader, listener_port, quorum
-from bench.table import REPOSITORY, Measure, percentile, write_table
+from bench.table import Measure, percentile, write_table
 from tests.linearizability.processes import ProcessNode
 
-PROPOSERS = (1, 64, 256)
 FIRST_PUTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """So many proposers, and where their connections go."""
+
+    name: str
+    proposers: int
+    at_leader: bool = True
+    at_others: bool = True
+
+    def ports(self, leader_port: int, ports: list[int]) -> list[int]:
+        """Of all `ports` those that this case uses."""
+        others = [port for port in ports if port != leader_port]
+        return [leader_port] * self.at_leader + others * self.at_others
+
+
+CASES = (
+    Case("1 proposer at the leader", 1, at_others=False),
+    Case("1 proposer at another node", 1, at_leader=False),
+    Case("64 proposers", 64),
+    Case("256 proposers", 256),
+)
 
 
 @dataclass(slots=True)
@@ -50,37 +70,27 @@ class Samples:
         self.clients_us.append(load / records * 1e6)
 
 
-async def ours(nodes: list[ProcessNode], proposers: int, seconds: float, seen: Samples) -> None:
-    port = listener_port(await leader(nodes))
-    command = [sys.executable, "-m", "bench.quorum_load", str(port), str(proposers), str(seconds)]
+async def ours(nodes: list[ProcessNode], case: Case, seconds: float, seen: Samples) -> None:
+    ports = case.ports(listener_port(await leader(nodes)), [listener_port(node) for node in nodes])
     before = sum(cpu_s(node.pid) for node in nodes)
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=REPOSITORY, stdout=asyncio.subprocess.PIPE
-    )
-    said, _ = await process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError("the proposers failed; their error is above")
-    run = json.loads(said)
+    run = await proposers_at(ports, case.proposers, seconds)
     await all_applied(nodes)
     cpu = sum(cpu_s(node.pid) for node in nodes) - before
-    latencies: list[float] = run["latencies_ms"]
-    per_s = run["records"] / run["seconds"]
+    p50_ms, p99_ms = (percentile(run.latencies_ms, share) for share in (50, 99))
     # CPU is of the whole run, the warm-up included, and until all of it is applied everywhere.
-    records = run["all_records"]
-    seen.add(
-        per_s, percentile(latencies, 50), percentile(latencies, 99), records, cpu, run["cpu_s"]
-    )
+    seen.add(run.records / run.seconds, p50_ms, p99_ms, run.all_records, cpu, run.cpu_s)
 
 
-async def etcds(nodes: EtcdNodes, proposers: int, seconds: float, seen: Samples) -> None:
-    connections = -(-proposers // PROPOSERS_A_CONNECTION)
+async def etcds(nodes: EtcdNodes, case: Case, seconds: float, seen: Samples) -> None:
+    ports = case.ports(nodes.leader_port(), list(nodes.ports))
+    connections = -(-case.proposers // PROPOSERS_A_CONNECTION)
 
     async def run(total: int) -> tuple[float, float, float, float, float]:
         before = sum(map(cpu_s, nodes.pids))
         load = await asyncio.to_thread(
             put,
-            nodes,
-            clients=proposers,
+            ports,
+            clients=case.proposers,
             connections=connections,
             total=total,
             value_bytes=RECORD_BYTES,
@@ -94,36 +104,36 @@ async def etcds(nodes: EtcdNodes, proposers: int, seconds: float, seen: Samples)
     seen.add(per_s, p50_ms, p99_ms, total, cpu, client_cpu)
 
 
-async def measure(home: Path, seconds: float, rounds: int) -> dict[tuple[str, int], Samples]:
-    seen: dict[tuple[str, int], Samples] = {}
+async def measure(home: Path, seconds: float, rounds: int) -> dict[tuple[str, Case], Samples]:
+    seen: dict[tuple[str, Case], Samples] = {}
     with etcd_nodes(home / "etcd") as etcd:
         async with (
             quorum(home / "log", applies=False) as bare,
             quorum(home / "whole") as whole,
         ):
             for _ in range(rounds):
-                for proposers in PROPOSERS:
+                for case in CASES:
                     for system in ("etcd", "log alone", "with apply"):
-                        samples = seen.setdefault((system, proposers), Samples())
+                        samples = seen.setdefault((system, case), Samples())
                         if system == "etcd":
-                            await etcds(etcd, proposers, seconds, samples)
+                            await etcds(etcd, case, seconds, samples)
                         else:
                             nodes = bare if system == "log alone" else whole
-                            await ours(nodes, proposers, seconds, samples)
+                            await ours(nodes, case, seconds, samples)
     return seen
 
 
-def table(seen: dict[tuple[str, int], Samples]) -> list[Measure]:
+def table(seen: dict[tuple[str, Case], Samples]) -> list[Measure]:
     lines = []
-    for (system, proposers), samples in sorted(seen.items(), key=lambda each: each[0][1]):
-        name = f"{system}, {proposers} proposer{'s' * (proposers > 1)}"
+    for (system, case), samples in seen.items():
+        name = f"{system}, {case.name}"
         per_s = Measure(f"{name}: commits", "1/s", samples.per_s)
         p50 = Measure(f"{name}: latency, median", "ms", samples.p50_ms)
         if system != "etcd":
-            etcd = seen["etcd", proposers]
+            etcd = seen["etcd", case]
             rates = [a / b for a, b in zip(samples.per_s, etcd.per_s, strict=True)]
             waits = [a / b for a, b in zip(samples.p50_ms, etcd.p50_ms, strict=True)]
-            if proposers > 1:
+            if case.proposers > 1:
                 held = sorted(rates)[len(rates) // 2] >= 1
                 lines.append(Measure(f"{name}: commits, of etcd's", "x", rates, ">= 1", held))
             else:
@@ -155,8 +165,8 @@ def main() -> None:
             "etcd 3.4.23 (Debian) with default settings, its own `benchmark put`",
             f"{RECORD_BYTES} bytes a record, {PROPOSERS_A_CONNECTION} proposers a connection, "
             f"{chosen.rounds} rounds of {chosen.seconds:g} s each, by turns",
-            "a commit of ours is acknowledged by the leader's listener; `with apply`: all three "
-            "nodes decide each record and write it to their views meanwhile",
+            "64 and 256 proposers are spread over the three nodes; `with apply`: all three nodes "
+            "decide each record and write it to their views meanwhile",
         ),
     )
 

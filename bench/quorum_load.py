@@ -1,8 +1,8 @@
-"""Proposers as a process of their own: Produce with acks=all to a node's listener, one record each.
+"""Proposers as a process of their own: Produce with acks=all to nodes' listeners, one record each.
 
-`python -m bench.quorum_load PORT PROPOSERS SECONDS` prints one JSON object: how many records were
-committed in how many seconds, every latency in milliseconds, and this process's CPU seconds. The
-records are segments added under a claim of this process, padded to 400 bytes.
+`python -m bench.quorum_load LOAD` with a JSON object (`Load`) prints another (`Run`). The records
+are segments added under a claim of this process, padded to 400 bytes. The connections go to the
+ports in turn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 import json
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter, process_time
 
 import uvloop
@@ -38,6 +39,7 @@ from rlmm.wire.sasl import SaslCredentials
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from strandline import ambient
 from tests.linearizability.node_process import CLUSTER_ID, HOST, SECRET, TOPIC_ID
+from tests.real.toolbox import REPOSITORY
 
 RECORD_BYTES = 400
 PROPOSERS_A_CONNECTION = 8
@@ -46,7 +48,54 @@ DEADLINE_MS = 30_000
 NOW_MS = 1_700_000_000_000
 
 _CRC_AT, _CHECKED_FROM = 17, 21
-_HOT = HotCodec(CLUSTER_ID, TOPIC_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """Whom a listener takes for one of its own; `topic_id` in hexadecimal."""
+
+    cluster_id: str = CLUSTER_ID
+    topic_id: str = TOPIC_ID.hex()
+    secret: str = SECRET
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to do; `seconds` after the warm-up."""
+
+    ports: tuple[int, ...]
+    proposers: int
+    seconds: float
+    quorum: Quorum
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of it: `records` committed in `seconds`, `all_records` with those of the warm-up,
+    for which this process took `cpu_s`.
+    """
+
+    records: int
+    all_records: int
+    seconds: float
+    latencies_ms: list[float]
+    cpu_s: float
+
+
+async def proposers_at(
+    ports: Sequence[int], proposers: int, seconds: float, *, quorum: Quorum | None = None
+) -> Run:
+    """Run them. RuntimeError: they failed, and said why on standard error."""
+    load = Load(tuple(ports), proposers, seconds, quorum or Quorum())
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.quorum_load", json.dumps(asdict(load))),
+        cwd=REPOSITORY,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError("the proposers failed; their error is above")
+    return Run(**json.loads(said))
 
 
 class Records:
@@ -88,18 +137,25 @@ def _batch(proposal: Proposal) -> bytes:
     return b"".join(each.data for each in batches)
 
 
-async def produce(connection: PeerConnection, records: bytes) -> ProduceAnswer:
-    """RuntimeError unless it is committed."""
-    frame = await connection.ask(
-        lambda correlation_id: _HOT.encode_produce(records, DEADLINE_MS, correlation_id)
-    )
-    answer = _HOT.decode_produced(frame)
-    if answer is None or answer.error is not Error.NONE:
-        raise RuntimeError(f"not committed: {answer}")
-    return answer
+class Producer:
+    """One connection."""
+
+    def __init__(self, connection: PeerConnection, hot: HotCodec) -> None:
+        self._connection = connection
+        self._hot = hot
+
+    async def produce(self, records: bytes) -> ProduceAnswer:
+        """RuntimeError unless it is committed."""
+        frame = await self._connection.ask(
+            lambda correlation_id: self._hot.encode_produce(records, DEADLINE_MS, correlation_id)
+        )
+        answer = self._hot.decode_produced(frame)
+        if answer is None or answer.error is not Error.NONE:
+            raise RuntimeError(f"not committed: {answer}")
+        return answer
 
 
-async def claimed(connection: PeerConnection) -> Records:
+async def claimed(producer: Producer) -> Records:
     """Claim a partition of one's own."""
     topic_id = os.urandom(16)
     writer = Incarnation(1, Uuid(topic_id), 1)
@@ -108,27 +164,29 @@ async def claimed(connection: PeerConnection) -> Records:
     padded = "t" * (1 + RECORD_BYTES - bare_bytes)
     partition = replace(partition, topic=padded)
     claim = PartitionClaim(partition, Mode.SIDECAR, 1, writer, 1, (EpochEntry(1, 0),))
-    answer = await produce(connection, _batch(encode(claim)))
+    answer = await producer.produce(_batch(encode(claim)))
     return Records(partition, answer.base_offset, writer)
 
 
-async def load(port: int, proposers: int, seconds: float) -> dict[str, object]:
-    security = PeerSecurity(None, SaslCredentials(SCRAM, PEER_USER, SECRET))
-    connections = [
-        await open_connection("node", (HOST, port), security, new_nonce=ambient.new_nonce)
-        for _ in range(-(-proposers // PROPOSERS_A_CONNECTION))
-    ]
-    records = await claimed(connections[0])
+async def run(load: Load) -> Run:
+    quorum = load.quorum
+    security = PeerSecurity(None, SaslCredentials(SCRAM, PEER_USER, quorum.secret))
+    hot = HotCodec(quorum.cluster_id, bytes.fromhex(quorum.topic_id))
+    producers = []
+    for number in range(-(-load.proposers // PROPOSERS_A_CONNECTION)):
+        address = (HOST, load.ports[number % len(load.ports)])
+        connection = await open_connection("node", address, security, new_nonce=ambient.new_nonce)
+        producers.append(Producer(connection, hot))
+    records = await claimed(producers[0])
     latencies_ms: list[float] = []
     begin = perf_counter() + WARM_UP_S
-    end = begin + seconds
-
+    end = begin + load.seconds
     warm = 0
 
-    async def propose(connection: PeerConnection) -> None:
+    async def propose(producer: Producer) -> None:
         nonlocal warm
         while (asked := perf_counter()) < end:
-            await produce(connection, records.next())
+            await producer.produce(records.next())
             if asked >= begin:
                 latencies_ms.append((perf_counter() - asked) * 1000)
             else:
@@ -136,21 +194,18 @@ async def load(port: int, proposers: int, seconds: float) -> dict[str, object]:
 
     cpu_s = process_time()
     await asyncio.gather(
-        *(propose(connections[number % len(connections)]) for number in range(proposers))
+        *(propose(producers[number % len(producers)]) for number in range(load.proposers))
     )
-    return {
-        "records": len(latencies_ms),
-        "all_records": len(latencies_ms) + warm,
-        "seconds": perf_counter() - begin,
-        "latencies_ms": latencies_ms,
-        "cpu_s": process_time() - cpu_s,
-    }
+    cpu_s = process_time() - cpu_s
+    count = len(latencies_ms)
+    return Run(count, count + warm, perf_counter() - begin, latencies_ms, cpu_s)
 
 
 def main() -> None:
-    port, proposers, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    told = json.loads(sys.argv[1])
+    load = Load(**{**told, "quorum": Quorum(**told["quorum"])})
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        json.dump(runner.run(load(port, proposers, seconds)), sys.stdout)
+        json.dump(asdict(runner.run(run(load))), sys.stdout)
 
 
 if __name__ == "__main__":
