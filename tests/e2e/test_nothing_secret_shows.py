@@ -24,10 +24,11 @@ pytestmark = pytest.mark.integration
 
 ACCESS_KEY, SECRET_KEY = "AKIAPLANTEDACCESSKEY", "planted/secret+access/key0123456789abcd"
 SASL_PASSWORD = "planted-sasl-password"
+QUORUM_SECRET = "planted-quorum-secret-0123456789abcdef"
 TOKEN = "planted-token-of-an-admin-0123456789abcdef"
 WRONG_TOKEN = "planted-wrong-token-0123456789abcdef"
 AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/s3/aws4_request"
-PLANTED = (ACCESS_KEY, SECRET_KEY, SASL_PASSWORD, TOKEN, WRONG_TOKEN)
+PLANTED = (ACCESS_KEY, SECRET_KEY, SASL_PASSWORD, QUORUM_SECRET, TOKEN, WRONG_TOKEN)
 
 
 def write_secrets(folder: Path) -> None:
@@ -37,6 +38,7 @@ def write_secrets(folder: Path) -> None:
         f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n"
     )
     (folder / "sasl").write_text(SASL_PASSWORD)
+    (folder / "quorum").write_text(QUORUM_SECRET)
     (folder / "tokens").write_text(f"boss admin {sha256(TOKEN.encode()).hexdigest()}\n")
 
 
@@ -56,7 +58,7 @@ def far_store() -> Iterator[str]:
 
 def node_with_secrets(tmp_path: Path, store_url: str) -> NodeProcess:
     """Its broker is not there, so that every attempt to reach it is logged."""
-    secrets, closed = tmp_path / "secrets", free_ports(1)[0]
+    secrets, (closed, quorum) = tmp_path / "secrets", free_ports(2)
     write_secrets(secrets)
     shutil.copytree(LOG_DIR, tmp_path / "kafka")
     (tmp_path / "store").mkdir()
@@ -79,6 +81,10 @@ def node_with_secrets(tmp_path: Path, store_url: str) -> NodeProcess:
                 "sasl_mechanism": "PLAIN",
                 "sasl_username": "alice",
                 "sasl_password_file": str(secrets / "sasl"),
+            },
+            "quorum": {
+                "listen": f"127.0.0.1:{quorum}",
+                "secret_file": str(secrets / "quorum"),
             },
             "http": {"tokens_file": str(secrets / "tokens"), "anonymous_role": "none"},
         },
