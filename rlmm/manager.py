@@ -289,9 +289,7 @@ class RemoteLogMetadataManager:
     async def finalise_feature_level(
         self, level: int, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Records mean what they mean at `level` from here on, on every node: a node that does not
-        know it stops. Ask `feature_level.check_may_finalise` before. It can't be taken back.
-        """
+        """On every node, for good: `feature_level.check_may_finalise` says whether all know it."""
         _, replaces_offset = read_feature_level(self._view)
         return await self._write(FeatureLevel(level, replaces_offset), deadline_s)
 

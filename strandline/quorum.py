@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlmm.data_directory import DataDirectory, metadata_topic_id
+from rlmm.log.quorum_records import Endpoint
 from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.no_peers import NoPeers
@@ -45,6 +46,7 @@ async def open_quorum_log(
         listener_name=LISTENER_NAME,
         settings=_timers(settings),
         incarnation=_incarnation(directory.boot_counter),
+        endpoints=_advertised(settings),
     )
     alone = {voter.node_id for voter in directory.initial_voters} == {directory.node_id}
     if not settings.listen and not alone:
@@ -64,6 +66,15 @@ async def open_quorum_log(
     if settings.listen:
         await _listen(settings, directory, secret, log, building)
     return log
+
+
+def _advertised(settings: QuorumSettings) -> tuple[Endpoint, ...]:
+    """What is said explicitly; where a node listens may be no address for others."""
+    if not settings.advertised:
+        return ()
+    return (
+        Endpoint(LISTENER_NAME, *parse_address(settings.advertised, field="quorum.advertised")),
+    )
 
 
 def _incarnation(boot_counter: int) -> int:

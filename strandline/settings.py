@@ -195,7 +195,9 @@ class QuorumSettings(_Section):
         "listener, for a quorum of this node alone.",
     )
     advertised: str = Field(
-        default="", description="`host:port` that the others are told; `listen` by default."
+        default="",
+        description="`host:port` that the others are told; `listen` by default. Set, a voter that "
+        "the quorum knows under another address corrects that when it starts.",
     )
     bootstrap: Annotated[list[str], Field(max_length=64)] = Field(
         default=[],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from rlmm.log.quorum_records import Endpoint
 from rlmm.raft.messages import ReplicaKey, VoterSet
 from rlmm.raft.timers import RaftSettings
 
@@ -26,7 +27,8 @@ class Ambient:
 class QuorumConfig:
     """Who this replica is. `format_voters` counts until the log names voters; `bootstrap` are
     addresses of nodes to ask for the leader, by node id. `incarnation` is higher at each start of
-    the directory and hardly ever the same twice (`rlmm/raft/identity.py`).
+    the directory and hardly ever the same twice (`rlmm/raft/identity.py`). `endpoints` are those
+    that the voter set is to have of this replica; none: whatever it has.
     """
 
     cluster_id: str
@@ -36,3 +38,4 @@ class QuorumConfig:
     listener_name: str = LISTENER_NAME
     settings: RaftSettings = field(default_factory=RaftSettings)
     incarnation: int = -1
+    endpoints: tuple[Endpoint, ...] = ()

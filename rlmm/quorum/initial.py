@@ -64,6 +64,7 @@ def open_replica(
         jitter=jitter,
         peers=tuple(node_id for node_id, _, _ in config.bootstrap),
         incarnation=config.incarnation,
+        endpoints=config.endpoints,
     )
     return directory, core
 

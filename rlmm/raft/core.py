@@ -17,7 +17,7 @@ is in `events.py`, what to do with its answers, and in which order, in `actions.
 | high watermark | `high_watermark.py` |
 | proposals, linearizable reads | `proposals.py`, `barriers.py` |
 | snapshots | `snapshots.py`, `snapshot_download.py` |
-| voter sets and their changes | `voters.py`, `voter_changes.py` |
+| voter sets and their changes | `voters.py`, `voter_changes.py`, `own_endpoints.py` |
 | two processes with one identity | `identity.py` |
 | the log as the core knows it | `replica_log.py`, `epoch_cache.py` |
 | time-outs and bounds | `timers.py` |
@@ -31,6 +31,7 @@ from rlmm.raft import (
     dispatch,
     follower_fetch,
     leader,
+    own_endpoints,
     progress,
     snapshots,
     start,
@@ -55,7 +56,8 @@ from rlmm.raft.timers import NEVER_MS, RaftSettings
 class RaftCore:
     """See the module's text. `jitter` returns a fraction in [0, 1); `peers` are node ids to ask
     for the leader while no voter is known. `incarnation` grows with each start of the directory,
-    -1 if nobody counts (`identity.py`).
+    -1 if nobody counts (`identity.py`). `endpoints`: where this replica is reached, if it is to
+    say so when the voter set has others of it.
     """
 
     def __init__(
@@ -67,10 +69,17 @@ class RaftCore:
         jitter: Callable[[], float],
         peers: tuple[int, ...] = (),
         incarnation: int = -1,
+        endpoints: tuple[object, ...] = (),
     ) -> None:
         self._initial: InitialState | None = initial
         self.replica = Replica(
-            key, initial, settings=settings, jitter=jitter, peers=peers, incarnation=incarnation
+            key,
+            initial,
+            settings=settings,
+            jitter=jitter,
+            peers=peers,
+            incarnation=incarnation,
+            endpoints=endpoints,
         )
 
     # ---- what the driver may read at any time
@@ -175,6 +184,8 @@ class RaftCore:
                 due.append(state.transfer.deadline_ms)
         else:
             due.append(state.deadline_ms)
+            if (update_ms := own_endpoints.next_due_ms(r)) is not None:
+                due.append(update_ms)
             if isinstance(state, Prospective | CandidateState):
                 due.extend(
                     ballot.due_ms
@@ -224,6 +235,7 @@ class RaftCore:
             if isinstance(r.state, Follower) and r.state.deadline_ms <= r.now:
                 dispatch.timers(r)
             follower_fetch.poll(r)
+            own_endpoints.poll(r)
         if r.shutting_down:
             leader.finish_shutdown(r)
         return self._actions()

@@ -11,6 +11,7 @@ from rlmm.raft import (
     high_watermark,
     leader,
     leader_fetch,
+    own_endpoints,
     progress,
     proposals,
     quorum_state,
@@ -54,6 +55,8 @@ from rlmm.raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    UpdateVoterRequest,
+    UpdateVoterResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -136,6 +139,8 @@ def _request_received(r: Replica, event: RequestReceived) -> None:
         epoch_requests.end(r, correlation, request)
     elif isinstance(request, FetchSnapshotRequest):
         snapshots.serve(r, correlation, request)
+    elif isinstance(request, UpdateVoterRequest):
+        own_endpoints.requested(r, correlation, request)
     elif isinstance(request, DescribeQuorumRequest):
         r.emit(SendResponse(correlation, progress.describe(r)))
     else:
@@ -157,6 +162,8 @@ def _response_received(r: Replica, event: ResponseReceived) -> None:
         election.answered(r, request_id, pending, response)
     elif isinstance(response, BeginQuorumEpochResponse):
         leader.begin_answered(r, request_id, pending, ok=response.error is Error.NONE)
+    elif isinstance(response, UpdateVoterResponse):
+        own_endpoints.ended(r, request_id, response.error)
     else:
         assert isinstance(response, EndQuorumEpochResponse)
         leader.end_answered(r, request_id, pending, ok=response.error is Error.NONE)
@@ -168,6 +175,7 @@ def _request_failed(r: Replica, event: RequestFailed) -> None:
         return
     request_id = event.request_id
     follower_fetch.failed(r, request_id)
+    own_endpoints.ended(r, request_id, None)
     leader.begin_answered(r, request_id, pending, ok=False)
     leader.end_answered(r, request_id, pending, ok=False)
     unsupported = event.unsupported_version

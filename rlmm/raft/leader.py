@@ -28,21 +28,28 @@ from rlmm.raft.messages import (
     KRaftVersion,
     LeaderChange,
     ReplicaKey,
+    Voter,
     VoterChangeResponse,
     VotersRecord,
 )
 from rlmm.raft.replica import PendingRequest, Replica
 from rlmm.raft.states import Leader, Progress, Resigned, Transfer
+from rlmm.raft.voters import with_endpoints
 
 
 def begin(r: Replica, granting: tuple[int, ...]) -> None:
     """A majority voted for this replica."""
     leader = quorum_state.to_leader(r)
     voters = r.voters.latest
+    moved = voters
+    if r.endpoints and r.is_voter:
+        moved = with_endpoints(voters, Voter(r.key, r.endpoints))
     ids = tuple(key.node_id for key in voters.keys)
     records: list[ControlRecord] = [LeaderChange(leader.leader_id, ids, granting)]
     if not r.voters.in_log:
-        records += [KRaftVersion(), VotersRecord(voters)]
+        records += [KRaftVersion(), VotersRecord(moved)]
+    elif moved != voters:
+        records.append(VotersRecord(moved))
     leader_append.append_control(r, leader, tuple(records))
     for key in voters.keys:
         if key != r.key:

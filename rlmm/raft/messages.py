@@ -1,8 +1,9 @@
 """What replicas say to each other, decoded: KRaft's RPCs, one dataclass a request or response.
 
 Names and meaning are Kafka's (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, DescribeQuorum 55,
-Fetch 1, FetchSnapshot 59, AddRaftVoter 80, RemoveRaftVoter 81). What the driver does alone and the
-core never sees: bytes, cluster id, topic and partition of a request, authorisation, addresses.
+Fetch 1, FetchSnapshot 59, AddRaftVoter 80, RemoveRaftVoter 81, UpdateRaftVoter 82). What the driver
+does alone and the core never sees: bytes, cluster id, topic and partition of a request,
+authorisation, addresses.
 
 Offsets count records. An *end offset* is exclusive. `NONE_ID` (-1) stands for "no replica",
 `NO_OFFSET` (-1) for "not known". Private tagged fields on the wire are marked *private*.
@@ -306,6 +307,23 @@ class RemoveVoterRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateVoterRequest:
+    """From a voter whose endpoints are not those of the voter set."""
+
+    epoch: int
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateVoterResponse:
+    """NONE: it is in the leader's log, committed or not. REQUEST_TIMED_OUT: not now, ask again."""
+
+    error: Error
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class VoterChangeResponse:
     """REQUEST_TIMED_OUT: the outcome is unknown, look at the voters before trying again."""
 
@@ -346,6 +364,7 @@ Request = (
     | FetchSnapshotRequest
     | AddVoterRequest
     | RemoveVoterRequest
+    | UpdateVoterRequest
     | DescribeQuorumRequest
 )
 """What a `RequestReceived` may carry."""
@@ -356,6 +375,7 @@ PeerRequest = (
     | EndQuorumEpochRequest
     | FetchRequest
     | FetchSnapshotRequest
+    | UpdateVoterRequest
 )
 """What a `SendRequest` may carry."""
 
@@ -365,5 +385,6 @@ PeerResponse = (
     | EndQuorumEpochResponse
     | FetchResponse
     | FetchSnapshotResponse
+    | UpdateVoterResponse
 )
 Response = PeerResponse | VoterChangeResponse | DescribeQuorumResponse

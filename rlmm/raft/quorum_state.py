@@ -69,6 +69,8 @@ def _enter(r: Replica, state: State) -> None:
     r.requests.clear()
     r.fetch.in_flight = None
     r.fetch.due_ms = r.now
+    r.update.in_flight = None
+    r.update.due_ms = r.now
     persist(r)
     if isinstance(before, Leader):
         r.leader_heard_ms = r.now

@@ -62,6 +62,14 @@ class FetchLoop:
 
 
 @dataclass(slots=True)
+class UpdateLoop:
+    """What tells the leader where this voter listens (`own_endpoints.py`)."""
+
+    in_flight: int | None = None
+    due_ms: int = 0
+
+
+@dataclass(slots=True)
 class PendingRequest:
     """A request of ours without an answer yet, sent in `epoch`."""
 
@@ -84,11 +92,11 @@ class Replica:
     """See the module's text."""
 
     __slots__ = (
-        "apply_to", "at_least", "cut", "download", "failed", "fetch",
+        "apply_to", "at_least", "cut", "download", "endpoints", "failed", "fetch",
         "high_watermark", "incarnation", "incarnations", "jitter", "key", "leader_heard_ms",
         "leader_high_watermark", "log", "next_request_id", "now", "out", "peers", "requests",
-        "settings", "shutdown_deadline_ms", "shutting_down", "state", "stored", "vote_given",
-        "voters",
+        "settings", "shutdown_deadline_ms", "shutting_down", "state", "stored", "update",
+        "vote_given", "voters",
     )  # fmt: skip
 
     def __init__(
@@ -100,9 +108,11 @@ class Replica:
         jitter: Callable[[], float],
         peers: tuple[int, ...],
         incarnation: int = -1,
+        endpoints: tuple[object, ...] = (),
     ) -> None:
         self.key = key
         self.incarnation = incarnation
+        self.endpoints = endpoints
         self.settings = settings
         self.jitter = jitter
         self.peers = peers
@@ -135,6 +145,7 @@ class Replica:
         self.requests: dict[int, PendingRequest] = {}
         self.next_request_id = 0
         self.fetch = FetchLoop()
+        self.update = UpdateLoop()
         self.download: Download | None = None
         self.at_least = AtLeastWaiters()
         self.shutting_down = False

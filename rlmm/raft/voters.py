@@ -70,5 +70,10 @@ def with_voter(voters: VoterSet, voter: Voter) -> VoterSet:
     return VoterSet(tuple(sorted((*voters.voters, voter), key=lambda each: each.key)))
 
 
+def with_endpoints(voters: VoterSet, changed: Voter) -> VoterSet:
+    """The same voters, one of them reached elsewhere."""
+    return VoterSet(tuple(changed if each.key == changed.key else each for each in voters.voters))
+
+
 def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet:
     return VoterSet(tuple(voter for voter in voters.voters if voter.key != key))

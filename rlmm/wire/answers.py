@@ -9,8 +9,6 @@ from kio.schema.errors import ErrorCode
 
 from kafka_formats.errors import InvalidRequest, Refused
 from rlmm.feature_level import FEATURE, FeatureLevels
-from rlmm.log.quorum_records import Endpoint
-from rlmm.quorum.config import LISTENER_NAME
 from rlmm.quorum.ports import ProduceAnswer, QuorumServer
 from rlmm.raft.messages import (
     AddVoterRequest,
@@ -19,7 +17,6 @@ from rlmm.raft.messages import (
     FetchResponse,
     RemoveVoterRequest,
     ReplicaKey,
-    Voter,
     VoterChangeResponse,
 )
 from rlmm.wire import frames
@@ -27,7 +24,7 @@ from rlmm.wire.authorisation import READS, UNAUTHENTICATED, Authorisation
 from rlmm.wire.frames import REQUEST_HEAD, VERSIONS, Api, Request, UnsupportedVersionError
 from rlmm.wire.hot_codec import FETCH_VERSION, PRODUCE_VERSION, HotCodec, ProducedRecords
 from rlmm.wire.identity import OUR_TOPICS, PARTITION, directory_text
-from rlmm.wire.quorum_codec import Body, QuorumCodec, RequestRefusedError
+from rlmm.wire.quorum_codec import Body, QuorumCodec, RequestRefusedError, reachable_voter
 from rlmm.wire.read_answers import ReadAnswers
 from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import Caller, DisconnectError, ListenerLimits
@@ -37,8 +34,6 @@ REMOVE_VOTER_WAIT_MS = 30_000
 
 ADD_VOTER_WAIT_MS_MAX = 60_000
 """However long an admin would wait: meanwhile no other change of voters may begin."""
-HOST_CHARACTERS_MAX = 255
-PORT_MAX = 65_535
 
 Begun = bytes | Coroutine[Any, Any, bytes]
 
@@ -216,7 +211,7 @@ class Answers:
         key = ReplicaKey(body["voter_id"], directory_text(body["voter_directory_id"]))
         change: AddVoterRequest | RemoveVoterRequest
         if request.api is Api.ADD_RAFT_VOTER:
-            voter = _reachable_voter(key, body["listeners"])
+            voter = reachable_voter(key, body["listeners"])
             acknowledge = body.get("ack_when_committed", True)
             wait_ms = min(max(body["timeout"], 0), ADD_VOTER_WAIT_MS_MAX)
             change = AddVoterRequest(voter, wait_ms, acknowledge)
@@ -280,28 +275,6 @@ class Answers:
 
     def _encode(self, request: Request, body: Mapping[str, Any]) -> bytes:
         return frames.encode_response(request.api, request.version, request.correlation_id, body)
-
-
-def _reachable_voter(key: ReplicaKey, listeners: Any) -> Voter:
-    """RequestRefusedError: nobody could reach it, or it is nobody."""
-    endpoints = tuple(Endpoint(each["name"], each["host"], each["port"]) for each in listeners)
-    if key.node_id < 0 or not key.directory_id:
-        raise RequestRefusedError(
-            ErrorCode.invalid_request,
-            f"a voter has a node id and a directory id, and this is {key.node_id} with "
-            f"{key.directory_id or 'none'}: take them from its meta.properties",
-        )
-    reachable = all(
-        0 < len(each.host) <= HOST_CHARACTERS_MAX and 0 < each.port <= PORT_MAX
-        for each in endpoints
-    )
-    if not reachable or LISTENER_NAME not in {each.name for each in endpoints}:
-        raise RequestRefusedError(
-            ErrorCode.invalid_request,
-            f"the voter's listeners must have one named {LISTENER_NAME}, each with host and port: "
-            "the others would not reach it",
-        )
-    return Voter(key, endpoints)
 
 
 def replica_id(fetch: Values) -> int:

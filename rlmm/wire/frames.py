@@ -43,6 +43,7 @@ class Api(IntEnum):
     DESCRIBE_CLUSTER = 60
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
 
 
 VERSIONS: Mapping[int, tuple[int, int]] = {
@@ -62,6 +63,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
     Api.DESCRIBE_CLUSTER: (0, 2),
     Api.ADD_RAFT_VOTER: (0, 1),
     Api.REMOVE_RAFT_VOTER: (0, 0),
+    Api.UPDATE_RAFT_VOTER: (0, 0),
 }
 """Lowest and highest version of each API; what only peers send, in one version."""
 

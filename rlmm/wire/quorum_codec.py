@@ -11,7 +11,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from rlmm.log.quorum_records import Endpoint
 from rlmm.log.recovery import TOPIC
+from rlmm.quorum.config import LISTENER_NAME
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -27,6 +29,9 @@ from rlmm.raft.messages import (
     PeerResponse,
     ReplicaKey,
     SnapshotId,
+    UpdateVoterRequest,
+    UpdateVoterResponse,
+    Voter,
     VoteRequest,
     VoteResponse,
 )
@@ -42,6 +47,11 @@ from rlmm.wire.schema import Values
 
 NOT_A_HIGH_WATERMARK = 2**63 - 1
 """What stands in a Fetch of somebody who does not know KIP-1166."""
+
+HOST_CHARACTERS_MAX = 255
+PORT_MAX = 65_535
+KRAFT_VERSIONS = (0, 1)
+"""Of `kraft.version`: what a voter says it supports; voters are in the log from 1 on."""
 
 Body = Mapping[str, Any]
 _ERRORS = {error.value: error for error in Error}
@@ -77,6 +87,7 @@ _APIS: Mapping[type, Api] = {
     EndQuorumEpochRequest: Api.END_QUORUM_EPOCH,
     FetchRequest: Api.FETCH,
     FetchSnapshotRequest: Api.FETCH_SNAPSHOT,
+    UpdateVoterRequest: Api.UPDATE_RAFT_VOTER,
 }
 
 
@@ -126,6 +137,8 @@ class QuorumCodec:
             return self._end_body(request)
         if isinstance(request, FetchRequest):
             return self._fetch_body(request)
+        if isinstance(request, UpdateVoterRequest):
+            return self._update_voter_body(request)
         return self._fetch_snapshot_body(request)
 
     def read_request(self, api: Api, body: Values) -> PeerRequest:
@@ -275,6 +288,29 @@ class QuorumCodec:
             body["max_bytes"],
         )
 
+    def _update_voter_body(self, request: UpdateVoterRequest) -> Body:
+        return {
+            "cluster_id": self._cluster_id,
+            "current_leader_epoch": request.epoch,
+            "voter_id": request.voter.key.node_id,
+            "voter_directory_id": directory_bytes(request.voter.key.directory_id),
+            "listeners": [
+                {"name": each.name, "host": each.host, "port": each.port}
+                for each in request.voter.endpoints
+                if isinstance(each, Endpoint)
+            ],
+            "k_raft_version_feature": {
+                "min_supported_version": KRAFT_VERSIONS[0],
+                "max_supported_version": KRAFT_VERSIONS[1],
+            },
+        }
+
+    def _read_update_voter(self, body: Values) -> UpdateVoterRequest:
+        self.check_cluster(body["cluster_id"])
+        key = _key(body["voter_id"], body["voter_directory_id"])
+        voter = reachable_voter(key, body["listeners"])
+        return UpdateVoterRequest(body["current_leader_epoch"], voter)
+
     # ---- responses
 
     def response_body(self, response: PeerResponse, data: bytes) -> Body:
@@ -283,6 +319,9 @@ class QuorumCodec:
             return self._fetched_body(response, data)
         if isinstance(response, FetchSnapshotResponse):
             return _fetched_snapshot_body(response, data)
+        if isinstance(response, UpdateVoterResponse):
+            leader = {"leader_id": response.leader_id, "leader_epoch": response.leader_epoch}
+            return {"error_code": response.error.value, "current_leader": leader}
         partition = {
             "partition_index": PARTITION,
             "error_code": response.error.value,
@@ -300,6 +339,8 @@ class QuorumCodec:
 
     def read_response(self, api: Api, body: Values) -> tuple[PeerResponse, bytes]:
         """The response and the bytes in it. PeerRefusedError; FrameError for another shape."""
+        if api is Api.UPDATE_RAFT_VOTER:
+            return _read_updated_voter(body), b""
         if body["error_code"]:
             raise PeerRefusedError(body["error_code"])
         topics = body["responses"] if api is Api.FETCH else body["topics"]
@@ -348,8 +389,38 @@ class QuorumCodec:
         return {"responses": [{"topic_id": self._topic_id, "partitions": [partition]}]}
 
 
+def reachable_voter(key: ReplicaKey, listeners: Any) -> Voter:
+    """RequestRefusedError: nobody could reach it, or it is nobody."""
+    endpoints = tuple(Endpoint(each["name"], each["host"], each["port"]) for each in listeners)
+    if key.node_id < 0 or not key.directory_id:
+        raise RequestRefusedError(
+            ErrorCode.invalid_request,
+            f"a voter has a node id and a directory id, and this is {key.node_id} with "
+            f"{key.directory_id or 'none'}: take them from its meta.properties",
+        )
+    reachable = all(
+        0 < len(each.host) <= HOST_CHARACTERS_MAX and 0 < each.port <= PORT_MAX
+        for each in endpoints
+    )
+    if not reachable or LISTENER_NAME not in {each.name for each in endpoints}:
+        raise RequestRefusedError(
+            ErrorCode.invalid_request,
+            f"the voter's listeners must have one named {LISTENER_NAME}, each with host and port: "
+            "the others would not reach it",
+        )
+    return Voter(key, endpoints)
+
+
 def _key(node_id: int, directory_id: bytes) -> ReplicaKey:
     return ReplicaKey(node_id, directory_text(directory_id))
+
+
+def _read_updated_voter(body: Values) -> UpdateVoterResponse:
+    error = _ERRORS.get(body["error_code"])
+    if error is None:
+        raise PeerRefusedError(body["error_code"])
+    leader = body["current_leader"]
+    return UpdateVoterResponse(error, leader["leader_id"], leader["leader_epoch"])
 
 
 def _leader(response: FetchResponse | FetchSnapshotResponse) -> Body:
@@ -409,4 +480,5 @@ _READERS: Mapping[Api, Callable[[QuorumCodec, Values], PeerRequest]] = {
     Api.END_QUORUM_EPOCH: QuorumCodec._read_end,
     Api.FETCH: QuorumCodec._read_fetch,
     Api.FETCH_SNAPSHOT: QuorumCodec._read_fetch_snapshot,
+    Api.UPDATE_RAFT_VOTER: QuorumCodec._read_update_voter,
 }

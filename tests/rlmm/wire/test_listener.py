@@ -304,6 +304,7 @@ PEERS_ONLY = [
     (Api.FETCH_SNAPSHOT, {}),
     (Api.ADD_RAFT_VOTER, {}),
     (Api.REMOVE_RAFT_VOTER, {}),
+    (Api.UPDATE_RAFT_VOTER, {}),
     (Api.FETCH, {"replica_state": {"replica_id": 2, "replica_epoch": -1}}),
     (Api.PRODUCE, {"acks": -1, "topic_data": [{"topic_id": TOPIC_ID, **PARTITION}]}),
 ]

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
+from rlmm.log.quorum_records import Endpoint
+from rlmm.quorum.config import LISTENER_NAME
 from rlmm.quorum.ports import ProduceAnswer
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
@@ -27,6 +29,9 @@ from rlmm.raft.messages import (
     PeerResponse,
     ReplicaKey,
     SnapshotId,
+    UpdateVoterRequest,
+    UpdateVoterResponse,
+    Voter,
     VoteRequest,
     VoteResponse,
 )
@@ -73,12 +78,19 @@ fetched = st.builds(
     int64,
     st.builds(EpochEnd, epochs, int64),
 )
+voter_keys = st.builds(
+    ReplicaKey, epochs, st.binary(min_size=16, max_size=16).map(lambda raw: str(Uuid(raw)))
+).filter(lambda key: key.directory_id != str(Uuid(bytes(ZERO_UUID))))
+endpoints = st.builds(
+    Endpoint, st.just(LISTENER_NAME), st.text("ab.", min_size=1), st.integers(1, 65_535)
+).map(lambda each: (each,))
 requests: st.SearchStrategy[PeerRequest] = (
     st.builds(VoteRequest, int32, keys, keys, int32, int64, st.booleans(), st.booleans(), int64)
     | st.builds(BeginQuorumEpochRequest, int32, int32, keys)
     | st.builds(EndQuorumEpochRequest, int32, int32, st.lists(keys, max_size=5).map(tuple))
     | fetches
     | st.builds(FetchSnapshotRequest, keys, int32, snapshot_ids, int64, int32)
+    | st.builds(UpdateVoterRequest, epochs, st.builds(Voter, voter_keys, endpoints))
 )
 responses: st.SearchStrategy[PeerResponse] = (
     st.builds(VoteResponse, errors, int32, int32, st.booleans(), int32, int64, st.booleans())
@@ -94,6 +106,7 @@ responses: st.SearchStrategy[PeerResponse] = (
         int64,
         int64,
     )
+    | st.builds(UpdateVoterResponse, errors, int32, int32)
 )
 _RESPONSE_API = {
     VoteResponse: Api.VOTE,
@@ -101,6 +114,7 @@ _RESPONSE_API = {
     EndQuorumEpochResponse: Api.END_QUORUM_EPOCH,
     FetchResponse: Api.FETCH,
     FetchSnapshotResponse: Api.FETCH_SNAPSHOT,
+    UpdateVoterResponse: Api.UPDATE_RAFT_VOTER,
 }
 
 

@@ -96,6 +96,7 @@ class WireReplica:
         self.wire = wire
         self.disk = CrashDisk() if disk is None else disk
         self.failures: list[str] = []
+        self.advertises = False
         self._metadata = metadata
         self._ports = ports
         self._log: QuorumLog | None = None
@@ -130,6 +131,7 @@ class WireReplica:
             bootstrap=tuple((node_id, HOST, port) for node_id, port in self._ports.items()),
             settings=self.wire.raft,
             incarnation=self.starts,
+            endpoints=(Endpoint("QUORUM", HOST, self.port),) if self.advertises else (),
         )
         self._log = await QuorumLog.open(
             self._metadata,
