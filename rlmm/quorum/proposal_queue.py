@@ -49,8 +49,7 @@ class Group:
 
     def failed(self, error: StrandlineError) -> None:
         for member in self.members:
-            if not member.done.done():
-                member.done.set_exception(error)
+            _fail(member.done, error)
 
 
 class ProposalQueue:
@@ -79,10 +78,7 @@ class ProposalQueue:
             )
         if self._queue and self._bytes + size > self._limits.queue_bytes_max:
             raise RetryLater("the metadata log's queue is full", retry_after_ms=100)
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # Nobody may be left to fetch the error: a caller that was cancelled, for one.
-        done.add_done_callback(lambda future: future.cancelled() or future.exception())
-        waiting = Waiting(proposals, size, done)
+        waiting = Waiting(proposals, size, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._bytes += size
         return waiting
@@ -114,24 +110,34 @@ class ProposalQueue:
             self._queue.appendleft(member)
             self._bytes += member.size_bytes
 
-    def give_up(self, waiting: Waiting, deadline_s: float) -> StrandlineError:
-        """What a caller is told whose deadline passed."""
+    def give_up(self, waiting: Waiting, deadline_s: float) -> None:
+        """Its deadline passed: the caller is told what may have become of it."""
         if waiting.taken:
-            return OutcomeUnknown(
-                f"the metadata log did not commit within {deadline_s:g} s: read the row by its id "
-                "before deciding anything"
+            _fail(
+                waiting.done,
+                OutcomeUnknown(
+                    f"the metadata log did not commit within {deadline_s:g} s: read the row by its "
+                    "id before deciding anything"
+                ),
             )
-        waiting.done.cancel()
-        return RetryLater(
-            f"no leader of the metadata quorum took the record within {deadline_s:g} s; nothing "
-            "was appended"
-        )
+        else:
+            _fail(
+                waiting.done,
+                RetryLater(
+                    f"no leader of the metadata quorum took the record within {deadline_s:g} s; "
+                    "nothing was appended"
+                ),
+            )
 
     def close(self, message: str) -> None:
         """Refuse what is queued and whatever comes: nothing of it was appended."""
         self._closed = message
         while self._queue:
-            member = self._queue.popleft()
-            if not member.done.done():
-                member.done.set_exception(RetryLater(message))
+            _fail(self._queue.popleft().done, RetryLater(message))
         self._bytes = 0
+
+
+def _fail(done: asyncio.Future[int], error: StrandlineError) -> None:
+    if not done.done():
+        done.set_exception(error)
+        done.exception()  # taken note of: nobody may be left to fetch it

@@ -54,12 +54,13 @@ class Proposals:
         """The offset of the first record, once committed. Errors: `MetadataLog.propose`."""
         waiting = self._queue.add(proposals)
         self._pump_soon()
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(deadline_s, self._queue.give_up, waiting, deadline_s)
         try:
-            async with asyncio.timeout(deadline_s):
-                # Not shielded: a caller that gives up before anybody took it is left out.
-                return await waiting.done
-        except TimeoutError as error:
-            raise self._queue.give_up(waiting, deadline_s) from error
+            # Not shielded: a caller that is cancelled before anybody took it is left out.
+            return await waiting.done
+        finally:
+            timer.cancel()
 
     def role_changed(self) -> None:
         """What was sent to a leader that leads no more will not be answered well."""
