@@ -392,8 +392,9 @@ class QuorumLog:
             await asyncio.gather(self._recovery_point_task, return_exceptions=True)
         self._on_advance()
         await self._peers.close()
-        if self.driver.failure is None:
-            await self._in(self._reader, self._directory.store_recovery_point)
+        # Either way: what this thread is at must not reach a directory that others have opened.
+        last = self._directory.store_recovery_point if self.driver.failure is None else _nothing
+        await self._in(self._reader, last)
         await self._in(self._writer, self._directory.close)
         self._writer.shutdown(wait=False)
         self._reader.shutdown(wait=False)
@@ -437,6 +438,10 @@ class _Sink:
             await self._owner.in_reader(call)
         except OSError as error:
             raise _snapshot_failed(error) from error
+
+
+def _nothing() -> None:
+    pass
 
 
 def _open_failed(metadata_directory: Path, error: OSError) -> RetryLater:

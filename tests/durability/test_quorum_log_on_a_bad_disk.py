@@ -238,6 +238,27 @@ async def test_while_a_sync_takes_its_time_nothing_is_acknowledged_or_visible() 
     await log.close()
 
 
+async def test_a_log_that_failed_is_closed_once_no_thread_of_it_writes_any_more() -> None:
+    disk = WatchedDisk()
+    log = await open_log(disk)
+    slow, may_go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        slow.set()
+        assert may_go_on.wait(30), "nobody let it go on"
+
+    disk.before_sync = wait
+    storing = asyncio.ensure_future(log.store_recovery_point())
+    await asyncio.to_thread(slow.wait, 30)
+    log.driver.fail("a bug")
+    storing.cancel()
+    closing = asyncio.ensure_future(log.close())
+    done, _ = await asyncio.wait([closing], timeout=0.2)
+    assert not done, "another life may have begun meanwhile"
+    may_go_on.set()
+    await closing
+
+
 async def test_no_flipped_bit_of_the_quorum_state_leads_an_epoch_again() -> None:
     whole, told = WatchedDisk(), Told()
     for life in range(2):
