@@ -55,7 +55,7 @@ class Acknowledged:
 
 
 class Clients:
-    """`run` until `stop`; then `history` is what they saw."""
+    """`run` until `stop`; then `history` is what they saw. `unheard`: why the last read failed."""
 
     repeat_unknown = 0.5
 
@@ -66,6 +66,7 @@ class Clients:
         self.acknowledged: list[Acknowledged] = []
         self.topics: list[str] = []
         self.unknown = 0
+        self.unheard = ""
         self.stopping = False
         self._endpoints = endpoints
         self._seed = seed
@@ -85,12 +86,19 @@ class Clients:
         self.stopping = True
 
     async def read_everything(self, *, deadline_s: float) -> None:
-        """Every topic at every node once more, however long it takes."""
-        async with asyncio.timeout(deadline_s):
-            for endpoint in self._endpoints:
-                for topic in self.topics:
-                    while await self._read(-1, topic, endpoint) is None:
-                        await asyncio.sleep(PAUSE_S)
+        """Every topic at every node once more; `deadline_s` is for each of them, so that only one
+        that is never answered ends it.
+        """
+        for endpoint in self._endpoints:
+            for topic in self.topics:
+                try:
+                    async with asyncio.timeout(deadline_s):
+                        while await self._read(-1, topic, endpoint) is None:
+                            await asyncio.sleep(PAUSE_S)
+                except TimeoutError as error:
+                    raise AssertionError(
+                        f"{topic} could not be read in peace for {deadline_s:g} s: {self.unheard}"
+                    ) from error
 
     async def _client(self, number: int) -> None:
         choose = random.Random(f"{self._seed}-{number}")
@@ -125,7 +133,8 @@ class Clients:
         invoked = next(self._clock)
         try:
             seen = await endpoint.read(topic)
-        except (OutcomeUnknown, RetryLater):
+        except (OutcomeUnknown, RetryLater) as error:
+            self.unheard = str(error)
             return None  # it changed nothing and nobody heard anything
         self._record(client, topic, Read(), invoked, seen)
         return seen

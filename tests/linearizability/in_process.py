@@ -160,6 +160,7 @@ class Cluster:
     def __init__(self, home: Path) -> None:
         self.network = Network()
         self.nodes = [Node(home, self.network, node_id) for node_id in NODES]
+        self._of_past_lives: list[str] = []
 
     def leader(self) -> Node | None:
         """Who believes that it leads, the newest epoch first."""
@@ -168,17 +169,19 @@ class Cluster:
 
     @property
     def failures(self) -> list[str]:
-        return [each for node in self.nodes for each in (*node.failures, *node.replica.failures)]
+        now = [each for node in self.nodes for each in (*node.failures, *node.replica.failures)]
+        return self._of_past_lives + now
 
     def __str__(self) -> str:
         """For people, when a run does not end."""
         lines = [f"cut {self.network.cut}"]
         for node in self.nodes:
-            core = node.log.driver.core
+            replica = node.log.driver.core.replica
             lines.append(
-                f"node {node.replica.node_id}: {core.role}, epoch {core.epoch}, leader "
-                f"{core.leader_id}, established {core.established}, {node.log.describe()}, "
-                f"applied {node.applied_offset}, failures {node.failures + node.replica.failures}"
+                f"node {node.replica.node_id} at {replica.now}: {replica.state}, {replica.fetch}, "
+                f"under way {replica.requests}, log up to {replica.log.end_offset}, durable "
+                f"{replica.log.flushed_offset}, committed {replica.high_watermark}, applied "
+                f"{node.applied_offset}, failures {node.failures + node.replica.failures}"
             )
         return "\n".join(lines)
 
@@ -187,6 +190,7 @@ class Cluster:
         self.network.cut.clear()
         for node in self.nodes:
             if node.running and (node.failures or node.replica.failures):
+                self._of_past_lives += [*node.failures, *node.replica.failures]
                 await node.crash(Survivors.ALL, Survivors.ALL)
                 node.failures.clear()
                 node.replica.failures.clear()

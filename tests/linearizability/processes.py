@@ -156,7 +156,8 @@ class ProcessCluster:
         self.paused: set[int] = set()
 
     async def start(self) -> None:
-        listening, clients = free_ports(6)[:3], free_ports(6)[3:]
+        free = free_ports(2 * len(NODES))
+        listening, clients = free[: len(NODES)], free[len(NODES) :]
         ports = dict(zip(NODES, listening, strict=True))
         for me in NODES:
             for other in NODES:

@@ -21,7 +21,7 @@ SECONDS = 20.0
 SOAK_SECONDS = 120.0
 HOLD_S = (0.1, 1.2)
 QUIET_S = (0.1, 0.5)
-READ_DEADLINE_S = 120
+READ_DEADLINE_S = 60
 
 
 async def hold(choose: random.Random) -> None:
