@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,11 @@ from rlmm.wire.sasl import SaslCredentials, sasl_client
 
 RESPONSE_BYTES_MAX = 16 << 20
 CORRELATION_MAX = 2**31
+UNACKNOWLEDGED_MAX_MS = 5_000
+"""What the other machine does not acknowledge for so long ends the connection. TCP alone would try
+for a quarter of an hour, ever more seldom: behind a cut of the network, a connection whose last
+request had a long deadline would hold up the next ones although the node can be reached again.
+"""
 
 ApiVersions = dict[int, tuple[int, int]]
 _API_VERSIONS_VERSION = 0
@@ -87,6 +93,10 @@ class PeerConnection(asyncio.Protocol):
         self._transport = transport
         if self._lost is not None:
             transport.abort()
+        elif hasattr(socket, "TCP_USER_TIMEOUT"):
+            transport.get_extra_info("socket").setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MAX_MS
+            )
 
     def connection_lost(self, error: Exception | None) -> None:
         self.abort(f"the connection was lost ({error or 'closed by the other node'})")

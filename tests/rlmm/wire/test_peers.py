@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import Error, FetchRequest, ReplicaKey, VoteRequest
-from rlmm.wire import frames
+from rlmm.wire import frames, peer_connection
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import VERSIONS, Api
 from rlmm.wire.peers import WirePeers
@@ -164,6 +165,23 @@ async def test_a_node_that_does_not_answer_may_have_heard(
     error = await failure(peers.produce(1, b"x", deadline_ms=200))
     assert error.sent
     assert not error.unsupported_version
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has it")
+async def test_a_node_whose_machine_takes_nothing_is_given_up_long_before_the_deadline(
+    peers: WirePeers, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_connection, "UNACKNOWLEDGED_MAX_MS", 100)
+    done = asyncio.Event()
+
+    async def deaf(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        await done.wait()
+
+    await start(deaf, dict(VERSIONS))
+    error = await failure(peers.produce(1, bytes(12 << 20), deadline_ms=60_000))
+    done.set()
+    assert error.sent
+    assert "the connection was lost" in str(error)
 
 
 async def test_what_comes_behind_a_request_without_an_answer_takes_a_new_connection(
