@@ -17,25 +17,26 @@ from tests.fuzz.engine import Target
 from tests.fuzz.soak import Block, Done, Report, blocks, run_block, soak
 from tests.fuzz.table import targets
 
-INPUTS = int(os.environ.get("STRANDLINE_FUZZ_INPUTS", "1000000"))
-PROCESSES = int(os.environ.get("STRANDLINE_FUZZ_PROCESSES", "2"))
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "1000000"))
+PROCESSES = int(os.environ.get("FUZZ_PROCESSES", "2"))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(12 * 3600)
 def test_a_million_hostile_inputs_for_every_parser(capsys: pytest.CaptureFixture[str]) -> None:
-    """About two hours of CPU. STRANDLINE_FUZZ_SEED repeats a seed, _INPUTS shortens, _PROCESSES is
-    how many work, and _DONE a file by which a run of the same seed goes on where it stopped.
+    """About two hours of CPU. FUZZ_SEED repeats a seed, FUZZ_INPUTS shortens, FUZZ_PROCESSES work
+    on it, and with a file FUZZ_DONE a run of the same seed goes on where it stopped. (Variables
+    that begin with STRANDLINE_ are a node's, which refuses those it does not know.)
     """
-    seed = int(os.environ.get("STRANDLINE_FUZZ_SEED") or random.SystemRandom().randrange(2**32))
-    done_file = os.environ.get("STRANDLINE_FUZZ_DONE")
+    seed = int(os.environ.get("FUZZ_SEED") or random.SystemRandom().randrange(2**32))
+    done_file = os.environ.get("FUZZ_DONE")
     wanted = blocks([target.name for target in targets()], seed, INPUTS)
 
     def progress(line: str) -> None:
         with capsys.disabled():
             print(line, flush=True)
 
-    progress(f"\nSTRANDLINE_FUZZ_SEED={seed}")
+    progress(f"\nFUZZ_SEED={seed}")
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(PROCESSES, context) as pool:
         report = soak(
