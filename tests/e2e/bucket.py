@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from kafka_formats.kafka_uuid import Uuid
@@ -10,6 +11,23 @@ from rlm.object_keys import cluster_marker_key, segment_keys, snapshots_prefix
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 from tests.real.s3_admin import client
+
+
+def store_settings(folder: Path, config: StoreConfig) -> dict[str, object]:
+    """A node's settings for the store; the credentials go into a file in `folder`."""
+    credentials = folder / "credentials"
+    credentials.write_text(
+        f"[default]\naws_access_key_id = {config.access_key_id}\n"
+        f"aws_secret_access_key = {config.secret_access_key}\n"
+    )
+    return {
+        "kind": "s3",
+        "bucket": config.bucket,
+        "prefix": config.prefix,
+        "endpoint_url": str(config.endpoint_url),
+        "addressing_style": config.addressing_style,
+        "credentials_file": str(credentials),
+    }
 
 
 def stored_objects(config: StoreConfig) -> dict[str, int]:

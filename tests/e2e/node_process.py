@@ -14,6 +14,7 @@ from typing import Self
 
 import httpx
 
+from tests.e2e.http import PLAIN
 from tests.real.ports import free_ports
 
 START_DEADLINE_S = 60
@@ -57,11 +58,19 @@ class NodeProcess:
         """What it has written so far."""
         return self._log().read_text(errors="replace")
 
-    def format(self) -> None:
+    @property
+    def running(self) -> bool:
+        """Whether it was started and neither stopped nor killed since."""
+        return self._process is not None
+
+    def format(self, *arguments: str) -> None:
         """Write the settings file and make the data directory."""
         self.write_config()
         done = subprocess.run(
-            self._command("format"), capture_output=True, text=True, timeout=COMMAND_DEADLINE_S
+            [*self._command("format"), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_DEADLINE_S,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -72,6 +81,11 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
+        self.spawn()
+        self.wait_until_ready()
+
+    def spawn(self) -> None:
+        """Start it and return at once: alone, a node of several is not ready."""
         assert self._process is None, "the node runs already"
         with self._log().open("ab") as output:
             self._process = subprocess.Popen(
@@ -80,7 +94,20 @@ class NodeProcess:
                 stderr=subprocess.STDOUT,
                 env=dict(os.environ),
             )
-        self.wait_until(self._is_ready, "the node to be ready", deadline_s=START_DEADLINE_S)
+
+    def wait_until_ready(self) -> None:
+        """/readyz says so."""
+        self.wait_until(
+            lambda: self.readiness()[0] == 200, "the node to be ready", deadline_s=START_DEADLINE_S
+        )
+
+    def readiness(self) -> tuple[int, str]:
+        """Status and text of /readyz; (0, "") while nobody answers."""
+        try:
+            answer = PLAIN.get(f"{self.url}/readyz", timeout=5)
+        except httpx.TransportError:
+            return 0, ""
+        return answer.status_code, answer.text
 
     def stop(self) -> None:
         """SIGTERM; the node must end by itself, with exit code 0."""
@@ -102,11 +129,15 @@ class NodeProcess:
         """Look again and again until `holds()`; a dead node ends the wait at once."""
         end = time.monotonic() + deadline_s
         while not holds():
-            if self._process is not None and self._process.poll() is not None:
-                raise RuntimeError(f"the node died: {self._last_output()}")
+            self.assert_alive()
             if time.monotonic() > end:
                 raise TimeoutError(f"{what}: not within {deadline_s} s. {self._last_output()}")
             time.sleep(POLL_S)
+
+    def assert_alive(self) -> None:
+        """RuntimeError: it runs no more, and nobody stopped or killed it."""
+        if self._process is not None and self._process.poll() is not None:
+            raise RuntimeError(f"the node died: {self._last_output()}")
 
     def __enter__(self) -> Self:
         self.format()
@@ -129,12 +160,6 @@ class NodeProcess:
     def _command(self, name: str) -> list[str]:
         program = Path(sys.executable).with_name("strandline")
         return [str(program), name, "--config", str(self._config())]
-
-    def _is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
 
     def _config(self) -> Path:
         return self._home / "strandline.toml"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rsm_backends.store_config import StoreConfig
-from tests.e2e.bucket import named_objects, stored_objects
+from tests.e2e.bucket import named_objects, store_settings, stored_objects
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.tier_client import TierClient
 from tests.e2e.writer import Writer
@@ -141,22 +141,10 @@ def scene(tmp_path: Path, store: StoreConfig, *, prefix: str, partitions: int) -
 def node_settings(
     tmp_path: Path, broker: KafkaBroker, store: StoreConfig
 ) -> dict[str, dict[str, object]]:
-    credentials = tmp_path / "credentials"
-    credentials.write_text(
-        f"[default]\naws_access_key_id = {store.access_key_id}\n"
-        f"aws_secret_access_key = {store.secret_access_key}\n"
-    )
     return {
         "kafka": {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap},
         "topics": {"include": [TOPIC]},
-        "stores.main": {
-            "kind": "s3",
-            "bucket": store.bucket,
-            "prefix": store.prefix,
-            "endpoint_url": str(store.endpoint_url),
-            "addressing_style": store.addressing_style,
-            "credentials_file": str(credentials),
-        },
+        "stores.main": store_settings(tmp_path, store),
         "copier": {
             "interval_s": 0.3,
             "upload_deadline_s": 5,

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
+from tests.e2e.http import PLAIN
 from tests.real.kafka_clients import ConsumedRecord, Isolation
 
-REQUEST_DEADLINE_S = 60
 READ_BYTES_MAX = 1 << 30
 
 
@@ -22,24 +22,31 @@ class TierClient:
 
     def status(self) -> dict[str, Any]:
         """Where the partition stands; empty while the node does not know it."""
-        answer = httpx.get(self._base, timeout=REQUEST_DEADLINE_S)
+        answer = PLAIN.get(self._base)
         if answer.status_code == 404:
             return {}
         return self._json(answer)
 
     def segments(self) -> list[dict[str, Any]]:
-        """All rows of the partition, whatever their state."""
+        """All rows of the partition, whatever their state; none while the node does not know it."""
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
             parameters = {"limit": "20"} | ({"cursor": cursor} if cursor else {})
-            page = self._json(
-                httpx.get(f"{self._base}/segments", params=parameters, timeout=REQUEST_DEADLINE_S)
-            )
+            answer = PLAIN.get(f"{self._base}/segments", params=parameters)
+            if answer.status_code == 404:
+                return []
+            page = self._json(answer)
             found += page["segments"]
             cursor = page["next_cursor"]
             if cursor is None:
                 return found
+
+    def log(self, segment_id: str) -> bytes:
+        """One segment's `.log`, as stored."""
+        answer = PLAIN.get(f"{self._base}/segments/{segment_id}/log")
+        assert answer.status_code == 200, answer.text
+        return answer.content
 
     def records(self, isolation: Isolation) -> list[ConsumedRecord]:
         """Everything in the tier, from JSON lines."""
@@ -51,7 +58,7 @@ class TierClient:
         return self._read("read_uncommitted", "batches")
 
     def _read(self, isolation: Isolation, wanted: str) -> bytes:
-        answer = httpx.get(
+        answer = PLAIN.get(
             f"{self._base}/records",
             params={
                 "offset": "0",
@@ -59,7 +66,6 @@ class TierClient:
                 "isolation": isolation,
                 "format": wanted,
             },
-            timeout=REQUEST_DEADLINE_S,
         )
         assert answer.status_code == 200, answer.text
         return answer.content

@@ -1,0 +1,158 @@
+"""Several nodes as one quorum, run the way docs/OPERATIONS.md tells an operator to."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kafka_formats.kafka_uuid import Uuid
+from strandline import ambient
+from tests.e2e.http import PLAIN
+from tests.e2e.node_process import POLL_S, NodeProcess, Sections
+from tests.real.ports import free_ports
+from tests.strandline.command import strandline
+
+COPIER_ID = 1
+FOUNDERS = (COPIER_ID, 2, 3)
+DEADLINE_S = 60.0
+READY_SILENCE_MAX_S = 3.0
+
+
+class NodeQuorum:
+    """Node 1 has the log directory and copies. As a context manager: formatted and started."""
+
+    def __init__(self, home: Path, kafka_cluster_id: str, sections: Sections, kafka: Path) -> None:
+        self._home = home
+        self._kafka_cluster_id = kafka_cluster_id
+        self._sections = sections
+        self._kafka = kafka
+        self._cluster_id = str(ambient.new_uuid())
+        self._secret = home / "quorum-secret"
+        self._secret.touch(0o600)
+        self._secret.write_text(ambient.new_nonce())
+        self._ports: dict[int, int] = {}
+        self.nodes: dict[int, NodeProcess] = {}
+
+    def __enter__(self) -> Self:
+        directories: Mapping[int, Uuid] = {each: ambient.new_uuid() for each in FOUNDERS}
+        for node_id in FOUNDERS:
+            self._add(node_id)
+        voters = ",".join(f"{self._address(each)}:{directories[each]}" for each in FOUNDERS)
+        try:
+            for node_id in FOUNDERS:
+                self._format(node_id, "--initial-voters", voters)
+                self.nodes[node_id].spawn()
+            for node in self.nodes.values():
+                node.wait_until_ready()
+        except BaseException:
+            self._kill_all()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kill_all()
+
+    def join(self, node_id: int) -> None:
+        """A new node with an empty directory follows, then votes."""
+        bootstrap = [self._address(each) for each in self.nodes]
+        self._add(node_id, bootstrap=bootstrap)
+        self._format(node_id, "--no-initial-voters")
+        self.nodes[node_id].start()
+        (directory,) = (
+            each["directory_id"]
+            for each in self.described(self.leader())["observers"]
+            if each["node_id"] == node_id
+        )
+        self.operate("add-voter", f"{self._address(node_id)}:{directory}")
+
+    def operate(self, *arguments: object) -> None:
+        """`strandline quorum ...`, asked of the leader's node."""
+        done = strandline("quorum", *arguments, "--url", self.nodes[self.leader()].url)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def may_stop(self, node_id: int) -> bool:
+        """What `strandline quorum can-stop` says."""
+        url = self.nodes[self.leader()].url
+        done = strandline("quorum", "can-stop", node_id, "--json", "--url", url)
+        assert done.returncode in (0, 9), done.stderr
+        allowed: bool = json.loads(done.stdout)["allowed"]
+        assert allowed == (done.returncode == 0)
+        return allowed
+
+    @property
+    def running(self) -> dict[int, NodeProcess]:
+        """Those that run."""
+        return {node_id: node for node_id, node in self.nodes.items() if node.running}
+
+    def described(self, node_id: int) -> dict[str, Any]:
+        """The quorum as one node sees it."""
+        answer = PLAIN.get(f"{self.nodes[node_id].url}/v1/quorum")
+        described: dict[str, Any] = answer.raise_for_status().json()
+        return described
+
+    def leader(self) -> int:
+        """Who leads, and knows that a majority follows; waits for one."""
+        found: list[int] = []
+
+        def leads() -> bool:
+            found[:] = [each for each in self.running if self.described(each)["state"] == "leader"]
+            return len(found) == 1
+
+        self.wait_until(leads, "one leader")
+        return found[0]
+
+    def voters(self) -> set[int]:
+        """As the leader knows them."""
+        return {each["node_id"] for each in self.described(self.leader())["voters"]}
+
+    def states(self) -> set[tuple[int, str]]:
+        """(applied offset, digest) of those that run; one, when they are all quiet and agree."""
+        seen = (self.described(each) for each in self.running)
+        return {(each["applied_offset"], each["digest"]) for each in seen}
+
+    def wait_until(
+        self, holds: Callable[[], bool], what: str, *, deadline_s: float = DEADLINE_S
+    ) -> None:
+        """Look again and again; a node that died by itself ends the wait."""
+        end = time.monotonic() + deadline_s
+        while not holds():
+            for node in self.running.values():
+                node.assert_alive()
+            if time.monotonic() > end:
+                logs = "\n".join(f"node {n}: {each.log[-2_000:]}" for n, each in self.nodes.items())
+                raise TimeoutError(f"{what}: not within {deadline_s} s. {logs}")
+            time.sleep(POLL_S)
+
+    def _add(self, node_id: int, *, bootstrap: list[str] | None = None) -> None:
+        self._ports[node_id] = free_ports(1)[0]
+        quorum: dict[str, object] = {
+            "listen": f"127.0.0.1:{self._ports[node_id]}",
+            "secret_file": str(self._secret),
+            "ready_silence_max_s": READY_SILENCE_MAX_S,
+            "bootstrap": bootstrap or [],
+        }
+        kafka = {"log_dirs": [str(self._kafka)] if node_id == COPIER_ID else []}
+        sections = {**self._sections, "quorum": quorum, "kafka": kafka}
+        self.nodes[node_id] = NodeProcess(self._home / f"node-{node_id}", sections)
+
+    def _format(self, node_id: int, *arguments: str) -> None:
+        self.nodes[node_id].format(
+            *("--cluster-id", self._cluster_id, "--kafka-cluster-id", self._kafka_cluster_id),
+            *("--node-id", str(node_id), *arguments),
+        )
+
+    def _address(self, node_id: int) -> str:
+        return f"{node_id}@127.0.0.1:{self._ports[node_id]}"
+
+    def _kill_all(self) -> None:
+        for node in self.running.values():
+            node.kill()
