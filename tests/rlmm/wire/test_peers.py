@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import Error, FetchRequest, ReplicaKey, VoteRequest
 from rlmm.wire import frames, peer_connection
@@ -300,3 +301,24 @@ async def test_after_close_nothing_is_asked(peers: WirePeers) -> None:
     await peers.close()
     error = await failure(peers.ask(1, VOTE, deadline_ms=5_000))
     assert not error.sent
+
+
+async def test_a_node_says_which_feature_levels_it_knows(peers: WirePeers) -> None:
+    served = Served(Wire())
+    await served.start()
+    assert await served.peers().feature_levels(1, deadline_ms=5_000) == LEVELS_KNOWN
+    await served.close()
+
+    async def says_nothing_of_them(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        correlation_id = int.from_bytes((await read_request(reader))[4:8])
+        writer.write(frames.encode_response(Api.API_VERSIONS, 3, correlation_id, {}))
+        await reader.read()
+
+    before_features = Node(says_nothing_of_them, dict(VERSIONS))
+    peers.set_addresses({1: (HOST, await before_features.start())})
+    assert await peers.feature_levels(1, deadline_ms=5_000) == FeatureLevels(1, 1)
+    await before_features.stop()
+    error = await failure(peers.feature_levels(1, deadline_ms=500))
+    assert "API_VERSIONS" in str(error) or "connect" in str(error) or "lost" in str(error)

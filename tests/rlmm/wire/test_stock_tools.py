@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from rlmm.feature_level import LEVELS_KNOWN
 from rlmm.metadata_log import Proposal
 from rlmm.raft.timers import RaftSettings
 from rlmm.records import encode
@@ -108,6 +109,18 @@ async def test_a_console_consumer_prints_segments_as_kafka_knows_them(
     assert "RemoteLogSegmentMetadata{remoteLogSegmentId=" in printed
     assert "topicIdPartition=" in printed
     assert "state=COPY_SEGMENT_STARTED" in printed
+
+
+async def test_kafka_features_shows_the_levels_a_node_knows(nodes: list[WireReplica]) -> None:
+    asked = other_than(await leader_of(nodes), nodes)
+    printed = await tool("FeatureCommand", "--bootstrap-server", asked, "describe")
+    words = printed.split()
+    assert words[:2] == ["Feature:", "metadata.version"]
+    for name, level in (
+        ("SupportedMinVersion:", LEVELS_KNOWN.lowest),
+        ("SupportedMaxVersion:", LEVELS_KNOWN.highest),
+    ):
+        assert words[words.index(name) + 1 :][:2] == ["UNKNOWN", str(level)]
 
 
 def consumed(bootstrap: str, count: int) -> list[bytes]:
