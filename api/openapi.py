@@ -47,6 +47,8 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
 
 def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
     """Add the problems that any route may answer with, and the headers of ours."""
+    for parameter in operation.get("parameters", ()):
+        _without_null(parameter["schema"])
     responses = operation["responses"]
     responses.pop("422", None)
     kinds = list(_EVERYWHERE)
@@ -78,6 +80,14 @@ def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
             reference = {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}
             response["content"] = {PROBLEM_MEDIA_TYPE: reference}
     operation["responses"] = dict(sorted(responses.items()))
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    """A parameter may be left out, but no path, query or header can say null."""
+    options = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if len(options) == 1:
+        del schema["anyOf"]
+        schema.update(options[0])
 
 
 def _header(kind: str, description: str) -> dict[str, Any]:

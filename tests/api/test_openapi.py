@@ -59,6 +59,13 @@ def test_every_number_parameter_has_both_bounds() -> None:
                     assert "maxLength" in option, (method, path, parameter["name"])
 
 
+def test_no_parameter_may_be_null() -> None:
+    for method, path, operation in operations(openapi()):
+        for parameter in operation.get("parameters", []):
+            options = parameter["schema"].get("anyOf", [parameter["schema"]])
+            assert {"type": "null"} not in options, (method, path, parameter["name"])
+
+
 def test_every_reference_leads_somewhere() -> None:
     document = openapi()
     schemas = document["components"]["schemas"]
