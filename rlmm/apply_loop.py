@@ -18,6 +18,7 @@ from kafka_formats.errors import NotFound
 from rlmm import queries
 from rlmm.apply import Judged, apply_over
 from rlmm.feature_level import check_feature_level
+from rlmm.hot_rows import HotRows
 from rlmm.metadata_limits import MetadataLimits
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, MetadataLog
 from rlmm.proposal_waiters import Decision, PartitionReading, ProposalWaiters
@@ -48,6 +49,7 @@ class ApplyLoop:
         """
         self._log = log
         self._view = view
+        self._rows = HotRows(view)
         self._waiters = waiters
         self._limits = limits
         self._committed = committed
@@ -94,6 +96,7 @@ class ApplyLoop:
         """The log starts above the view: proposers in between never hear their outcome."""
         async with self._flush_lock:
             await install_if_needed(self._log, self._view, self._limits.feature_levels)
+            self._rows.forget()
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
         self._waiters.passed_over(self._view.applied_offset)
         self._unflushed_records = 0
@@ -169,7 +172,7 @@ class ApplyLoop:
     def _commit(
         self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
     ) -> list[Decision]:
-        overlay = OverlayRows(self._view)
+        overlay = OverlayRows(self._rows)
         decisions = []
         partitions = set()
         reading = self._reading if self._claims else _no_reading
@@ -181,7 +184,9 @@ class ApplyLoop:
                 check_feature_level(overlay, self._limits.feature_levels)
             decisions.append(Decision(judged.outcome, reading(overlay, record, judged)))
         before = self._view.applied_offset
-        self._view.commit_changes(overlay.changes(), applied_offset=last_offset, epoch=last_epoch)
+        changes = overlay.changes()
+        self._view.commit_changes(changes, applied_offset=last_offset, epoch=last_epoch)
+        self._rows.committed(changes)
         self._committed(partitions, before)
         return decisions
 

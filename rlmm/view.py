@@ -69,6 +69,7 @@ _POSITION_KEY = b"\x00"
 _POSITION = struct.Struct(">qi16s")
 _KEY_LENGTH = struct.Struct(">I").pack
 _MODULUS = 2**128
+_NONE_WRITTEN = (None, 0)
 _SIGNS_OF_DAMAGE = (
     "Corruption",
     "checksum mismatch",
@@ -133,6 +134,8 @@ class View:
             database, self._path
         )
         self._flushed_offset = self._applied_offset
+        # Of the rows that the last commit wrote: the next one often replaces them.
+        self._last_digests: dict[bytes, tuple[bytes, int]] = {}
 
     @property
     def applied_offset(self) -> int:
@@ -250,15 +253,19 @@ class View:
                 f"metadata offset {applied_offset} comes after {self._applied_offset} was applied"
             )
         digest = self._digest
+        digests: dict[bytes, tuple[bytes, int]] = {}
         batch = WriteBatch(raw_mode=True)
         for key, before, after in changes:
             assert LOGICAL_START <= key < LOGICAL_END, key
             if before is not None:
-                digest -= row_digest(key, before)
+                written, of_it = self._last_digests.get(key, _NONE_WRITTEN)
+                digest -= of_it if written == before else row_digest(key, before)
             if after is None:
                 batch.delete(key)
             else:
-                digest += row_digest(key, after)
+                added = row_digest(key, after)
+                digests[key] = after, added
+                digest += added
                 batch.put(key, after)
         digest %= _MODULUS
         batch.put(_POSITION_KEY, _encode_position(applied_offset, epoch, digest))
@@ -267,6 +274,7 @@ class View:
         except Exception as error:
             raise self._failed(error) from error
         self._applied_offset, self._applied_epoch, self._digest = applied_offset, epoch, digest
+        self._last_digests = digests
 
     def flush(self) -> None:
         """Make everything committed before this call durable. Blocks: run it in a thread."""
