@@ -135,6 +135,8 @@ class Scanner:
             finding.exception()  # read, so that it is not reported a second time
 
     def _find(self) -> LogDirScan:
+        if not self.log_dirs:  # a node without a broker's directory keeps metadata and answers
+            return LogDirScan((), (), None, None)
         return find_partitions(
             self.log_dirs, kafka_cluster_id=self.kafka_cluster_id, memory=self._memory
         )

@@ -59,15 +59,23 @@ async def _run(settings: Settings) -> None:
                 node.directory.cluster_id,
                 http.url,
             )
-            _warn_of_access(settings.http)
+            _warn_of_what_is_seldom_meant(settings)
             await _until_stopped(node, stop)
     finally:
         await node.close()
     logger.info("stopped")
 
 
+def _warn_of_what_is_seldom_meant(settings: Settings) -> None:
+    """Settings that are safe all the same."""
+    if not settings.kafka.log_dirs:
+        logger.warning(
+            "kafka.log_dirs is empty: this node keeps metadata and answers, and copies nothing"
+        )
+    _warn_of_access(settings.http)
+
+
 def _warn_of_access(http: HttpSettings) -> None:
-    """Settings that are safe but seldom meant."""
     if http.anonymous_role == "none" and http.tokens_file is None:
         logger.warning(
             "nobody may ask this node anything but its health: set http.tokens_file, or (on "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 from kafka_formats.kafka_uuid import Uuid
 from strandline import ambient
+from strandline.cli.exit_codes import ExitCode
 from tests.e2e.http import PLAIN
 from tests.e2e.node_process import POLL_S, NodeProcess, Sections
 from tests.real.ports import free_ports
@@ -75,18 +75,31 @@ class NodeQuorum:
         self.operate("add-voter", f"{self._address(node_id)}:{directory}")
 
     def operate(self, *arguments: object) -> None:
-        """`strandline quorum ...`, asked of the leader's node."""
-        done = strandline("quorum", *arguments, "--url", self.nodes[self.leader()].url)
-        assert done.returncode == 0, done.stdout + done.stderr
+        """`strandline quorum ...`, asked of the leader's node; of the next, if it leads no more."""
+
+        def done() -> bool:
+            said = strandline("quorum", *arguments, "--url", self.nodes[self.leader()].url)
+            moved = said.returncode == ExitCode.CONFLICT and "does not lead" in said.stderr
+            assert moved or said.returncode == ExitCode.OK, said.stdout + said.stderr
+            return not moved
+
+        self.wait_until(done, f"strandline quorum {arguments}")
+
+    def transfer_to(self, node_id: int) -> None:
+        """Until it leads: who wins the election that follows is not the old leader's to say."""
+
+        def leads() -> bool:
+            if self.leader() == node_id:
+                return True
+            self.operate("transfer", node_id)
+            return False
+
+        self.wait_until(leads, f"node {node_id} to lead")
 
     def may_stop(self, node_id: int) -> bool:
-        """What `strandline quorum can-stop` says."""
+        """What `strandline quorum can-stop` says; no as well where it could not be judged."""
         url = self.nodes[self.leader()].url
-        done = strandline("quorum", "can-stop", node_id, "--json", "--url", url)
-        assert done.returncode in (0, 9), done.stderr
-        allowed: bool = json.loads(done.stdout)["allowed"]
-        assert allowed == (done.returncode == 0)
-        return allowed
+        return strandline("quorum", "can-stop", node_id, "--url", url).returncode == ExitCode.OK
 
     @property
     def running(self) -> dict[int, NodeProcess]:

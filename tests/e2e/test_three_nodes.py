@@ -207,8 +207,7 @@ def test_nothing_acknowledged_is_lost_by_kills_membership_changes_and_restarts(
         lose_the_majority(stage, survivor=chance.choice((2, 4)))
         led = quorum.leader()
         follower = chance.choice(sorted(set(quorum.running) - {led}))
-        quorum.operate("transfer", follower)
-        assert quorum.leader() == follower
+        quorum.transfer_to(follower)
         restart_all_one_by_one(stage)
         stage.play_to_the_end()
         quorum.wait_until(stage.all_is_copied, "everything to be copied and cleaned up")
@@ -224,4 +223,5 @@ def test_nothing_acknowledged_is_lost_by_kills_membership_changes_and_restarts(
         assert_same_bytes(stage, quorum.nodes[4], rows)
         for node in quorum.running.values():
             assert "Traceback" not in node.log
+            assert " ERROR " not in node.log
             node.stop()
