@@ -1,8 +1,13 @@
-"""Three nodes in one process, over disks that forget and a network that can be cut."""
+"""Three nodes in one process, over disks that forget and a network that can be cut.
+
+Run them on a virtual clock (`tests/rlm/virtual_time.py`): their time-outs are short, and a machine
+with other work would make them elect for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +27,7 @@ from tests.rlmm.quorum.local_network import Network, Replica, leader_of, voters_
 
 NODES = (1, 2, 3)
 CALL_DEADLINE_S = 0.5
+DELAY_MAX_S = (0.001, 0.001, 0.004, 0.02)
 POWER_CUT = "the power went"
 T = TypeVar("T")
 
@@ -155,10 +161,10 @@ def _encoded(each: Acknowledged) -> bytes:
 
 
 class Cluster:
-    """All three; `whole` brings everything back."""
+    """All three; `whole` brings everything back. A message takes what `delays` says."""
 
-    def __init__(self, home: Path) -> None:
-        self.network = Network()
+    def __init__(self, home: Path, delays: random.Random) -> None:
+        self.network = Network(delay_s=lambda: delays.choice(DELAY_MAX_S) * delays.random())
         self.nodes = [Node(home, self.network, node_id) for node_id in NODES]
         self._of_past_lives: list[str] = []
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ from tests.linearizability.clients import Clients, Endpoint
 from tests.linearizability.faults import ALL, PARTITIONS, Fault, deafen, disturb, kill
 from tests.linearizability.in_process import Cluster, Node
 from tests.linearizability.policy_register import Done, Refused, Seen, Set, not_linearizable
+from tests.rlm.virtual_time import run_virtually
 
 SECONDS = 4.0
 SOAK_SECONDS = 60.0
@@ -27,8 +29,8 @@ PLANTED_SEEDS_MAX = 8
 
 
 @asynccontextmanager
-async def running(home: Path) -> AsyncIterator[Cluster]:
-    cluster = Cluster(home)
+async def running(home: Path, seed: int) -> AsyncIterator[Cluster]:
+    cluster = Cluster(home, random.Random(f"delays of {seed}"))
     for node in cluster.nodes:
         await node.start()
     await cluster.whole()
@@ -56,7 +58,7 @@ async def recorded(
 
 
 async def run_and_check(home: Path, seed: int, seconds: float) -> None:
-    async with running(home) as cluster:
+    async with running(home, seed) as cluster:
         clients = Clients(cluster.nodes, seed=seed)
         await recorded(cluster, clients, seed, seconds=seconds)
         assert cluster.failures == []
@@ -70,15 +72,15 @@ async def run_and_check(home: Path, seed: int, seconds: float) -> None:
         assert clients.unknown > 0
 
 
-async def test_histories_under_faults_are_linearizable(tmp_path: Path) -> None:
-    await run_and_check(tmp_path, 1, SECONDS)
+def test_histories_under_faults_are_linearizable(tmp_path: Path) -> None:
+    run_virtually(partial(run_and_check, tmp_path, 1, SECONDS))
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(2, 12))
-async def test_long_histories_under_faults_are_linearizable(tmp_path: Path, seed: int) -> None:
-    await run_and_check(tmp_path, seed, SOAK_SECONDS)
+def test_long_histories_under_faults_are_linearizable(tmp_path: Path, seed: int) -> None:
+    run_virtually(partial(run_and_check, tmp_path, seed, SOAK_SECONDS))
 
 
 # ---- the proof that mistakes are found
@@ -114,7 +116,7 @@ def own_log_end(r: Replica, leader: Leader) -> int:
 
 
 async def found(home: Path, seed: int, clients: type[Clients], local: bool) -> bool:
-    async with running(home) as cluster:
+    async with running(home, seed) as cluster:
         nodes = cluster.nodes
         endpoints: Sequence[Endpoint] = [LocalReader(each) for each in nodes] if local else nodes
         asking = clients(endpoints, seed=seed, groups=2, each=4)
@@ -125,11 +127,12 @@ async def found(home: Path, seed: int, clients: type[Clients], local: bool) -> b
 
 
 @pytest.mark.parametrize("mistake", ["local reads", "careless clients", "acknowledged early"])
-async def test_a_planted_mistake_is_found(tmp_path: Path, mistake: str) -> None:
+def test_a_planted_mistake_is_found(tmp_path: Path, mistake: str) -> None:
     kind = CarelessClients if mistake == "careless clients" else Clients
     early = own_log_end if mistake == "acknowledged early" else high_watermark.majority_end
     with patch.object(high_watermark, "majority_end", early):
         for seed in range(PLANTED_SEEDS_MAX):
-            if await found(tmp_path / str(seed), seed, kind, mistake == "local reads"):
+            home = tmp_path / str(seed)
+            if run_virtually(partial(found, home, seed, kind, mistake == "local reads")):
                 return
     raise AssertionError(f"{mistake}: not found within {PLANTED_SEEDS_MAX} seeds")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -53,12 +53,14 @@ def directory_id(node_id: int) -> Uuid:
 @dataclass
 class Network:
     """Who can be reached; `cut` holds directed pairs that lose every message. `levels` are what
-    nodes say of themselves, where it is not the usual.
+    nodes say of themselves, where it is not the usual. `delay_s` is asked for each message.
     """
 
     servers: dict[int, DriverServer] = field(default_factory=dict)
     cut: set[tuple[int, int]] = field(default_factory=set)
     levels: dict[int, FeatureLevels] = field(default_factory=dict)
+    settings: RaftSettings = QUICK
+    delay_s: Callable[[], float] = float
 
     def isolate(self, node_id: int, others: tuple[int, ...]) -> None:
         for other in others:
@@ -76,11 +78,10 @@ class LocalPeers:
         pass
 
     async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
-        server = self._server(node_id)
         try:
             async with asyncio.timeout(deadline_ms / 1000):
-                answer = await server.answer(request)
-                await asyncio.sleep(0)
+                answer = await (await self._reached(node_id)).answer(request)
+                await asyncio.sleep(self._network.delay_s())
                 self._check(node_id, self._me)
         except (TimeoutError, RetryLater) as error:
             raise PeerFailedError("no answer") from error
@@ -94,10 +95,10 @@ class LocalPeers:
         return response  # type: ignore[return-value]  # a peer's request has a peer's response
 
     async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
-        server = self._server(node_id)
         try:
             async with asyncio.timeout(deadline_ms / 1000):
-                answer = await server.produce(records)
+                answer = await (await self._reached(node_id)).produce(records)
+                await asyncio.sleep(self._network.delay_s())
         except (TimeoutError, RetryLater) as error:
             raise PeerFailedError("no answer") from error
         self._check(node_id, self._me)
@@ -109,6 +110,15 @@ class LocalPeers:
 
     async def close(self) -> None:
         pass
+
+    async def _reached(self, node_id: int) -> DriverServer:
+        """Where a message arrives that sets out now."""
+        server = self._server(node_id)
+        delay_s = self._network.delay_s()
+        if delay_s > 0:
+            await asyncio.sleep(delay_s)
+            server = self._server(node_id)
+        return server
 
     def _server(self, node_id: int) -> DriverServer:
         self._check(self._me, node_id)
@@ -160,7 +170,7 @@ class Replica:
             ReplicaKey(self.node_id, str(self.directory_id)),
             voter_set(self._voters),
             bootstrap=tuple((node_id, f"node-{node_id}", 9) for node_id in self._bootstrap),
-            settings=QUICK,
+            settings=self._network.settings,
         )
         loop = asyncio.get_running_loop()
         fraction = (self.node_id * 0.37) % 1
