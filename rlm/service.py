@@ -94,18 +94,7 @@ class RemoteLogManager:
         self._closed = False
         self._claims = StoreClaims(stores, identity, self._limits, ambient, self._problem_log)
         proposals = Proposals(manager, self._limits, ambient)
-        clean_up = CleanUp(
-            proposals,
-            stores,
-            identity,
-            self._limits,
-            ambient,
-            self._clean_up_event,
-            asyncio.Semaphore(self._limits.clean_ups_parallel_max),
-            self._delete_held_back,
-            self.confirm_prefix,
-        )
-        self._clean_ups = CleanUpTasks(clean_up, self._clean_up_failed)
+        self._clean_ups = self._new_clean_ups(proposals)
         self._driver = self._new_driver(manager, pool, proposals)
         scanner = Scanner(
             tuple(log_dirs),
@@ -119,6 +108,20 @@ class RemoteLogManager:
         self._table = WorkTable(scanner, self._driver, manager)
         self._reader = ResolvedReads(manager, pool, stores)
         self._answers = Answers(manager, self._reader, self._table, broker, self._breathe)
+
+    def _new_clean_ups(self, proposals: Proposals) -> CleanUpTasks:
+        clean_up = CleanUp(
+            proposals,
+            self._stores,
+            self._identity,
+            self._limits,
+            self._ambient,
+            self._clean_up_event,
+            asyncio.Semaphore(self._limits.clean_ups_parallel_max),
+            self._delete_held_back,
+            self.confirm_prefix,
+        )
+        return CleanUpTasks(clean_up, self._clean_up_failed)
 
     def _new_driver(
         self, manager: MetadataPort, pool: PoolPort, proposals: Proposals
