@@ -23,7 +23,7 @@ from rlmm.control_records import (
     encode_control,
 )
 from rlmm.metadata_log import Proposal
-from rlmm.row_segments import decode_usual, encode_segment_row
+from rlmm.row_segments import decode_usual, decode_usual_update, encode_segment_row
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -82,5 +82,6 @@ def decode(
 ) -> MetadataRecord:
     """The record of a log entry; CorruptData, and nothing else, for anything malformed."""
     if control_type is None:
-        return decode_usual(value) or decode_segment_record(value, source=source)
+        usual = decode_usual(value) or decode_usual_update(value)
+        return usual or decode_segment_record(value, source=source)
     return decode_control(control_type, value, source=source)

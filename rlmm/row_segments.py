@@ -3,7 +3,8 @@
 A row is the framed record of `rlmm/segment_records.py`, which takes many small steps. The rows that
 this program writes share one layout (no unknown tagged fields, ours in ascending order), which
 takes three. Whatever differs in a single byte of that layout goes the general way, so that there is
-one judgement on what is valid, and unknown fields are kept.
+one judgement on what is valid, and unknown fields are kept. Updates, which are no rows, are read by
+the same measure.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
     SegmentState,
     TopicIdPartition,
 )
 from rlmm.segment_records import (
     SEGMENT_FRONT,
+    UPDATE_FRONT,
     decode_segment_record,
     encode_segment_record,
 )
@@ -46,6 +49,12 @@ _TAGS = struct.Struct(">3sq3s28s3sq")
 _FINISHED_TAG = struct.Struct(">3sq")
 _INCARNATION = struct.Struct(">i16sq")
 _TAG_COUNT = 3
+
+# An update: topic id, partition, no tags, segment id, no tags, broker, time, custom metadata.
+_UPDATE_HEAD = struct.Struct(">20sB16sBiqB")
+_TOKEN_TAG = struct.Struct(">3sq")
+_WRITER_TAG_BYTES = len(_WRITER) + _INCARNATION.size
+_EXPECTED = b"\x94\x4e\x01"
 _STATES = tuple(SegmentState)
 _uuid = bytes.__new__  # the layout has its sixteen bytes
 
@@ -171,6 +180,47 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
         if token >= 0 and deadline >= 0 and (finished >= 0 or count == _TAG_COUNT + no_txn_index):
             _decoded[0] = segment, value  # every tag that is there is one that is written
         return segment
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+
+
+def decode_usual_update(value: bytes) -> RemoteLogSegmentMetadataUpdate | None:
+    """The update, if these bytes are an update record of the usual layout throughout."""
+    try:
+        topic_length = value[_TOPIC_AT - 1] - 1
+        if not value.startswith(UPDATE_FRONT) or not 0 <= topic_length < _ONE_BYTE_MAX:
+            return None
+        at = _TOPIC_AT + topic_length
+        partition, tags, id_, id_tags, broker, event_ms, custom_length = _UPDATE_HEAD.unpack_from(
+            value, at
+        )
+        if tags or id_tags or custom_length > _ONE_BYTE_MAX:
+            return None
+        topic = value[_TOPIC_AT:at]
+        at += _UPDATE_HEAD.size
+        custom = value[at : at + custom_length - 1] if custom_length else None
+        at += custom_length - 1 if custom_length else 0
+        state, count = value[at], value[at + 1]
+        at += 2
+        token, writer, expected = -1, None, None
+        if value.startswith(_TOKEN, at):
+            token = _TOKEN_TAG.unpack_from(value, at)[1]
+            at += _TOKEN_TAG.size
+            count -= 1
+        if value.startswith(_WRITER, at):
+            writer = _incarnation(value[at + len(_WRITER) : at + _WRITER_TAG_BYTES])
+            at += _WRITER_TAG_BYTES
+            count -= 1
+        if value.startswith(_EXPECTED, at):
+            expected = _STATES[value[at + len(_EXPECTED)]]
+            at += len(_EXPECTED) + 1
+            count -= 1
+        if count or at != len(value):
+            return None
+        return RemoteLogSegmentMetadataUpdate(
+            RemoteLogSegmentId(_partition(topic, partition), _uuid(Uuid, id_)),
+            broker, event_ms, custom, _STATES[state], max(token, -1), writer, expected,
+        )  # fmt: skip
     except (struct.error, IndexError, UnicodeDecodeError):
         return None
 

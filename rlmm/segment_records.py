@@ -39,7 +39,8 @@ SEGMENT_UPDATE_KEY = 1
 PARTITION_DELETE_KEY = 2
 
 SEGMENT_FRONT = bytes((FRAME_VERSION, SEGMENT_KEY, MESSAGE_VERSION))
-"""The first bytes of each record that adds a segment."""
+UPDATE_FRONT = bytes((FRAME_VERSION, SEGMENT_UPDATE_KEY, MESSAGE_VERSION))
+"""The first bytes of each record that adds a segment, and of each that updates one."""
 
 TAG_TXN_INDEX_EMPTY = 0  # Kafka's own
 TAG_TOKEN = 10000

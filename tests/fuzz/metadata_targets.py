@@ -173,6 +173,14 @@ def _rows_targets() -> list[Target]:
             factor=60,
         ),
         Target(
+            "row_segments.decode_usual_update",
+            ("rlmm.row_segments.decode_usual_update",),
+            row_segments.decode_usual_update,
+            lambda: [bytes.fromhex(golden) for _, golden in GOLDEN],
+            (),
+            factor=60,
+        ),
+        Target(
             "row_values.decode_restart",
             ("rlmm.row_values.decode_restart",),
             row_values.decode_restart,

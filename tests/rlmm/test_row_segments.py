@@ -14,6 +14,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlmm.row_segments import (
     decode_segment_row,
     decode_usual,
+    decode_usual_update,
     encode_segment_row,
     encode_usual,
 )
@@ -21,6 +22,7 @@ from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
     SegmentState,
     TopicIdPartition,
 )
@@ -57,6 +59,30 @@ segments = st.builds(
     upload_deadline_ms=st.integers(-1, 2**63 - 1),
     finished_at=st.integers(-1, 2**63 - 1),
     unknown_tags=tags,
+)
+
+
+updates = st.builds(
+    RemoteLogSegmentMetadataUpdate,
+    segment_id=st.builds(
+        RemoteLogSegmentId, st.builds(TopicIdPartition, st.text(max_size=150), uuids, int32s), uuids
+    ),
+    broker_id=int32s,
+    event_timestamp_ms=int64s,
+    custom_metadata=st.none() | st.binary(max_size=200),
+    state=st.sampled_from(SegmentState),
+    token=st.integers(-1, 2**63 - 1),
+    writer=st.none() | st.builds(Incarnation, int32s, uuids, int64s),
+    expected_state=st.none() | st.sampled_from(SegmentState),
+    unknown_tags=tags,
+)
+FINISHED = MetadataSet(1, 8).finished(0, 3)
+DELETED = replace(
+    FINISHED,
+    state=SegmentState.DELETE_SEGMENT_STARTED,
+    custom_metadata=None,
+    token=9,
+    expected_state=SegmentState.COPY_SEGMENT_FINISHED,
 )
 
 
@@ -161,3 +187,29 @@ def test_rows_that_hold_no_segment_are_refused() -> None:
         decode_segment_row(encode_segment_record(MetadataSet(1, 1).finished(0, 0)))
     with pytest.raises(CorruptData):
         decode_segment_row(b"")
+
+
+@given(updates)
+def test_an_update_is_read_as_the_general_way_reads_it(
+    update: RemoteLogSegmentMetadataUpdate,
+) -> None:
+    value = encode_segment_record(update)
+    assert general(value) == update
+    assert decode_usual_update(value) in (None, update)
+
+
+def test_our_own_updates_go_the_fast_way() -> None:
+    for update in (FINISHED, DELETED, replace(DELETED, writer=None), replace(DELETED, token=-1)):
+        assert decode_usual_update(encode_segment_record(update)) == update
+
+
+def test_every_damaged_byte_of_an_update_means_the_same_both_ways() -> None:
+    for whole in map(encode_segment_record, (FINISHED, DELETED)):
+        for at in range(len(whole)):
+            for new in {0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF, whole[at] ^ 1}:
+                damaged = whole[:at] + bytes((new,)) + whole[at + 1 :]
+                found = decode_usual_update(damaged)
+                assert found is None or found == outcome(general, damaged), (at, new)
+        for cut in range(len(whole)):
+            assert decode_usual_update(whole[:cut]) is None
+        assert decode_usual_update(whole + b"\0") is None
