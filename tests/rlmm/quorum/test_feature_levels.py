@@ -12,6 +12,7 @@ import pytest
 from kafka_formats.errors import Conflict, InvalidRequest, Refused, RetryLater
 from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.quorum.admin import QuorumAdmin
+from rlmm.raft.timers import RaftSettings
 from rlmm.records import LogStart
 from tests.rlmm.metadata_node import PARTITION, claim, copied
 from tests.rlmm.quorum.local_network import Network, Replica
@@ -20,11 +21,20 @@ from tests.rlmm.quorum.three_managers import NODES, Node, leading, same_everywhe
 OLD = FeatureLevels(1, 1)
 NEW = FeatureLevels(1, 2)
 NEWEST = FeatureLevels(2, 3)
+STEADY = RaftSettings(
+    election_timeout_ms=250,
+    fetch_timeout_ms=5_000,
+    election_backoff_max_ms=80,
+    retry_backoff_ms=5,
+    pre_vote_retry_ms=20,
+    fetch_wait_max_ms=40,
+)
+"""A leader stays while it runs, on a busy machine too; one that stops hands over at once."""
 
 
 @pytest.fixture
 def network() -> Network:
-    return Network()
+    return Network(settings=STEADY)
 
 
 @pytest.fixture

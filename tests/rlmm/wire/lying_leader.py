@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 
 from kafka_formats.errors import OutcomeUnknown, RetryLater
 from rlmm.log.committed import encode_proposals
@@ -63,9 +64,9 @@ async def peer_of(nodes: list[WireReplica]) -> AsyncIterator[WirePeers]:
 async def written(nodes: list[WireReplica], values: Iterator[bytes], number: int) -> list[bytes]:
     """So many records, proposed by whoever leads; those that were acknowledged."""
     done: list[bytes] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(done) < number:
-            leader = await leader_of(nodes)
+            leader = await leader_of(nodes, deadline_s=30)
             value = next(values)
             try:
                 await leader.log.propose(data(value), deadline_s=5)
@@ -77,8 +78,9 @@ async def written(nodes: list[WireReplica], values: Iterator[bytes], number: int
 
 async def same_everywhere(nodes: list[WireReplica], acknowledged: list[bytes]) -> None:
     """Nothing acknowledged is lost, and every running node has the same log."""
+    await written(nodes, (b"end %d" % number for number in count()), 1)
     leader = await leader_of(nodes)
-    end = await leader.log.propose(data(b"the end"), deadline_s=10) + 1
+    end = leader.log.driver.core.high_watermark
     logs = [await collect(node, end) for node in nodes if node.running]
     assert all(log == logs[0] for log in logs)
     values = [record.value for record in logs[0]]

@@ -26,6 +26,7 @@ from rlmm.raft.messages import (
     SnapshotId,
     VoteRequest,
 )
+from rlmm.raft.timers import RaftSettings
 from rlmm.wire import frames
 from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import SIZE, VERSIONS, Api
@@ -100,7 +101,7 @@ async def test_claims_about_offsets_commit_nothing(caplog: pytest.LogCaptureFixt
 
 
 async def test_stale_epochs_are_answered_as_kafka_does() -> None:
-    async with replicas() as nodes:
+    async with replicas(Wire(raft=RaftSettings())) as nodes:
         leader = await leader_of(nodes)
         epoch = leader.log.driver.core.epoch
         one, two = (key_of(node.node_id) for node in nodes if node is not leader)
