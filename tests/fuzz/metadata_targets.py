@@ -158,6 +158,24 @@ def _rows_targets() -> list[Target]:
         _row_target("decode_totals", RowKind.TOTALS, row_values.decode_totals),
         _row_target("decode_policy", RowKind.TOPIC_POLICY, row_values.decode_policy),
         _row_target("decode_feature_level", RowKind.FEATURE_LEVEL, row_values.decode_feature_level),
+        Target(
+            "row_values.decode_restart",
+            ("rlmm.row_values.decode_restart",),
+            row_values.decode_restart,
+            lambda: [row_values.encode_restart(Restart(400))],
+        ),
+        Target(
+            "snapshot_rows.from_proposals",
+            ("rlmm.snapshot_rows.from_proposals",),
+            lambda data: list(snapshot_rows.from_proposals(_proposals(data))),
+            _proposal_seeds,
+            factor=60,
+        ),
+    ]
+
+
+def _segment_targets() -> list[Target]:
+    return [
         _row_target(
             "decode_segment_row",
             RowKind.SEGMENT,
@@ -178,19 +196,6 @@ def _rows_targets() -> list[Target]:
             row_segments.decode_usual_update,
             lambda: [bytes.fromhex(golden) for _, golden in GOLDEN],
             (),
-            factor=60,
-        ),
-        Target(
-            "row_values.decode_restart",
-            ("rlmm.row_values.decode_restart",),
-            row_values.decode_restart,
-            lambda: [row_values.encode_restart(Restart(400))],
-        ),
-        Target(
-            "snapshot_rows.from_proposals",
-            ("rlmm.snapshot_rows.from_proposals",),
-            lambda data: list(snapshot_rows.from_proposals(_proposals(data))),
-            _proposal_seeds,
             factor=60,
         ),
     ]
@@ -381,4 +386,4 @@ def _file_targets() -> list[Target]:
 
 def metadata_targets() -> list[Target]:
     """All rows of this module."""
-    return [*_records_targets(), *_rows_targets(), *_file_targets()]
+    return [*_records_targets(), *_rows_targets(), *_segment_targets(), *_file_targets()]
