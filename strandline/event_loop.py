@@ -15,8 +15,8 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 SLICE_S = 0.0003
-"""About what one turn of the loop takes. Measured while copying at a load of 22 on two cores: the
-99th percentile of the loop's delay falls by a third.
+"""About what one turn of the loop takes: it begins sooner where many programs want the cores
+(docs/BENCHMARKS.md has the figures, which differ from run to run).
 """
 
 
