@@ -19,6 +19,7 @@ PACKAGES = ("kafka_formats", "rlmm", "rlm", "api")
 
 _PARSER = re.compile(
     r"(parse|decode|decompress|read|scan|load|unpack|from)(_.*)?|iter_records|negotiated|frame_end"
+    r"|.+_produced"
 )
 _PARSER_CLASS = re.compile(r".*(Reader|BatchScanner|Decoder|Parser)")
 
