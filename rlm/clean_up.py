@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kafka_formats.errors import CorruptData, RetryLater
+from rlm.audit import Audit, AuditAction, AuditLine, KeepAudit, keep_no_audit, no_audit
 from rlm.custom_metadata import CustomMetadata
 from rlm.events import OnEvent, SegmentDeleted
 from rlm.limits import Ambient, CopyLimits, Identity
@@ -47,6 +48,8 @@ class CleanUp:
     slots: asyncio.Semaphore
     held_back: Callable[[str], str | None]
     confirm_prefix: Callable[[TierStore], Awaitable[None]]
+    audit: Audit = no_audit
+    keep_audit: KeepAudit = keep_no_audit
 
     async def mark(self, row: RemoteLogSegmentMetadata, token: int) -> bool:
         """Bring a COPY_SEGMENT_STARTED row to DELETE_SEGMENT_STARTED.
@@ -54,7 +57,7 @@ class CleanUp:
         False: the row finished after all, or is gone; nothing is to be deleted. Fenced: somebody
         newer claimed the partition and will find the row as a left-over.
         """
-        return await self.proposals.mark_deleted(
+        marked = await self.proposals.mark_deleted(
             RemoteLogSegmentMetadataUpdate(
                 segment_id=row.segment_id,
                 broker_id=self.identity.incarnation.node_id,
@@ -65,6 +68,22 @@ class CleanUp:
                 writer=self.identity.incarnation,
                 expected_state=SegmentState.COPY_SEGMENT_STARTED,
             )
+        )
+        if marked:
+            self.audit(self._line(AuditAction.SEGMENT_MARKED, row, "a copy that did not finish"))
+        return marked
+
+    def _line(self, action: AuditAction, row: RemoteLogSegmentMetadata, why: str) -> AuditLine:
+        return AuditLine(
+            at_ms=self.ambient.now_ms(),
+            action=action,
+            partition=row.segment_id.partition,
+            segment_id=row.segment_id.id,
+            start_offset=row.start_offset,
+            end_offset=row.end_offset,
+            size_bytes=row.size_bytes,
+            why=why,
+            by=f"node {self.identity.incarnation.node_id}",
         )
 
     def due_ms(self, row: RemoteLogSegmentMetadata, *, uploader_stopped: bool) -> int:
@@ -97,12 +116,15 @@ class CleanUp:
         """
         if not was_finished(row):
             self._check_allowed(row)
+            await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
             await self.delete_objects(row)
         wait_s = (due_ms - self.ambient.now_ms()) / 1000
         if wait_s > 0:
             await self.ambient.sleep(wait_s)
         # Asked anew: the wait may have been long, and a wrong clock may have made it short.
         self._check_allowed(row)
+        if was_finished(row):
+            await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
         await self.delete_objects(row)
         await self.proposals.finish_delete(
             RemoteLogSegmentMetadataUpdate(

@@ -17,6 +17,7 @@ class ProblemArea(StrEnum):
     STORE = "store"
     CLOCK = "clock"
     SNAPSHOTS = "snapshots"
+    AUDIT = "audit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
 from rlm.adoption import Adoption
 from rlm.answers import Answers
+from rlm.audit import Audit, KeepAudit, keep_no_audit, no_audit
 from rlm.clean_up import CleanUp
 from rlm.clean_up_tasks import CleanUpTasks
 from rlm.clock_check import clock_trouble
@@ -72,6 +73,8 @@ class RemoteLogManager:
         limits: CopyLimits | None = None,
         on_event: OnEvent = ignore_event,
         on_shut_out: Callable[[str], None] = ignore_shut_out,
+        audit: Audit = no_audit,
+        keep_audit: KeepAudit = keep_no_audit,
     ) -> None:
         """`broker` None: standalone directories, of which this node counts as leader.
 
@@ -84,6 +87,8 @@ class RemoteLogManager:
         self._limits = limits or CopyLimits()
         self._on_event = on_event
         self._on_shut_out = on_shut_out
+        self._audit = audit
+        self._keep_audit = keep_audit
         self._paused = False
         self._clock_trouble: str | None = CLOCK_NOT_CHECKED
         self._clock_checked_at: float | None = None
@@ -118,8 +123,10 @@ class RemoteLogManager:
             self._ambient,
             self._clean_up_event,
             asyncio.Semaphore(self._limits.clean_ups_parallel_max),
-            self._delete_held_back,
+            self.delete_held_back,
             self.confirm_prefix,
+            self._audit,
+            self._keep_audit,
         )
         return CleanUpTasks(clean_up, self._clean_up_failed)
 
@@ -366,7 +373,8 @@ class RemoteLogManager:
             return f"copying of {topic} is paused by its policy; resume it to go on"
         return None
 
-    def _delete_held_back(self, topic: str) -> str | None:
+    def delete_held_back(self, topic: str) -> str | None:
+        """Why nothing of the topic may be deleted now; None when it may."""
         if self._metadata.topic_policy(topic).delete_paused:
             return f"deleting of {topic} is paused by its policy; resume it to go on"
         restart = self._metadata.restart()
