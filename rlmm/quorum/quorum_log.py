@@ -342,13 +342,16 @@ class QuorumLog:
         up_to = min(newest.end_offset, self._may_truncate_to)
         before = set(self._directory.snapshots())
 
-        def cut() -> None:
+        def cut() -> tuple[int, set[SnapshotId]]:
             self._directory.cut_start(up_to, keep_bytes=self._limits.retain_bytes_max)
             self._directory.remove_old_snapshots(keep=self._limits.snapshots_kept)
+            return self._directory.log_start_offset, set(self._directory.snapshots())
 
-        await self._in(self._writer, cut)
-        self.driver.feed(LogStartAdvanced(self._directory.log_start_offset))
-        gone = before - set(self._directory.snapshots())
+        # What the core hears is how the cut left the log: behind it, in the same thread, a snapshot
+        # may replace the log before anybody hears of that.
+        log_start, left = await self._in(self._writer, cut)
+        self.driver.feed(LogStartAdvanced(log_start))
+        gone = before - left
         if gone:
             ids = tuple(sorted(CoreSnapshotId(each.end_offset, each.epoch) for each in gone))
             self.driver.feed(SnapshotsDeleted(ids))

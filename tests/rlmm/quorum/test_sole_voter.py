@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from kafka_formats.errors import (
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.disk import AppendFile, Disk
 from rlmm.log.limits import LogLimits
+from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY, load_recovery_point
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal, SnapshotId
@@ -26,6 +28,7 @@ from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.no_peers import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.raft.events import Event, LogStartAdvanced
 from rlmm.raft.messages import ReplicaKey
 from tests.rlmm.log.crash_disk import CrashDisk, Survivors
 
@@ -343,6 +346,39 @@ async def test_a_snapshot_cuts_the_log_only_as_far_as_the_view_is_flushed(
     again = await open_log(disk, limits=ROLLING, view_flushed_end=23)
     assert again.describe().log_start_offset == log.describe().log_start_offset
     await again.close()
+
+
+async def test_the_core_hears_of_a_cut_as_it_was_made(
+    disk: CrashDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind it, in the writer's thread, a snapshot may replace the log before that is heard of:
+    the core would take the new start for one that no snapshot covers, and stop the node.
+    """
+    log = await open_log(disk, limits=ROLLING)
+    for _ in range(20):
+        await log.propose(data(bytes(100)), deadline_s=5)
+    heard: list[int] = []
+    feed, run_in = log.driver.feed, log._in
+
+    def listen(event: Event) -> None:
+        if isinstance(event, LogStartAdvanced):
+            heard.append(event.log_start_offset)
+        feed(event)
+
+    async def run_in_and_be_overtaken(executor: Any, call: Any, *arguments: Any) -> Any:
+        result = await run_in(executor, call, *arguments)
+        if executor is log._writer:
+            monkeypatch.setattr(LogDirectory, "log_start_offset", 1_000)
+        return result
+
+    monkeypatch.setattr(log.driver, "feed", listen)
+    monkeypatch.setattr(log, "_in", run_in_and_be_overtaken)
+    sink = await log.begin_snapshot(SnapshotId(20, 1), last_contained_timestamp_ms=9)
+    log.allow_truncation_to(20)
+    await sink.finish()
+    monkeypatch.undo()
+    assert heard == [log.describe().log_start_offset]
+    await log.close()
 
 
 async def test_only_the_newest_snapshots_are_kept(disk: CrashDisk) -> None:
