@@ -1,28 +1,44 @@
-"""`python -m sim --seed N --events M`: replay a seed; several with `--seeds`."""
+"""`python -m sim --seed N --events M`: replay a seed; several with `--seeds`, fresh ones with
+`--fresh`. `--world core` is the quorum's core alone, `nodes` whole nodes around it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping
+from random import SystemRandom
 
-from sim.quorum import run
+import sim.nodes.world
+import sim.quorum
+
+WORLDS: Mapping[str, Callable[..., object]] = {
+    "core": sim.quorum.run,
+    "nodes": sim.nodes.world.run,
+}
+SEED_MAX = 1 << 31
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
+    parser.add_argument("--world", choices=sorted(WORLDS), default="nodes")
     parser.add_argument("--seed", type=int, default=1, help="first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
+    parser.add_argument("--fresh", action="store_true", help="seeds nobody chose")
     parser.add_argument("--events", type=int, default=5000, help="events before healing")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
     arguments = parser.parse_args()
-    failed = 0
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+    run, failed = WORLDS[arguments.world], 0
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    if arguments.fresh:
+        seeds = range(first := SystemRandom().randrange(SEED_MAX), first + arguments.seeds)
+    for seed in seeds:
         trace: list[str] | None = [] if arguments.trace else None
         try:
-            print(run(seed, arguments.events, trace=trace))
+            print(run(seed, arguments.events, trace=trace), flush=True)
         except AssertionError as error:
             failed += 1
-            print(f"seed {seed}: {type(error).__name__} {error}")
+            print(f"seed {seed}: {type(error).__name__} {error}", flush=True)
         finally:
             for line in trace or ():
                 print(line)

@@ -23,16 +23,22 @@ class Network:
     blocked: set[tuple[str, str]] = field(default_factory=set)
 
     def send(
-        self, source: str, target: str, deliver: Callable[[], None], *, lost: Callable[[], None]
+        self,
+        source: str,
+        target: str,
+        deliver: Callable[[], None],
+        *,
+        lost: Callable[[], None],
+        again: bool = True,
     ) -> None:
-        """`deliver` is called once, twice or never; `lost` may be called if never."""
+        """`deliver` is called once, twice (unless not `again`) or never; `lost` may be if never."""
         draw = self.random.randrange
         if (source, target) in self.blocked or draw(1000) < self.drop_permille:
             if draw(2):
                 self.schedule.after(draw(50), lost)
             return
         self.schedule.after(self._delay(), deliver)
-        if draw(1000) < self.duplicate_permille:
+        if again and draw(1000) < self.duplicate_permille:
             self.schedule.after(self._delay() + draw(self.late_ms), deliver)
 
     def _delay(self) -> int:

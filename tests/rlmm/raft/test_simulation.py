@@ -60,7 +60,8 @@ def test_equal_seeds_give_equal_traces_whatever_the_hash_seed() -> None:
 
 
 def test_the_command_line_replays_a_seed() -> None:
-    command = [sys.executable, "-m", "sim", "--seed", "7", "--events", "500", "--trace"]
+    arguments = ["--world", "core", "--seed", "7", "--events", "500", "--trace"]
+    command = [sys.executable, "-m", "sim", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith("Result(seed=7,")

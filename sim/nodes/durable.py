@@ -1,0 +1,57 @@
+"""What is on a machine's medium, whatever its programs believe: the power may go right now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_formats.log_names import segment_file_name
+from rlmm.log import quorum_state
+from rlmm.log.quorum_state import QUORUM_STATE, QuorumState
+from rlmm.log.recovery import LOG_SUFFIX, PARTITION_DIRECTORY
+from rlmm.log.snapshot_files import parse_snapshot_file_name
+from sim.medium import Directory, File, Medium
+
+METADATA = Path("/data/metadata")
+LOG = METADATA / PARTITION_DIRECTORY
+
+
+def _files(medium: Medium) -> dict[str, File]:
+    """Of the log's directory, by name."""
+    directory: Directory = medium.root
+    for name in LOG.parts[1:]:
+        node = directory.durable.get(name)
+        if not isinstance(node, Directory):
+            return {}
+        directory = node
+    return {name: node for name, node in directory.durable.items() if isinstance(node, File)}
+
+
+def stored_quorum_state(medium: Medium) -> QuorumState | None:
+    """None: there is none yet."""
+    file = _files(medium).get(QUORUM_STATE)
+    return None if file is None else quorum_state.parse(bytes(file.durable), source="medium")
+
+
+def holds(medium: Medium, base_offset: int, data: bytes) -> bool:
+    """Whether these bytes are in the segment where they belong, or below a snapshot's end."""
+    files = _files(medium)
+    wanted = segment_file_name(base_offset, LOG_SUFFIX)
+    names = [name for name in files if name.endswith(LOG_SUFFIX) and name <= wanted]
+    if names and data in files[max(names)].durable:
+        return True
+    return base_offset < snapshot_end(medium)
+
+
+def snapshot_end(medium: Medium) -> int:
+    """Where the newest complete snapshot ends; 0 if there is none."""
+    found = (parse_snapshot_file_name(name) for name in _files(medium))
+    return max((each.end_offset for each in found if each is not None), default=0)
+
+
+def snapshots(medium: Medium) -> dict[str, bytes]:
+    """Name and content of the complete ones."""
+    return {
+        name: bytes(file.durable)
+        for name, file in _files(medium).items()
+        if parse_snapshot_file_name(name) is not None
+    }

@@ -1,0 +1,248 @@
+"""What breaks, how often, and what keeps it inside what must be survivable.
+
+Each seed draws a subset (swarm testing): a world with every fault at once hardly gets anywhere.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sim.medium import Fate, File, Survivors, Torn
+from sim.nodes.durable import LOG
+
+if TYPE_CHECKING:
+    from sim.nodes.machine import Machine
+    from sim.nodes.world import World
+
+KINDS = (
+    "drop", "duplicate", "late", "partition", "one_way", "isolate_leader", "pause", "clock",
+    "power_cut", "kill", "stop", "crash_leader", "all_power", "crash_at_operation", "torn",
+    "slow_disk", "disk_error", "disk_full", "bit_flip", "wipe", "impostor", "old_program",
+    "view_flushes", "feature_level",
+)  # fmt: skip
+FLIPPED_SUFFIXES = (".log", ".checkpoint")
+"""quorum-state has no checksum in Kafka's format; one turned bit in it can be a vote forgotten."""
+
+
+class Faults:
+    """Off in the healing phase: `stop`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        random = world.random
+        percent = random.choice((10, 25, 50))
+        self.kinds = frozenset(kind for kind in KINDS if random.randrange(100) < percent)
+        at_operation = "crash_at_operation" in self.kinds
+        self._crash_permyriad = random.choice((3, 20, 60)) if at_operation else 0
+        self._period_ms = random.choice((50, 200, 800))
+        self._down_ms = random.choice((50, 500, 3000))
+        self._flush_permille = 50 if "view_flushes" in self.kinds else 0
+        self.on = True
+
+    def begin(self) -> None:
+        draw = self._world.random.randrange
+        network = self._world.network
+        if "drop" in self.kinds:
+            network.drop_permille = draw(10, 100)
+        if "duplicate" in self.kinds:
+            network.duplicate_permille = draw(10, 200)
+        if "late" in self.kinds:
+            network.late_permille = draw(10, 200)
+        self._next()
+
+    def stop(self) -> None:
+        """Heal the network, the clocks and the disks' speed; nothing breaks from now on."""
+        self.on = False
+        self._crash_permyriad = 0
+        self._world.network.heal()
+        for machine in self._world.machines:
+            machine.clock.set_rate(1000, self._world.schedule.now_ms)
+            machine.disk.full = machine.disk.next_sync_fails = False
+            machine.knows_pre_vote = True
+            machine.latency_ms = 2
+            if machine.process is not None:
+                machine.process.life.latency_ms = 2
+            machine.resume()
+            if machine.process is None:
+                self._start(machine)
+
+    def _next(self) -> None:
+        if self.on:
+            self._inject()
+            delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
+            self._world.schedule.after(delay_ms, self._next)
+
+    # ---- asked by what breaks
+
+    def power_goes(self) -> bool:
+        """Before each operation of a disk."""
+        return self._crash_permyriad > 0 and (
+            self._world.random.randrange(10_000) < self._crash_permyriad
+        )
+
+    def level_known(self) -> int:
+        """By the program on a machine: the old release, or the new one."""
+        return 1 + self._world.random.randrange(2) if "feature_level" in self.kinds else 2
+
+    def view_flushes_itself(self) -> bool:
+        return self._flush_permille > 0 and (
+            self._world.random.randrange(1000) < self._flush_permille
+        )
+
+    def _fate(self) -> Fate:
+        random = self._world.random
+        if "torn" in self.kinds:
+            return Torn(random.randrange(1 << 30), random.choice((32, 512)))
+        return random.choice(tuple(Survivors))
+
+    # ---- processes and machines
+
+    def _inject(self) -> None:
+        world, random = self._world, self._world.random
+        kind = random.choice(sorted(self.kinds) or ("drop",))
+        machine = random.choice(world.machines)
+        match kind:
+            case "partition":
+                self._part(random.sample(world.machines, len(world.machines) // 2))
+            case "one_way":
+                for other in random.sample(world.machines, random.randrange(1, 4)):
+                    self._block(machine, other)
+            case "isolate_leader":
+                self._part([each for each in world.machines if each.leads])
+            case "pause" if machine.process is not None:
+                machine.pause()
+                world.schedule.after(random.randrange(1, 4000), machine.resume)
+            case "clock":
+                self._set_clock(machine)
+            case "power_cut":
+                self.cut_power(machine)
+            case "kill":
+                machine.be_killed()
+                self.start_soon(machine)
+            case "stop" if machine.up is not None and not machine.up.life.paused:
+                self._stop(machine)
+            case "crash_leader":
+                for leader in [each for each in world.machines if each.leads]:
+                    self.cut_power(leader)
+            case "all_power":
+                for each in world.machines:
+                    self.cut_power(each)
+            case "old_program":
+                machine.knows_pre_vote = random.randrange(2) == 0
+            case _:
+                self._break_disk(kind, machine)
+
+    def _break_disk(self, kind: str, machine: Machine) -> None:
+        random = self._world.random
+        match kind:
+            case "slow_disk":
+                machine.latency_ms = random.choice((2, 20, 200, 800))
+                if machine.process is not None:
+                    machine.process.life.latency_ms = machine.latency_ms
+            case "disk_error":
+                machine.disk.next_sync_fails = machine.excused = True
+            case "disk_full":
+                machine.disk.full = machine.excused = True
+                self._world.schedule.after(random.randrange(1, 3000), partial(_make_room, machine))
+            case "bit_flip":
+                self._flip(machine)
+            case "wipe":
+                if self.may_lose(machine):
+                    machine.die(Survivors.NONE, Survivors.NONE)
+                    machine.lost = machine.to_be_formatted = True
+                    self.start_soon(machine)
+            case _:
+                pass
+
+    def cut_power(self, machine: Machine) -> None:
+        machine.die(self._fate(), self._fate())
+        self.start_soon(machine)
+
+    def start_soon(self, machine: Machine) -> None:
+        delay_ms = 1 + self._world.random.randrange(self._down_ms)
+        self._world.schedule.after(delay_ms, partial(self._start, machine))
+
+    def _start(self, machine: Machine) -> None:
+        if machine.process is None:
+            if machine.to_be_formatted:
+                machine.format_anew(self._world.new_directory_id())
+            machine.start()
+
+    def _stop(self, machine: Machine) -> None:
+        process = machine.up
+        assert process is not None
+        self._world.loop.spawn(process.life, machine.stop_in_order(process))
+        self.start_soon_after_stop(machine)
+
+    def start_soon_after_stop(self, machine: Machine) -> None:
+        """Whoever does not stop in time is killed."""
+        process = machine.process
+
+        def go_on() -> None:
+            if machine.process is process:
+                machine.be_killed()
+            self._start(machine)
+
+        self._world.schedule.after(3000 + self._world.random.randrange(self._down_ms), go_on)
+
+    def _set_clock(self, machine: Machine) -> None:
+        """Slow, fast, jumping on; the wall's clock also back."""
+        random, now_ms = self._world.random, self._world.schedule.now_ms
+        machine.clock.set_rate(random.choice((700, 900, 1000, 1300)), now_ms)
+        machine.clock.offset_ms += random.choice((0, 0, 500, 5000))
+        machine.wall_ms += random.choice((0, -3_600_000, 3_600_000, 30))
+
+    # ---- the network
+
+    def _part(self, side: list[Machine]) -> None:
+        for one in side:
+            for other in self._world.machines:
+                if other not in side:
+                    self._block(one, other)
+                    self._block(other, one)
+
+    def _block(self, source: Machine, target: Machine) -> None:
+        blocked, cut = self._world.network.blocked, (source.name, target.name)
+        if source is target or cut in blocked:
+            return
+        blocked.add(cut)
+        delay_ms = self._world.random.randrange(100, 6000)
+        self._world.schedule.after(delay_ms, partial(blocked.discard, cut))
+
+    # ---- losing what was durable: never more than what a minority may lose
+
+    def _flip(self, machine: Machine) -> None:
+        """One bit of the log or of a snapshot turns over, on the medium and in what is read."""
+        if machine.lost or not self.may_lose(machine):
+            return
+        random = self._world.random
+        files = [
+            file
+            for path, file in machine.disk.medium.files()
+            if isinstance(file, File) and path.parent == LOG
+            if path.suffix in FLIPPED_SUFFIXES and file.live
+        ]
+        if files:
+            machine.excused = machine.lost = True
+            file = random.choice(files)
+            at, bit = random.randrange(len(file.live)), 1 << random.randrange(8)
+            for content in (file.live, file.durable):
+                if at < len(content):
+                    content[at] ^= bit
+
+    def may_lose(self, machine: Machine) -> bool:
+        """Whether every voter set in force anywhere keeps a majority that has lost nothing."""
+        world = self._world
+        for keys in world.voter_sets_in_force():
+            sound = sum(
+                each.key in keys and each is not machine and not each.lost
+                for each in world.machines
+            )
+            if machine.key in keys and sound < len(keys) // 2 + 1:
+                return False
+        return True
+
+
+def _make_room(machine: Machine) -> None:
+    machine.disk.full = False

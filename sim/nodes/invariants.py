@@ -1,0 +1,398 @@
+"""What must hold after every event, looked at from outside: at the actions of the drivers, at the
+bytes on the media, at the rows of the views. Names as in design 10 and `sim/invariants.py`.
+
+What a node says of its disk is never believed: the medium is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rlmm.quorum.initial import persisted
+from rlmm.raft import actions as act
+from rlmm.raft.messages import (
+    Batch,
+    FetchRequest,
+    PeerRequest,
+    ReplicaKey,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+    VotersRecord,
+)
+from rlmm.view import View
+from sim.invariants import InvariantError
+from sim.nodes.durable import holds, snapshot_end, stored_quorum_state
+from sim.nodes.log_copy import StoredBytes
+from sim.nodes.reference import Reference
+
+if TYPE_CHECKING:
+    from sim.nodes.machine import Machine, Process
+    from sim.nodes.world import World
+
+
+class Auditor:
+    """Knows what every node ever showed to the outside. `violation` is the first thing found."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violation: InvariantError | None = None
+        self.reference = Reference(self.check)
+        self.committed: dict[int, StoredBytes] = {}
+        self.committed_end = 0
+        self.acknowledged_end = 0
+        self.voter_sets: dict[tuple[int, int], tuple[ReplicaKey, ...]] = {}
+        """Every one that was ever written anywhere, by offset and epoch."""
+        self._leaders: dict[int, ReplicaKey] = {}
+        self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
+        self._records: dict[tuple[int, int], StoredBytes] = {}
+        self._committed_in: dict[int, int] = {}
+        self._before: dict[tuple[int, int], int] = {}
+
+    def check(self, holds: bool, name: str, message: str) -> None:
+        """Remembered as well as raised: the code that is looked at may catch everything."""
+        if not holds:
+            error = InvariantError(name, message)
+            self.violation = self.violation or error
+            raise error
+
+    # ---- what drivers do
+
+    def started(self, machine: Machine, process: Process) -> None:
+        stored = stored_quorum_state(machine.disk.medium)
+        process.epoch = stored.leader_epoch if stored is not None else 0
+
+    def performing(self, machine: Machine, process: Process, action: object) -> None:
+        """Just before it is carried out."""
+        self._settle(process)
+        match action:
+            case act.PersistQuorumState():
+                self._persisting(machine, action.state)
+            case act.RoleChanged():
+                self._role_changed(machine, process, action)
+            case act.TruncateTo():
+                self.check(
+                    action.end_offset >= process.high_watermark,
+                    "no_truncation_below_hw",
+                    f"{machine.name} truncates to {action.end_offset}, {process.high_watermark} is "
+                    "committed there",
+                )
+                process.copy.truncate(action.end_offset)
+            case act.InstallSnapshot():
+                self.check(
+                    action.snapshot.end_offset >= process.high_watermark,
+                    "no_truncation_below_hw",
+                    f"{machine.name} replaces {process.high_watermark} committed by "
+                    f"{action.snapshot}",
+                )
+                process.installing = action.snapshot
+            case act.AdvanceHighWatermark():
+                self._advancing(machine, process, action)
+            case act.Fatal():
+                self.check(False, "no_fatal", f"{machine.name}: {action.message}")
+            case _:
+                pass
+
+    def performed(self, machine: Machine, process: Process, action: object) -> None:
+        """Right behind it."""
+        if isinstance(action, act.AppendBatches):
+            copy, log = process.copy, process.log
+            assert log is not None
+            first = len(copy.batches)
+            for batch in action.batches:
+                self._one_voter_change(machine, process, batch)
+            copy.appended(log.driver, action.batches)
+            for index in range(first, len(copy.batches)):
+                self._appended(machine, process, index)
+
+    def _settle(self, process: Process) -> None:
+        """An installed snapshot has taken the place of the log."""
+        wanted = process.installing
+        if wanted is not None and process.log is not None:
+            replica = process.log.driver.core.replica
+            if replica.log.start_offset == wanted.end_offset:
+                process.copy.replace(wanted.end_offset, wanted.epoch)
+                process.installing = None
+
+    # ---- leaders and votes
+
+    def _role_changed(self, machine: Machine, process: Process, change: act.RoleChanged) -> None:
+        if change.role is act.Role.PROSPECTIVE:
+            self.check(
+                change.epoch == process.epoch,
+                "prospective_keeps_epoch",
+                f"{machine.name} asks for pre-votes in {change.epoch}, was in {process.epoch}",
+            )
+        self.check(
+            change.epoch >= process.epoch,
+            "epoch_monotone",
+            f"{machine.name} goes from epoch {process.epoch} to {change.epoch}",
+        )
+        process.role, process.epoch = change.role, change.epoch
+        if change.role is not act.Role.LEADER or change.established:
+            return
+        key, epoch = machine.key, change.epoch
+        known = self._leaders.setdefault(epoch, key)
+        self.check(known == key, "one_leader_per_epoch", f"{known} and {key} lead epoch {epoch}")
+        stored = stored_quorum_state(machine.disk.medium)
+        self.check(
+            stored is not None and (stored.leader_epoch, stored.leader_id) == (epoch, key.node_id),
+            "persisted_first",
+            f"{machine.name} leads epoch {epoch}, its disk says {stored}",
+        )
+        self._leader_completeness(machine, process, epoch)
+
+    def _leader_completeness(self, machine: Machine, process: Process, epoch: int) -> None:
+        """A late winner may lack what was committed in an epoch after its own."""
+        before = [offset for offset, within in self._committed_in.items() if within < epoch]
+        committed_end = self.committed[max(before)].end_offset if before else 0
+        end = process.copy.end_offset
+        self.check(
+            end >= committed_end,
+            "leader_completeness",
+            f"{machine.name} leads epoch {epoch} up to {end}, {committed_end} is committed",
+        )
+        for batch in process.copy.batches:
+            if batch.end_offset <= committed_end:
+                self.check(
+                    self.committed[batch.base_offset] == batch,
+                    "leader_completeness",
+                    f"{machine.name} leads epoch {epoch} with another record: {batch}",
+                )
+
+    def _persisting(self, machine: Machine, state: act.PersistedState) -> None:
+        stored = stored_quorum_state(machine.disk.medium)
+        if stored is None:
+            return
+        old = persisted(stored)
+        name = machine.name
+        self.check(old.epoch <= state.epoch, "epoch_monotone", f"{name}: {old} becomes {state}")
+        if old.epoch == state.epoch:
+            self.check(
+                old.voted in (None, state.voted) and old.leader_id in (-1, state.leader_id),
+                "vote_is_kept",
+                f"{name} forgets in one epoch: {old} becomes {state}",
+            )
+
+    def _vote(self, machine: Machine, epoch: int, candidate: ReplicaKey) -> None:
+        known = self._votes.setdefault((machine.key, epoch), candidate)
+        self.check(
+            known == candidate,
+            "one_vote_per_epoch",
+            f"{machine.key} votes for {known} and {candidate} in epoch {epoch}",
+        )
+
+    def answering(self, machine: Machine, request: Request, response: Response) -> None:
+        """An answer leaves the machine."""
+        if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
+            return
+        if request.pre_vote or not response.vote_granted:
+            return
+        self._vote(machine, request.epoch, request.candidate)
+        self._has_stored(machine, request, f"grants {request.candidate} its vote")
+
+    def asking(self, machine: Machine, request: PeerRequest) -> None:
+        """A request leaves the machine."""
+        if isinstance(request, VoteRequest) and not request.pre_vote:
+            self._vote(machine, request.epoch, request.candidate)
+            self._has_stored(machine, request, "stands for election")
+        process = machine.process
+        if isinstance(request, FetchRequest) and process is not None:
+            self._settle(process)
+            self._fetch_is_durable(machine, process, request.fetch_offset)
+
+    def _has_stored(self, machine: Machine, request: VoteRequest, deed: str) -> None:
+        stored = stored_quorum_state(machine.disk.medium)
+        state = None if stored is None else persisted(stored)
+        self.check(
+            state is not None
+            and (
+                state.epoch > request.epoch
+                or (state.epoch, state.voted) == (request.epoch, request.candidate)
+            ),
+            "persisted_first",
+            f"{machine.name} {deed} in epoch {request.epoch}, its disk says {state}",
+        )
+
+    def _fetch_is_durable(self, machine: Machine, process: Process, end: int) -> None:
+        medium = machine.disk.medium
+        if end <= process.copy.start_offset:
+            durable = end == 0 or snapshot_end(medium) >= end
+        else:
+            last = next(
+                (each for each in reversed(process.copy.batches) if each.end_offset == end), None
+            )
+            durable = last is not None and holds(medium, last.base_offset, last.data)
+        self.check(
+            durable or machine.lost,
+            "fetch_is_durable",
+            f"{machine.name} acknowledges {end}, which its medium does not hold",
+        )
+
+    # ---- the log
+
+    def _appended(self, machine: Machine, process: Process, index: int) -> None:
+        """Equal (offset, epoch) is the same bytes after the same epoch, anywhere and ever."""
+        batch = process.copy.batches[index]
+        before = process.copy.batches[index - 1].epoch if index else process.copy.start_epoch
+        place_ = (batch.base_offset, batch.epoch)
+        known = self._records.setdefault(place_, batch)
+        known_before = self._before.setdefault(place_, before)
+        self.check(
+            known == batch and (known_before == before or index == 0),
+            "log_matching",
+            f"{machine.name} writes {batch} after epoch {before}, elsewhere it is {known} after "
+            f"{known_before}",
+        )
+
+    def _one_voter_change(self, machine: Machine, process: Process, appended: Batch) -> None:
+        changes = [each for each in appended.control if isinstance(each, VotersRecord)]
+        if not changes:
+            return
+        place = (appended.base_offset, appended.epoch)
+        self.voter_sets[place] = changes[-1].voters.keys
+        log = process.log
+        assert log is not None
+        committed = max(self.committed_end, process.high_watermark)
+        open_changes = [
+            offset
+            for offset, _ in log.driver.core.replica.voters._sets
+            if committed <= offset < appended.base_offset
+        ]
+        self.check(
+            not open_changes,
+            "one_voter_change",
+            f"{machine.name} appends {appended} while the change at {open_changes} is uncommitted",
+        )
+
+    # ---- what is committed
+
+    def _advancing(
+        self, machine: Machine, process: Process, change: act.AdvanceHighWatermark
+    ) -> None:
+        end, name = change.high_watermark, machine.name
+        self.check(
+            end >= process.high_watermark,
+            "hw_monotone",
+            f"{name} goes back from {process.high_watermark} to {end}",
+        )
+        known = process.copy.between(process.high_watermark, end)
+        for batch in known:
+            self._commit(machine, process, batch)
+        if process.role is act.Role.LEADER and end > process.high_watermark:
+            last = known[-1]
+            self.check(
+                last.epoch == process.epoch,
+                "commit_in_own_epoch",
+                f"{name} leads epoch {process.epoch} and commits up to {last}",
+            )
+            self._durable_on_majority(machine, process, last)
+        process.high_watermark = end
+        self._applicable_is_durable(machine, process, change.apply_to)
+
+    def _applicable_is_durable(self, machine: Machine, process: Process, apply_to: int) -> None:
+        if apply_to <= process.copy.start_offset or apply_to > process.copy.end_offset:
+            return
+        last = next((b for b in reversed(process.copy.batches) if b.end_offset <= apply_to), None)
+        self.check(
+            last is None or machine.lost or holds(machine.disk.medium, last.base_offset, last.data),
+            "hw_is_durable",
+            f"{machine.name} applies up to {apply_to}, and {last} is not on its medium",
+        )
+
+    def _commit(self, machine: Machine, process: Process, batch: StoredBytes) -> None:
+        if batch.base_offset < self.committed_end:
+            known = self.committed.get(batch.base_offset)
+            self.check(
+                known == batch,
+                "committed_never_lost",
+                f"{machine.name} has {batch} committed, elsewhere it is {known}",
+            )
+            return
+        self.check(
+            batch.base_offset == self.committed_end,
+            "committed_never_lost",
+            f"{machine.name} commits {batch}, the end is {self.committed_end}",
+        )
+        self.committed[batch.base_offset] = batch
+        self._committed_in[batch.base_offset] = process.epoch
+        self.committed_end = batch.end_offset
+        self.reference.commit(batch)
+        self._world.clients.committed_values(self.reference, batch)
+
+    def _durable_on_majority(self, machine: Machine, process: Process, last: StoredBytes) -> None:
+        """By the leader's latest voter set or the one before it (KAFKA-16580)."""
+        log = process.log
+        assert log is not None
+        core = log.driver.core
+        sets = {
+            core.voters.keys,
+            core.voters_at(last.end_offset).keys,
+            core.voters_at(last.base_offset).keys,
+        }
+        reached = any(
+            sum(self._holds(key, last) for key in keys) >= len(keys) // 2 + 1
+            for keys in sorted(sets)
+        )
+        self.check(
+            reached,
+            "hw_is_durable",
+            f"{machine.name} commits up to {last}, no majority of {sorted(sets)} "
+            "has it on a medium",
+        )
+
+    def _holds(self, key: ReplicaKey, batch: StoredBytes) -> bool:
+        machine = next((m for m in self._world.machines if m.key == key), None)
+        if machine is None:
+            return True  # wiped since: it may have held it, and is one of the few that may be lost
+        return machine.lost or holds(machine.disk.medium, batch.base_offset, batch.data)
+
+    # ---- what is applied, and what callers were told
+
+    def applied(self, machine: Machine, process: Process, view: View) -> None:
+        """A view has changed: it is what the reference is at that offset, and rightly so."""
+        offset = view.applied_offset
+        self.check(
+            offset < self.committed_end,
+            "committed_is_applied",
+            f"{machine.name} applies {offset}, what is committed ends at {self.committed_end}",
+        )
+        self.check(
+            offset < self.reference.level_offset or machine.level_known >= self.reference.level,
+            "unknown_level_is_not_applied",
+            f"{machine.name} knows {machine.level_known} and applies {offset}",
+        )
+        self._applicable_is_durable(machine, process, offset + 1)
+        self.check(
+            self.reference.digests[offset] == view.digest(),
+            "same_offset_same_state",
+            f"{machine.name} at {offset}",
+        )
+
+    def acknowledged(self, end_offset: int) -> None:
+        self.acknowledged_end = max(self.acknowledged_end, end_offset)
+
+    def turns_in_place(self, machine: Machine) -> None:
+        """Found, not raised: it is told by what nobody catches."""
+        self.violation = self.violation or InvariantError(
+            "liveness", f"{machine.name}: a callback never ends"
+        )
+
+    def unexcused(self, machine: Machine, message: str) -> None:
+        """A node stopped by itself, and nobody had touched its disk."""
+        self.check(False, "no_fatal", f"{machine.name}: {message}")
+
+
+def compact(what: object) -> Any:
+    """What a trace can hold: names and numbers, the same in every run."""
+    if isinstance(what, str):
+        return what
+    fields = getattr(what, "__dataclass_fields__", {})
+    shown = {
+        name: value
+        for name in fields
+        if isinstance(value := getattr(what, name), int | str | tuple)
+        and not isinstance(value, tuple)
+    }
+    return f"{type(what).__name__} {shown}"

@@ -1,0 +1,302 @@
+"""An asyncio event loop without real time, threads or sockets: the shipped shell runs on it as is.
+
+All nodes share it. Every callback belongs to the *life* it was made in (a context variable that
+tasks and callbacks inherit): of a paused life callbacks wait, those of a dead one never run. What
+is given to an executor runs at a moment that the world chooses, and is heard of later still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, TypeVarTuple
+
+from sim.clock import Schedule
+from sim.forgetful_disk import PowerCut
+
+log = logging.getLogger(__name__)
+
+Ts = TypeVarTuple("Ts")
+
+CLOSE_ATTEMPTS_MAX = 20
+TURNS_MAX = 20_000
+"""Callbacks at one instant before the loop is taken for one that turns in place."""
+
+
+@dataclass(eq=False)
+class Life:
+    """One process of one machine, from start to death."""
+
+    name: str
+    alive: bool = True
+    paused: bool = False
+    latency_ms: int = 2
+    """Of what runs in an executor, at most."""
+    held: list[Callable[[], None]] = field(default_factory=list)
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+    lanes: dict[Executor, Lane] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Lane:
+    """One thread: one job at a time, heard of in order."""
+
+    jobs: deque[Callable[[], None]] = field(default_factory=deque)
+    busy: bool = False
+    heard_ms: int = 0
+
+
+LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
+
+
+class _OwnedHandle(asyncio.Handle):
+    __slots__ = ("life",)
+    life: Life | None
+
+
+class _OwnedTimer(asyncio.TimerHandle):
+    __slots__ = ("life",)
+    life: Life | None
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """`turn` until nothing is left to do. `on_power_cut` hears whose machine went off in a job,
+    `on_job` of every job; `failures` are exceptions that nobody was there to catch.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        random: Random,
+        *,
+        on_power_cut: Callable[[Life], None],
+        on_job: Callable[[Life | None], None],
+    ) -> None:
+        super().__init__()
+        self.failures: list[str] = []
+        self.looks = 0
+        """How often the callback that runs has asked its disk for something."""
+        self._schedule = schedule
+        self._random = random
+        self._on_power_cut = on_power_cut
+        self._on_job = on_job
+        self._turns: deque[asyncio.Handle] = deque()
+
+    # ---- running
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Code inside finds this loop as the one that runs; closed at the end."""
+        events._set_running_loop(self)
+        try:
+            yield
+        finally:
+            events._set_running_loop(None)
+            self.close()
+
+    def turn(self) -> bool:
+        """Everything that is ready; else the next thing in time. Whether there was anything."""
+        if not self._turns:
+            return self._schedule.run_next()
+        for _ in range(TURNS_MAX):
+            if not self._turns:
+                return True
+            self._dispatch(self._turns.popleft())
+        raise AssertionError(f"callbacks without end at {self._schedule.now_ms} ms")
+
+    def _dispatch(self, handle: asyncio.Handle) -> None:
+        life: Life | None = handle.life  # type: ignore[attr-defined]  # all handles are owned ones
+        if life is not None:
+            if not life.alive:
+                return
+            if life.paused:
+                life.held.append(partial(self._turns.append, handle))
+                return
+        if not handle.cancelled():
+            self.looks = 0
+            handle._run()
+
+    def resume(self, life: Life) -> None:
+        """Everything that happened meanwhile happens now."""
+        life.paused = False
+        held, life.held = life.held, []
+        for call in held:
+            call()
+
+    def kill(self, life: Life) -> None:
+        """Nothing of it runs any more. Its coroutines are closed here, where nobody hears them,
+        and not whenever they are collected.
+        """
+        life.alive = False
+        for task in tuple(life.tasks):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # no complaint at its end
+            coroutine = task.get_coro()
+            for _ in range(CLOSE_ATTEMPTS_MAX):
+                with suppress(Exception, asyncio.CancelledError, PowerCut):
+                    if isinstance(coroutine, Coroutine):
+                        coroutine.close()
+                    break
+        life.tasks.clear()
+        life.held.clear()
+
+    def spawn(self, life: Life, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task of that life, whoever calls. Nobody waits for it, so it must not fail."""
+        context = Context()
+        context.run(LIFE.set, life)
+        task = self.create_task(coroutine, context=context)
+        task.add_done_callback(partial(self._ended, life))
+        return task
+
+    def _ended(self, life: Life, task: asyncio.Task[Any]) -> None:
+        if life.alive and not task.cancelled() and (error := task.exception()) is not None:
+            self.failures.append(f"{life.name}: {error!r} in {task.get_coro()}")
+            log.debug("a task failed", exc_info=error)
+
+    # ---- what asyncio asks of a loop
+
+    def time(self) -> float:
+        return self._schedule.now_ms / 1000
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        handle = _OwnedHandle(callback, args, self, context)
+        handle.life = LIFE.get() if context is None else context.get(LIFE)
+        self._turns.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = _OwnedTimer(when, callback, args, self, context)
+        handle.life = LIFE.get() if context is None else context.get(LIFE)
+        # Never early: half a millisecond is as good as one.
+        due_ms = int(-(-when * 1000 // 1))
+        self._schedule.after(due_ms - self._schedule.now_ms, partial(self._due, handle))
+        return handle
+
+    def _due(self, handle: asyncio.Handle) -> None:
+        if not handle.cancelled():
+            self._turns.append(handle)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It stays in the schedule and does nothing there."""
+
+    def create_task(  # type: ignore[override]  # names and contexts only
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        life = LIFE.get() if context is None else context.get(LIFE)
+        if life is not None and life.alive:
+            life.tasks[task] = None
+            task.add_done_callback(partial(_forget, life))
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Only what a callback raised counts: the rest is said when something is collected."""
+        if "handle" in context:
+            self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    # ---- executors
+
+    def run_in_executor(  # type: ignore[override]  # no types of the called function's arguments
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        life = LIFE.get()
+        assert life is not None, "outside of any life"
+        future: asyncio.Future[Any] = self.create_future()
+        if not life.alive:
+            return future
+        lane = Lane() if executor is None else life.lanes.setdefault(executor, Lane())
+        lane.jobs.append(partial(self._work, life, lane, future, partial(func, *args)))
+        self._start(life, lane)
+        return future
+
+    def _start(self, life: Life, lane: Lane) -> None:
+        if lane.jobs and not lane.busy:
+            lane.busy = True
+            self._schedule.after(self._latency(life), lane.jobs.popleft())
+
+    def _latency(self, life: Life) -> int:
+        return self._random.randrange(life.latency_ms + 1)
+
+    def _work(
+        self, life: Life, lane: Lane, future: asyncio.Future[Any], call: Callable[[], Any]
+    ) -> None:
+        if not life.alive:
+            return
+        if life.paused:
+            life.held.append(partial(self._work, life, lane, future, call))
+            return
+        lane.busy = False
+        if not future.cancelled():
+            self._on_job(life)
+            told = self._call(life, future, call)
+            if told is None:
+                return
+            delay_ms = max(self._latency(life), lane.heard_ms - self._schedule.now_ms)
+            lane.heard_ms = self._schedule.now_ms + delay_ms
+            self._schedule.after(delay_ms, partial(self._tell, life, told))
+        self._start(life, lane)
+
+    def _call(
+        self, life: Life, future: asyncio.Future[Any], call: Callable[[], Any]
+    ) -> Callable[[], None] | None:
+        """What whoever awaits the future is to be told; None: the machine went off."""
+        context = Context()
+        context.run(LIFE.set, life)
+        try:
+            return partial(_complete, future, context.run(call))
+        except PowerCut:
+            self._on_power_cut(life)
+            return None
+        except Exception as error:  # noqa: BLE001 - whoever awaits the future hears it
+            return partial(_fail, future, error)
+
+    def _tell(self, life: Life, told: Callable[[], None]) -> None:
+        if not life.alive:
+            return
+        if life.paused:
+            life.held.append(told)
+        else:
+            told()
+
+
+def _forget(life: Life, task: asyncio.Task[Any]) -> None:
+    if life.alive:
+        life.tasks.pop(task, None)
+
+
+def _complete(future: asyncio.Future[Any], result: object) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,291 @@
+"""One machine: a disk, a clock, and the process that runs on it from time to time.
+
+The process is a node's metadata part as `strandline/node.py` puts it together: `QuorumLog` with its
+driver, `RemoteLogMetadataManager` with the view. Only what is underneath is simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka_formats.errors import StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from rlmm.feature_level import FeatureLevels
+from rlmm.log.quorum_records import Endpoint
+from rlmm.manager import RemoteLogMetadataManager
+from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
+from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.quorum.server import DriverServer
+from rlmm.raft.actions import Role
+from rlmm.raft.messages import ReplicaKey, SnapshotId, Voter, VoterSet
+from rlmm.segment import Incarnation
+from rlmm.view import View
+from sim.clock import HostClock
+from sim.forgetful_disk import ForgetfulDisk, PowerCut
+from sim.medium import Fate, Survivors
+from sim.nodes.durable import METADATA
+from sim.nodes.log_copy import LogCopy
+from sim.nodes.loop import LIFE, Life
+from sim.nodes.peers import SimulatedPeers
+from sim.nodes.view import MemoryView, ViewDisk
+
+if TYPE_CHECKING:
+    from sim.nodes.world import World
+
+PORT = 9
+LOOKS_MAX = 2_000
+START_MS = 1_700_000_000_000
+
+
+class MachineDisk(ForgetfulDisk):
+    """The power may go before each operation; a sync may fail."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self._machine = machine
+        self.next_sync_fails = False
+
+    def operate(self, *, grows: bool = False) -> None:
+        if self._machine.world.faults.power_goes():
+            raise PowerCut
+        super().operate(grows=grows)
+
+    def list_names(self, directory: Path) -> tuple[str, ...]:
+        """A callback that does so over and over goes round without ever letting another run; only
+        what nobody catches ends it.
+        """
+        world = self._machine.world
+        world.loop.looks += 1
+        if world.loop.looks > LOOKS_MAX:
+            world.auditor.turns_in_place(self._machine)
+            raise PowerCut
+        return super().list_names(directory)
+
+    def sync_fails(self) -> bool:
+        self.operate()
+        fails, self.next_sync_fails = self.next_sync_fails, False
+        return fails
+
+
+@dataclass(eq=False)
+class Process:
+    """What runs in one life; `manager` is there once the node is up."""
+
+    life: Life
+    incarnation: Incarnation
+    log: QuorumLog | None = None
+    server: DriverServer | None = None
+    view: MemoryView | None = None
+    manager: RemoteLogMetadataManager | None = None
+    copy: LogCopy = field(default_factory=LogCopy)
+    role: Role = Role.UNATTACHED
+    epoch: int = 0
+    high_watermark: int = 0
+    installing: SnapshotId | None = None
+    proven: bool = False
+
+
+class AuditedLog(QuorumLog):
+    """Everything the driver does is looked at, from its first action on."""
+
+    async def _start(self) -> None:
+        life = LIFE.get()
+        assert isinstance(life, MachineLife)
+        life.machine.log_opens(self)
+        await super()._start()
+
+
+@dataclass(eq=False)
+class MachineLife(Life):
+    machine: Machine = field(kw_only=True)
+
+
+class Machine:
+    """`process` is None while it is off. `excused`: its disk was made to fail or damaged, so its
+    process may stop with an error. `lost`: it may have acknowledged what it no longer has.
+    """
+
+    def __init__(self, world: World, name: str, key: ReplicaKey) -> None:
+        self.world = world
+        self.name = name
+        self.key = key
+        self.clock = HostClock()
+        self.wall_ms = 0
+        self.boots = 0
+        self.process: Process | None = None
+        self.latency_ms = world.random.choice((1, 2, 2, 12))
+        self.excused = False
+        self.lost = False
+        self.to_be_formatted = False
+        self.knows_pre_vote = True
+        self.level_known = world.faults.level_known()
+        self.disk = MachineDisk(self)
+        self.view_disk = ViewDisk()
+
+    # ---- who it is
+
+    @property
+    def voter(self) -> Voter:
+        return Voter(self.key, (Endpoint(LISTENER_NAME, f"node-{self.key.node_id}", PORT),))
+
+    def format_anew(self, directory_id: Uuid) -> None:
+        """The operator replaces the disk: to the quorum this is another replica."""
+        assert self.process is None
+        self.key = ReplicaKey(self.key.node_id, str(directory_id))
+        self.disk = MachineDisk(self)
+        self.view_disk.wipe()
+        self.boots = 0
+        self.excused = self.lost = self.to_be_formatted = False
+
+    @property
+    def leads(self) -> bool:
+        return self.process is not None and self.process.role is Role.LEADER
+
+    @property
+    def up(self) -> Process | None:
+        """The process, once its manager takes calls."""
+        process = self.process
+        return process if process is not None and process.manager is not None else None
+
+    # ---- clocks
+
+    def monotonic(self) -> float:
+        return self.clock.at(self.world.schedule.now_ms) / 1000
+
+    def now_ms(self) -> int:
+        return START_MS + self.wall_ms + self.world.schedule.now_ms
+
+    # ---- life
+
+    def start(self) -> None:
+        assert self.process is None
+        self.boots += 1
+        life = MachineLife(f"{self.name}.{self.boots}", latency_ms=self.latency_ms, machine=self)
+        directory = Uuid.parse(self.key.directory_id)
+        incarnation = Incarnation(self.key.node_id, directory, self.boots)
+        self.process = Process(life, incarnation)
+        self.world.loop.spawn(life, self._run(self.process))
+
+    async def _run(self, process: Process) -> None:
+        world = self.world
+        process.view = view = MemoryView(
+            self.view_disk,
+            flushes_itself=lambda: world.faults.view_flushes_itself(),
+            operate=self.disk.operate,
+            committed=partial(self._view_changed, process),
+        )
+        failed = partial(self._failed, process)
+        try:
+            log = await AuditedLog.open(
+                METADATA,
+                QuorumConfig(
+                    "cluster",
+                    self.key,
+                    world.format_voters,
+                    bootstrap=world.bootstrap,
+                    settings=world.settings,
+                ),
+                SimulatedPeers(world, self, process.life),
+                view_flushed_end=view.flushed_offset + 1,
+                ambient=Ambient(self.now_ms, self.monotonic, asyncio.sleep, world.random.random),
+                on_failure=failed,
+                limits=world.log_limits,
+                disk=self.disk,
+            )
+            process.manager = await RemoteLogMetadataManager.start(
+                log,
+                view,
+                incarnation=process.incarnation,
+                now_ms=self.now_ms,
+                limits=replace(
+                    world.metadata_limits, feature_levels=FeatureLevels(1, self.level_known)
+                ),
+                on_failure=failed,
+            )
+        except StrandlineError as error:
+            failed(str(error))
+
+    def log_opens(self, log: AuditedLog) -> None:
+        """Recovered, and not started yet."""
+        process = self.process
+        assert process is not None
+        process.log = log
+        process.server = DriverServer(log, now_ms=self.now_ms)
+        process.copy.read(log)
+        self.world.auditor.started(self, process)
+        for kind, perform in list(log.driver._perform.items()):
+            log.driver._perform[kind] = partial(self._perform, process, perform)
+
+    def _perform(self, process: Process, perform: Any, action: Any) -> None:
+        if process.life.alive:
+            self.world.note(self, action)
+            self.world.auditor.performing(self, process, action)
+            perform(action)
+            self.world.auditor.performed(self, process, action)
+
+    def _view_changed(self, process: Process, view: View) -> None:
+        if process.life.alive:
+            self.world.auditor.applied(self, process, view)
+
+    def _failed(self, process: Process, message: str) -> None:
+        """The process has to stop. Unless its disk was tampered with, that must not happen."""
+        if process.life.alive and self.process is process:
+            self.world.stopped(self, message)
+
+    def die(self, content: Fate, names: Fate) -> None:
+        """The power goes. What of the unsynced survives the fates say."""
+        if self._end():
+            self.disk.medium = self.disk.medium.after_power_cut(content, names)
+            self.disk.read_only = self.disk.next_sync_fails = False
+
+    def be_killed(self) -> None:
+        """The process ends, the machine goes on: what is in the page cache stays there."""
+        if self._end():
+            self.disk.next_sync_fails = False
+            if self.disk.read_only:
+                self.disk.medium = self.disk.medium.after_power_cut(Survivors.NONE, Survivors.NONE)
+                self.disk.read_only = False
+
+    def _end(self) -> bool:
+        process, self.process = self.process, None
+        if process is None:
+            return False
+        self.world.clients.died(process)
+        self.world.loop.kill(process.life)
+        return True
+
+    async def stop_in_order(self, process: Process) -> None:
+        """As on SIGTERM."""
+        assert process.manager is not None
+        assert process.log is not None
+        assert process.view is not None
+        try:
+            await process.manager.close()
+            await process.log.close()
+            process.view.close()
+        except StrandlineError as error:
+            self._failed(process, str(error))
+        # A task cannot end its own life: the loop does, behind it.
+        self.world.schedule.after(0, partial(self._stopped, process))
+
+    def _stopped(self, process: Process) -> None:
+        if self.process is process:
+            self._end()
+
+    # ---- being called
+
+    def pause(self) -> None:
+        if self.process is not None:
+            self.process.life.paused = True
+
+    def resume(self) -> None:
+        if self.process is not None and self.process.life.paused:
+            self.world.loop.resume(self.process.life)
+
+
+def voters_of(machines: list[Machine]) -> VoterSet:
+    return VoterSet(tuple(machine.voter for machine in machines))

@@ -1,0 +1,156 @@
+"""Mistakes put on purpose into what is around the core: driver, disk, log, view, answers.
+
+Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
+`EVENTS` events each, every one of them is found: a test holds that. Those of the core alone are in
+`sim/planted_bugs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import rlmm.apply_loop
+import rlmm.log.quorum_state
+from rlmm.apply_loop import ApplyLoop
+from rlmm.apply_outcome import Outcome, Verdict
+from rlmm.log.disk import Disk
+from rlmm.log.log_directory import LogDirectory
+from rlmm.log.snapshot_files import SnapshotWriter
+from rlmm.metadata_log import MetadataLog
+from rlmm.proposal_waiters import Decision, ProposalWaiters
+from rlmm.quorum.disk_queue import DiskQueue, Persist
+from rlmm.quorum.driver import QuorumDriver
+from rlmm.quorum.initial import stored
+from rlmm.quorum.ports import ProduceAnswer
+from rlmm.quorum.proposal_queue import Group
+from rlmm.quorum.proposals import Proposals
+from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.quorum.tail import Tail
+from rlmm.raft import actions as do
+from rlmm.raft.messages import Error
+from rlmm.view import View
+
+Patches = tuple[tuple[object, str, Callable[..., Any]], ...]
+
+SEEDS_MAX = 60
+EVENTS = 3000
+
+_answered = Proposals.answered
+_run_pass = DiskQueue._run
+_finish = SnapshotWriter.finish
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _unsynced_replacement(disk: Disk, path: Path, data: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    disk.remove(temporary)
+    handle = disk.open_append(temporary)
+    handle.append(data)
+    handle.close()
+    disk.rename(temporary, path)
+
+
+def _persist_behind(driver: QuorumDriver, action: do.PersistQuorumState) -> None:
+    """What is queued behind it does not wait."""
+    driver.jobs.submit(Persist(stored(action.state), lambda: None))
+
+
+def _sync_before_writing(queue: DiskQueue, jobs: list[Any]) -> object:
+    """A pass ends with the sync of what the pass before it wrote."""
+    queue._directory.sync()
+    with patch.object(LogDirectory, "sync", _nothing):
+        return _run_pass(queue, jobs)
+
+
+def _apply_everything(driver: QuorumDriver, action: do.AdvanceHighWatermark) -> None:
+    """Followers are told the high watermark; this one takes its log's end for it."""
+    driver.high_watermark = action.high_watermark
+    driver.apply_to = driver.core.log_end_offset
+    driver._on_advance()
+
+
+def _apply_unsynced(driver: QuorumDriver, action: do.AdvanceHighWatermark) -> None:
+    driver.high_watermark = driver.apply_to = max(action.high_watermark, driver.apply_to)
+    driver._on_advance()
+
+
+def _keep_what_was_truncated(tail: Tail, _: int, generation: int) -> None:
+    tail._generation = generation
+
+
+async def _move_on_without_rows(log: MetadataLog, view: View, *_: object) -> None:
+    snapshot = log.latest_snapshot()
+    start = log.describe().log_start_offset
+    if snapshot is not None and view.applied_offset + 1 < start <= snapshot.end_offset:
+        view.commit((), applied_offset=snapshot.end_offset - 1, epoch=snapshot.epoch)
+
+
+def _unsynced_snapshot(writer: SnapshotWriter) -> Path:
+    handle, writer._file = writer._file, _Unsynced(writer._file)
+    with patch.object(type(writer._disk), "sync_directory", _nothing):
+        try:
+            return _finish(writer)
+        finally:
+            writer._file = handle
+
+
+class _Unsynced:
+    def __init__(self, handle: Any) -> None:
+        self.append, self.close = handle.append, handle.close
+
+    def sync(self) -> None:
+        pass
+
+
+def _propose_again(proposals: Proposals, group: Group, answer: ProduceAnswer) -> None:
+    """Without an answer nothing was appended, surely."""
+    if answer.error is not Error.NONE and answer.appended:
+        answer = ProduceAnswer(Error.NOT_LEADER_OR_FOLLOWER, appended=False)
+    _answered(proposals, group, answer)
+
+
+async def _guess(_: ProposalWaiters, __: int) -> Decision:
+    """What is committed will be accepted."""
+    return Decision(Outcome(Verdict.ACCEPTED, ""))
+
+
+async def _believe_to_lead(log: QuorumLog, *, deadline_s: float) -> int:
+    assert deadline_s > 0
+    return log.driver.high_watermark
+
+
+BUGS: dict[str, Patches] = {
+    "the log is acknowledged before its sync": ((LogDirectory, "_sync_active", _nothing),),
+    "a pass syncs before it writes": ((DiskQueue, "_run", _sync_before_writing),),
+    "the quorum state is not synced": (
+        (rlmm.log.quorum_state, "replace_file", _unsynced_replacement),
+    ),
+    "messages overtake the quorum state": ((QuorumDriver, "_persist", _persist_behind),),
+    "what is not committed is applied": ((QuorumDriver, "_advance", _apply_everything),),
+    "what is not durable here is applied": ((QuorumDriver, "_advance", _apply_unsynced),),
+    "the tail in memory is not truncated": ((Tail, "truncate_to", _keep_what_was_truncated),),
+    "an installed snapshot leaves the view's rows": (
+        (rlmm.apply_loop, "install_if_needed", _move_on_without_rows),
+    ),
+    "a snapshot is named before it is durable": ((SnapshotWriter, "finish", _unsynced_snapshot),),
+    "a lost answer counts as not appended": ((Proposals, "answered", _propose_again),),
+    "outcomes are told before they are known": ((ProposalWaiters, "wait", _guess),),
+    "a read asks no majority": ((QuorumLog, "barrier", _believe_to_lead),),
+    "a snapshot stays due": ((ApplyLoop, "snapshot_begun", _nothing),),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The mistake is made for the length of the block."""
+    with ExitStack() as stack:
+        for owner, attribute, replacement in BUGS[name]:
+            stack.enter_context(patch.object(owner, attribute, replacement))
+        yield

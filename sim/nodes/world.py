@@ -1,0 +1,335 @@
+"""A quorum of whole nodes: three or five voters, an observer, perhaps an impostor; faults and
+clients for a while, then healing.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from kafka_formats.kafka_uuid import Uuid
+from rlmm.log.limits import LogLimits
+from rlmm.metadata_limits import MetadataLimits
+from rlmm.raft.messages import ReplicaKey
+from rlmm.raft.timers import RaftSettings
+from rlmm.view import digest_of
+from sim.clock import Schedule
+from sim.invariants import InvariantError
+from sim.network import Network
+from sim.nodes.clients import Clients
+from sim.nodes.durable import snapshots
+from sim.nodes.faults import Faults
+from sim.nodes.invariants import Auditor, compact
+from sim.nodes.loop import Life, VirtualLoop
+from sim.nodes.machine import PORT, Machine, MachineLife, voters_of
+from sim.nodes.operators import Operators
+from sim.nodes.view import memory_batches
+
+if TYPE_CHECKING:
+    from sim.nodes.machine import Process
+
+HASTY = {
+    "election_timeout_ms": 100,
+    "fetch_timeout_ms": 200,
+    "election_backoff_max_ms": 100,
+    "request_timeout_ms": 200,
+    "pre_vote_retry_ms": 20,
+    "fetch_wait_max_ms": 50,
+    "caught_up_within_ms": 500,
+    "transfer_timeout_ms": 200,
+    "shutdown_timeout_ms": 200,
+}
+"""Elections ten times as often: most mistakes show only there."""
+
+HEAL_MS = 90_000
+OPERATOR_MS = 20_000
+PROVE_EVERY_MS = 300
+"""How long healing may last, when the operator accepts cuts that keep anybody from standing, and
+how often each node is asked for a write and a read meanwhile.
+"""
+
+
+LEVEL_RAISED = 2
+"""A feature level that is raised to in some worlds, where some programs do not know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run was. `events` are actions carried out, messages, jobs of executors, calls."""
+
+    seed: int
+    events: int
+    world_ms: int
+    committed: int
+    accepted: int
+    done: int
+    refused: int
+    unknown: int
+    reads: int
+    epoch: int
+    heal_ms: int
+    trace: int
+
+
+class World:
+    """Everything of one seed. `trace` collects what happened, as text, if wanted."""
+
+    def __init__(self, seed: int, *, trace: list[str] | None = None) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.trace = trace
+        self.trace_digest = 0
+        self.events = 0
+        self.schedule = Schedule()
+        self.loop = VirtualLoop(
+            self.schedule, self.random, on_power_cut=self._power_cut, on_job=self._job
+        )
+        self.network = Network(self.schedule, self.random)
+        self._draw_settings()
+        self.auditor = Auditor(self)
+        self.faults = Faults(self)
+        self.machines: list[Machine] = []
+        self._directories = 0
+        self._format()
+        self.clients = Clients(self)
+        self.operators = Operators(self)
+        self._snapshots: dict[str, bytes] = {}
+
+    def _draw_settings(self) -> None:
+        choose = self.random.choice
+        self.settings = RaftSettings(
+            fetch_bytes_max=choose((300, 5000, 1 << 20)),
+            fetch_snapshot_bytes_max=choose((100, 2000, 1 << 20)),
+            **choose((HASTY, HASTY, {"caught_up_within_ms": 5000})),
+        )
+        self.log_limits = LogLimits(
+            segment_bytes_max=choose((700, 3000, 1 << 20)),
+            retain_bytes_max=choose((0, 2000, 1 << 20)),
+            snapshots_kept=choose((1, 2)),
+            recent_bytes_max=choose((0, 1000, 1 << 20)),
+            read_bytes_max=choose((500, 1 << 18)),
+            recovery_point_interval_s=choose((0.05, 1.0)),
+        )
+        self.metadata_limits = MetadataLimits(
+            apply_cost_max=choose((1, 30)),
+            view_flush_records=choose((3, 20, 10_000)),
+            snapshot_records=choose((15, 60, 100_000)),
+            snapshot_slice_rows=choose((2, 100)),
+        )
+        self.voter_count = choose((3, 3, 3, 5))
+
+    def _format(self) -> None:
+        for node_id in range(1, self.voter_count + 2):
+            key = ReplicaKey(node_id, str(self.new_directory_id()))
+            self.machines.append(Machine(self, f"n{node_id}", key))
+        self.format_voters = voters_of(self.machines[: self.voter_count])
+        # All: a replica learns an address from a voter set in its log, and from nowhere else.
+        self.bootstrap = tuple(
+            (machine.key.node_id, f"node-{machine.key.node_id}", PORT) for machine in self.machines
+        )
+        if "impostor" in self.faults.kinds:
+            key = ReplicaKey(2, str(self.new_directory_id()))
+            self.machines.append(Machine(self, "impostor", key))
+
+    def new_directory_id(self) -> Uuid:
+        self._directories += 1
+        return Uuid(b"directory-%06d" % self._directories)
+
+    def is_impostor(self, machine: Machine) -> bool:
+        """A second machine with the node id of another."""
+        return machine.name == "impostor"
+
+    def resolve(self, host: str) -> Machine:
+        """Where a name leads to; with an impostor about, not always to the right machine."""
+        named = [each for each in self.machines if f"node-{each.key.node_id}" == host]
+        return named[0] if len(named) == 1 or self.random.randrange(10) else named[-1]
+
+    def voter_sets_in_force(self) -> list[tuple[ReplicaKey, ...]]:
+        """The last committed set, and every one that was written behind it, anywhere and ever."""
+        last, found = self.format_voters.keys, set()
+        for (offset, epoch), keys in sorted(self.auditor.voter_sets.items()):
+            batch = self.auditor.committed.get(offset)
+            if batch is not None and batch.epoch == epoch:
+                last = keys
+            elif offset >= self.auditor.committed_end:
+                found.add(keys)
+        return sorted(found | {last})
+
+    # ---- what happens
+
+    def note(self, machine: Machine, what: object) -> None:
+        """Count and remember; equal seeds have equal traces."""
+        self.events += 1
+        if self.trace is not None:
+            line = f"{self.schedule.now_ms:>7} {machine.name} {compact(what)}"
+            self.trace_digest = zlib.crc32(line.encode(), self.trace_digest)
+            self.trace.append(line)
+
+    def message(self, target: Machine) -> None:
+        self.note(target, "message")
+
+    def asked(self, process: Process) -> None:
+        life = process.life
+        assert isinstance(life, MachineLife)
+        self.note(life.machine, "call")
+
+    def _job(self, life: Life | None) -> None:
+        assert isinstance(life, MachineLife)
+        self.note(life.machine, "job")
+
+    def _power_cut(self, life: Life) -> None:
+        assert isinstance(life, MachineLife)
+        self.note(life.machine, "power cut")
+        self.faults.cut_power(life.machine)
+
+    def stopped(self, machine: Machine, message: str) -> None:
+        """A process ends with an error. That is right after its disk failed, and when it does not
+        know the feature level; only then.
+        """
+        self.note(machine, f"stopped: {message}")
+        if machine.level_known < self.auditor.reference.level:
+            machine.level_known = LEVEL_RAISED  # the operator installs the new release
+        elif not machine.excused:
+            self.auditor.unexcused(machine, message)
+        process = machine.process
+
+        def end() -> None:
+            if machine.process is process:
+                machine.be_killed()
+                if machine.lost:
+                    self.operators.replace_disk(machine)
+                self.faults.start_soon(machine)
+
+        self.schedule.after(0, end)
+
+    # ---- running
+
+    def run(self, events: int) -> Result:
+        """`events` with faults, then healing: each node writes and reads, in time, all equal."""
+        with self.loop.running(), memory_batches(), _silence():
+            try:
+                for machine in self.machines:
+                    machine.start()
+                self.faults.begin()
+                self.clients.begin()
+                self.operators.begin()
+                while self.events < events and self._turn():
+                    pass
+                heal_ms = self._heal()
+            finally:
+                for machine in self.machines:
+                    if machine.process is not None:
+                        self.loop.kill(machine.process.life)
+        clients = self.clients
+        return Result(
+            self.seed,
+            self.events,
+            self.schedule.now_ms,
+            self.auditor.committed_end,
+            self.auditor.reference.accepted,
+            clients.done,
+            clients.refused,
+            clients.unknown,
+            clients.reads,
+            max(machine.process.epoch for machine in self.machines if machine.process),
+            heal_ms,
+            self.trace_digest,
+        )
+
+    def _turn(self) -> bool:
+        went_on = self.loop.turn()
+        if self.auditor.violation is not None:
+            raise self.auditor.violation
+        if self.loop.failures:
+            raise InvariantError("nothing_unhandled", self.loop.failures[0])
+        return went_on
+
+    def _heal(self) -> int:
+        self.faults.stop()
+        self.clients.on = self.operators.on = False
+        began_ms = self.schedule.now_ms
+        next_try_ms, accepted = began_ms, False
+        for machine in self.machines:
+            if machine.process is not None:
+                machine.process.proven = False
+        while self.schedule.now_ms < began_ms + HEAL_MS and self._turn():
+            now_ms = self.schedule.now_ms
+            if now_ms < next_try_ms:
+                continue
+            next_try_ms = now_ms + PROVE_EVERY_MS
+            unproven = [m for m in self._members() if m.up is None or not m.up.proven]
+            if not unproven and self._all_equal():
+                return now_ms - began_ms
+            for machine in unproven:
+                self.clients.prove_alive(machine)
+            if now_ms > began_ms + OPERATOR_MS and not accepted:
+                accepted = True
+                self.operators.accept_cuts()
+        raise InvariantError("liveness", f"not healed within {HEAL_MS} ms: {self._summary()}")
+
+    def _members(self) -> list[Machine]:
+        """An impostor cannot follow a leader of its own node id, so it need not."""
+        return [machine for machine in self.machines if not self.is_impostor(machine)]
+
+    def _all_equal(self) -> bool:
+        end = self.auditor.committed_end
+        views = [machine.up.view for machine in self._members() if machine.up is not None]
+        if any(view is None or view.applied_offset != end - 1 for view in views):
+            return False
+        rows = self.auditor.reference.rows.items()
+        for machine in self._members():
+            view = machine.up.view if machine.up is not None else None
+            assert view is not None
+            self.auditor.check(
+                view.all_rows() == rows
+                and view.digest() == digest_of(rows)
+                and view.told_offset == view.applied_offset,
+                "same_offset_same_state",
+                f"{machine.name} has other rows at {end - 1}",
+            )
+            if not machine.lost:
+                self._equal_snapshots(machine)
+        return True
+
+    def _equal_snapshots(self, machine: Machine) -> None:
+        """Byte-identical on every node at the same offset."""
+        for name, content in snapshots(machine.disk.medium).items():
+            known = self._snapshots.setdefault(name, content)
+            self.auditor.check(
+                known == content, "same_offset_same_state", f"{machine.name} has another {name}"
+            )
+
+    def _summary(self) -> str:
+        return "; ".join(
+            f"{machine.name} {machine.key.directory_id} "
+            + (
+                "is off"
+                if (process := machine.process) is None
+                else f"{process.role.value} epoch {process.epoch} log up to "
+                f"{process.copy.end_offset} hw {process.high_watermark} applied "
+                f"{process.view.applied_offset if process.view else None} proven {process.proven}"
+            )
+            for machine in self.machines
+        )
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nodes have a lot to say while everything breaks."""
+    logger = logging.getLogger("rlmm")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def run(seed: int, events: int, *, trace: list[str] | None = None) -> Result:
+    """One seed. InvariantError: an invariant does not hold."""
+    return World(seed, trace=trace).run(events)
