@@ -15,6 +15,7 @@ from api.metrics import NodeMetrics
 from api.streaming import StreamSlots
 from api.tokens import Role, TokenBook
 from kafka_formats.kafka_uuid import Uuid
+from rlm.audit_log import AuditPage, AuditPosition, Matches
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.list_offsets import OffsetAnswer
@@ -206,6 +207,16 @@ class Quorum(Protocol):
         ...
 
 
+class AuditTrail(Protocol):
+    """What this node took away or moved, met by `rlm.audit_log.AuditLog`."""
+
+    async def newest(
+        self, before: AuditPosition | None, limit: int, matches: Matches, /
+    ) -> AuditPage:
+        """At most `limit` lines, newest first."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
     """Who answers. `kafka_cluster_id` None: a standalone directory of any cluster."""
@@ -233,6 +244,7 @@ class ApiContext:
     manager: RemoteLogMetadata
     rlm: RemoteLog
     quorum: Quorum
+    audit: AuditTrail
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]

@@ -35,6 +35,7 @@ WINDOW_BYTES = 256 * 1024
 SCAN_BYTES_MAX = 2 * 1024 * 1024
 """Looked at for one page, however few lines fit its filters."""
 PARTITION_MAX = 2**31 - 1
+_ACTION_CHARACTERS_MAX = 100
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
 
 
@@ -207,7 +208,7 @@ def parse_audit_line(data: bytes, *, source: str) -> AuditLine:
     names = set(fields.names())
     partition, segment_id = None, None
     try:
-        action = AuditAction(fields.text("action"))
+        action = AuditAction(fields.text("action")[:_ACTION_CHARACTERS_MAX])
         if "topic" in names:
             partition = TopicIdPartition(
                 fields.text("topic"),

@@ -14,7 +14,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from rlm.events import OnEvent, ignore_event
+from rlm.audit_events import audit_line_of
+from rlm.audit_log import AuditLimits, AuditLog
+from rlm.events import CopyEvent, OnEvent, ignore_event
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.service import RemoteLogManager
 from rlm.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 WORKER_COMMAND = (sys.executable, "-m", "strandline.worker_process")
 """Everything secret comes later, over the worker's socket."""
+
+AUDIT_DIRECTORY = "audit"
 
 AMBIENT = Ambient(
     now_ms=ambient.now_ms,
@@ -84,6 +88,7 @@ class Node:
     metadata: RemoteLogMetadataManager
     remote_log: RemoteLogManager
     snapshots: SnapshotUploader
+    audit: AuditLog
     failure: Failure
     _parts: AsyncExitStack
 
@@ -110,6 +115,7 @@ class Node:
             stores = await _open_stores(settings, configs, on_store_call, building)
             pool = await _start_workers(settings, configs, on_store_call, building)
             broker = await _open_broker(settings.kafka, directory, building)
+            audit = _open_audit(settings, directory, building)
             identity = Identity(
                 cluster_id=str(directory.cluster_id),
                 kafka_cluster_id=directory.kafka_cluster_id,
@@ -125,27 +131,22 @@ class Node:
                 identity=identity,
                 ambient=AMBIENT,
                 limits=copy_limits(settings),
-                on_event=on_event,
+                on_event=_audited(on_event, audit, directory.node_id),
                 on_shut_out=failure.report,
+                audit=audit.note,
+                keep_audit=audit.keep,
             )
             building.push_async_callback(remote_log.close)
-            snapshots = SnapshotUploader(
-                metadata,
-                directory.metadata_path / PARTITION_DIRECTORY,
-                stores.default,
-                identity=identity,
-                confirm_prefix=remote_log.confirm_prefix,
-                ambient=AMBIENT,
-                limits=SnapshotUploadLimits(
-                    interval_s=settings.metadata.snapshot_upload_interval_s,
-                    check_interval_s=settings.metadata.snapshot_upload_check_s,
-                    kept=settings.metadata.snapshots_uploaded_max,
-                ),
+            snapshots = _new_snapshots(
+                settings, directory, metadata, stores.default, identity, remote_log
             )
             building.push_async_callback(snapshots.close)
             remote_log.tell_problems_of(snapshots.problems)
-            parts = building.pop_all()
-            return cls(settings, directory, log, metadata, remote_log, snapshots, failure, parts)
+            remote_log.tell_problems_of(audit.problems)
+            return cls(
+                settings, directory, log, metadata, remote_log, snapshots, audit, failure,
+                building.pop_all(),
+            )  # fmt: skip
 
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""
@@ -255,6 +256,50 @@ async def _start_workers(
     building.push_async_callback(pool.close)
     await pool.start()
     return pool
+
+
+def _new_snapshots(
+    settings: Settings,
+    directory: DataDirectory,
+    metadata: RemoteLogMetadataManager,
+    tier: TierStore,
+    identity: Identity,
+    remote_log: RemoteLogManager,
+) -> SnapshotUploader:
+    return SnapshotUploader(
+        metadata,
+        directory.metadata_path / PARTITION_DIRECTORY,
+        tier,
+        identity=identity,
+        confirm_prefix=remote_log.confirm_prefix,
+        ambient=AMBIENT,
+        limits=SnapshotUploadLimits(
+            interval_s=settings.metadata.snapshot_upload_interval_s,
+            check_interval_s=settings.metadata.snapshot_upload_check_s,
+            kept=settings.metadata.snapshots_uploaded_max,
+        ),
+    )
+
+
+def _open_audit(settings: Settings, directory: DataDirectory, building: AsyncExitStack) -> AuditLog:
+    limits = AuditLimits(
+        file_bytes_max=settings.audit.file_bytes_max, files_max=settings.audit.files_max
+    )
+    audit = AuditLog(directory.path / AUDIT_DIRECTORY, sleep=ambient.sleep, limits=limits)
+    building.push_async_callback(audit.close)
+    return audit
+
+
+def _audited(on_event: OnEvent, audit: AuditLog, node_id: int) -> OnEvent:
+    """`on_event`, with a line for what was taken away or moved."""
+
+    def handle(event: CopyEvent) -> None:
+        line = audit_line_of(event, at_ms=ambient.now_ms(), by=f"node {node_id}")
+        if line is not None:
+            audit.note(line)
+        on_event(event)
+
+    return handle
 
 
 async def _open_broker(

@@ -186,6 +186,17 @@ class MetadataSettings(_Section):
     )
 
 
+class AuditSettings(_Section):
+    """The record of what this node deleted and moved, kept in its data directory."""
+
+    file_bytes_max: Annotated[int, Field(ge=65_536, le=2**30)] = Field(
+        default=8 * 2**20, description="Size at which a file of the audit is followed by the next."
+    )
+    files_max: Annotated[int, Field(ge=2, le=10_000)] = Field(
+        default=16, description="Files of the audit that are kept; the newest stay."
+    )
+
+
 class QuorumSettings(_Section):
     """The metadata quorum: how its nodes reach each other."""
 
@@ -318,6 +329,7 @@ class Settings(BaseSettings):
     stores: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,15}$")], StoreSettings] = {}
     copier: CopierSettings = CopierSettings()
     metadata: MetadataSettings = MetadataSettings()
+    audit: AuditSettings = AuditSettings()
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()

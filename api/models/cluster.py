@@ -55,7 +55,8 @@ class NodeProblemView(Wire):
         Field(
             description="`log_dirs` (nothing new is copied), `store` (what lies in it is neither "
             "read nor removed), `clock` (nothing is removed), `snapshots` (of the metadata: none "
-            "newer is in the store, should this cluster's disks be lost).",
+            "newer is in the store, should this cluster's disks be lost), `audit` (nothing is "
+            "removed without a line in it).",
             examples=["store"],
         ),
     ]

@@ -80,6 +80,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "query_commands:records_command",
         "Read records back from the tier: one JSON object a line, or the stored batches.",
     ),
+    "audit": (
+        "audit_command:audit_command",
+        "What the node deleted, marked and moved, and why; newest first.",
+    ),
     "quorum": (
         "quorum_commands:quorum_app",
         "The metadata quorum: describe it, change its voters, move its leadership.",
@@ -106,6 +110,7 @@ PANELS = {
         "leader-transition",
         "follower-fetch",
         "records",
+        "audit",
         "quorum",
     ),
     "Without a node": ("copy", "demo"),

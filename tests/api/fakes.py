@@ -52,6 +52,7 @@ from rlmm.segment import (
     SegmentState,
     TopicIdPartition,
 )
+from tests.api.fake_audit import FakeAudit
 from tests.api.fake_quorum import FakeQuorum
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -424,6 +425,7 @@ def _context(
         manager=manager,
         rlm=rlm,
         quorum=quorum or FakeQuorum(),
+        audit=FakeAudit(),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,

@@ -36,6 +36,7 @@ from api.validation import parse_uuid
 from kafka_formats.batch_scan import scan
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import DECOMPRESSED_BYTES_MAX, records_within
+from rlm.audit_log import encode_audit_line, parse_audit_line
 from rlm.cluster_marker import ClusterMarker
 from rlm.custom_metadata import CustomMetadata
 from rlm.index_check import IndexCheck
@@ -48,6 +49,7 @@ from rlm.snapshot_plan import parse_snapshot_key, snapshot_key
 from rlmm.metadata_log import SnapshotId
 from rlmm.wire import connection, frame_check
 from rlmm.wire.sasl import SaslCredentials, sasl_client
+from tests.api.fake_audit import some_lines
 from tests.capture.captured import LOG_DIR
 from tests.fuzz import repairs
 from tests.fuzz.engine import Target
@@ -89,6 +91,11 @@ def _fields(data: bytes) -> None:
         for ask in (fields.text, fields.integer, fields.boolean, fields.optional_object):
             with suppress(CorruptData):
                 ask(name)
+
+
+def _audit_line(data: bytes) -> None:
+    line = parse_audit_line(data, source=_SOURCE)
+    assert parse_audit_line(encode_audit_line(line), source=_SOURCE).action is line.action
 
 
 def _json_lines(data: bytes) -> None:
@@ -318,6 +325,18 @@ def _http_targets() -> list[Target]:
     ]
 
 
+def _audit_targets() -> list[Target]:
+    return [
+        Target(
+            "audit_line",
+            ("rlm.audit_log.parse_audit_line",),
+            _audit_line,
+            lambda: [encode_audit_line(line) for line in some_lines()],
+            factor=250,
+        ),
+    ]
+
+
 def remote_targets() -> list[Target]:
     """All rows of this module."""
-    return [*_store_targets(), *_wire_targets(), *_http_targets()]
+    return [*_store_targets(), *_audit_targets(), *_wire_targets(), *_http_targets()]

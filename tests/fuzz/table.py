@@ -46,6 +46,7 @@ LEFT_OUT: dict[str, str] = {
     "rlmm.log.quorum_state.load": _FILES,
     "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
     "rlmm.wire.schema.load": "compiles a schema, and reads no input",
+    "rlm.audit_log.read_newest": _FILES,
     "rlm.cluster_marker.read_marker": "fetches the object that ClusterMarker.decode takes",
     "rlm.replica_directory.read_replica": _FILES,
     "rlm.replica_directory.read_small": _FILES,

@@ -64,6 +64,14 @@ def test_partitions_say_how_far_and_why_not_further(node: NodeProcess) -> None:
     assert {each["topic"] for each in answer(node, "partitions", "orders")} == {"orders"}
 
 
+def test_the_audit_tells_where_log_starts_were_set(node: NodeProcess) -> None:
+    lines = answer(node, "audit", "--topic", "orders", "--action", "log_start_moved")
+    assert sorted(each["partition"] for each in lines) == [0, 1, 2]
+    assert {each["by"] for each in lines} == {"node 1"}
+    (first, *_) = table(node, "audit", "--lines", 1)
+    assert first == "time action partition offsets size segment by why"
+
+
 def test_segments_are_listed_without_a_gap(node: NodeProcess) -> None:
     segments = answer(node, "segments", "list", "orders", 0)
     starts = [each["start_offset"] for each in segments]

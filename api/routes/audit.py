@@ -1,0 +1,81 @@
+"""The audit: what this node deleted, marked and moved, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.admission import Context
+from api.cursors import decode_cursor, encode_cursor
+from api.models.audit import AuditLineView, AuditPageView
+from api.validation import (
+    INT64_MAX,
+    PAGE_LIMIT_DEFAULT,
+    EpochNumber,
+    PageCursor,
+    PageLimit,
+    parse_uuid,
+)
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from rlm.audit import AuditAction, AuditLine
+from rlm.audit_log import AuditPosition
+
+router = APIRouter(prefix="/audit", tags=["audit"])
+LISTING = "audit"
+
+
+@router.get("", summary="What this node took away or moved, newest first")
+async def list_audit(
+    context: Context,
+    topic: Annotated[str | None, Query(max_length=1_000, description="Only of this topic.")] = None,
+    partition: Annotated[EpochNumber | None, Query(description="Only of this partition.")] = None,
+    action: Annotated[AuditAction | None, Query(description="Only this action.")] = None,
+    segment: Annotated[
+        str | None, Query(max_length=1_000, description="Only of this remote log segment id.")
+    ] = None,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> AuditPageView:
+    """Each node has its own. Lines are kept up to a number of bytes; the oldest go first."""
+    segment_id = None if segment is None else parse_uuid(segment, "segment")
+    filters = {"topic": topic, "partition": partition, "action": action, "segment": segment}
+    page = await context.audit.newest(
+        None if cursor is None else _position(filters, cursor),
+        limit,
+        _filter(topic, partition, action, segment_id),
+    )
+    before = page.before
+    return AuditPageView(
+        lines=[AuditLineView.of(line) for line in page.lines],
+        unreadable=page.unreadable,
+        next_cursor=(
+            None
+            if before is None
+            else encode_cursor(LISTING, filters, (before.file, before.offset))
+        ),
+    )
+
+
+def _position(filters: Mapping[str, object], cursor: str) -> AuditPosition:
+    file, offset = (int(each) for each in decode_cursor(LISTING, filters, cursor, (int, int)))
+    if not 0 <= file <= INT64_MAX or not 0 <= offset <= INT64_MAX:
+        raise InvalidRequest("names no place in this list", field="cursor")
+    return AuditPosition(file, offset)
+
+
+def _filter(
+    topic: str | None, partition: int | None, action: AuditAction | None, segment_id: Uuid | None
+) -> Callable[[AuditLine], bool]:
+    def matches(line: AuditLine) -> bool:
+        tip = line.partition
+        return (
+            (topic is None or (tip is not None and tip.topic == topic))
+            and (partition is None or (tip is not None and tip.partition == partition))
+            and (action is None or line.action is action)
+            and (segment_id is None or line.segment_id == segment_id)
+        )
+
+    return matches
