@@ -53,6 +53,12 @@ class Tail:
         while len(self._batches) > self._first and self._bases[-1] >= end_offset:
             self._bytes -= len(self._batches.pop().data)
             self._bases.pop()
+        if len(self._batches) == self._first:
+            # What is left was forgotten, and perhaps truncated too: what comes would not be in
+            # order behind it, and not be found.
+            self._batches.clear()
+            self._bases.clear()
+            self._first = 0
 
     def reset(self, generation: int) -> None:
         """A snapshot replaced the log."""

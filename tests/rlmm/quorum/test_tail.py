@@ -60,6 +60,19 @@ def test_a_write_of_before_a_truncation_says_nothing_about_what_came_after() -> 
     assert tail.bytes_at(8, 12, 1) is None
 
 
+def test_a_truncation_below_what_was_forgotten_leaves_what_comes_findable() -> None:
+    tail = filled(Tail(bytes_max=40), 40)
+    tail.written(28, 0)
+    tail.truncate_to(8, 1)
+    for base in (8, 12, 16):
+        tail.add(batch(base))
+    assert [tail.bytes_at(offset, 20, 1) for offset in (8, 12, 16)] == [
+        b"0000000008",
+        b"0000000012",
+        b"0000000016",
+    ]
+
+
 def test_a_snapshot_replaces_everything() -> None:
     tail = filled(Tail(bytes_max=1_000), 16)
     tail.reset(3)
