@@ -482,10 +482,12 @@ class RemoteLogMetadataManager:
 
     async def _decide(self, proposal: Proposal, deadline_s: float) -> tuple[int, Decision]:
         self._check_open()
+        due_s = asyncio.get_running_loop().time() + deadline_s
         with self._waiters.proposal():
+            # The log keeps the deadline itself: it alone knows whether anything was appended.
+            offset = await self._log.propose((proposal,), deadline_s=deadline_s)
             try:
-                async with asyncio.timeout(deadline_s):
-                    offset = await self._log.propose((proposal,), deadline_s=deadline_s)
+                async with asyncio.timeout_at(due_s):
                     return offset, await self._waiters.wait(offset)
             except TimeoutError as error:
                 raise OutcomeUnknown(

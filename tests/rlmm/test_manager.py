@@ -267,6 +267,25 @@ async def test_close_answers_those_who_wait(tmp_path: Path) -> None:
         await offset
 
 
+async def test_a_write_that_no_leader_took_is_told_so_at_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log knows that nothing was appended; the manager's own deadline must not come first."""
+    async with running_node(tmp_path) as node:
+
+        async def propose(_: tuple[Proposal, ...], *, deadline_s: float) -> int:
+            given_up = asyncio.Event()
+            asyncio.get_running_loop().call_later(deadline_s, given_up.set)
+            await given_up.wait()
+            raise RetryLater("no leader took the record; nothing was appended")
+
+        monkeypatch.setattr(node.log, "propose", propose)
+        with pytest.raises(RetryLater, match="nothing was appended"):
+            await node.manager.set_topic_policy(
+                TopicPolicyChange("orders", TopicPolicy(retention_ms=1), -1), deadline_s=0.02
+            )
+
+
 async def test_close_ends_a_snapshot_that_is_being_taken(tmp_path: Path) -> None:
     node = await open_node(tmp_path, limits=MetadataLimits(snapshot_slice_rows=1))
     await copied(node.manager, 20)
