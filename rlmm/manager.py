@@ -410,14 +410,11 @@ class RemoteLogMetadataManager:
                 return newest
             # The log may be cut no further than the view is flushed, so the view goes first.
             await self._applying.flush()
-            # Only now: what was applied during the flush is in the snapshot, too, and counts no
-            # more. A snapshot that stays due although it is there would be asked for forever.
+            # Only now: what was applied during the flush is in it. Still due, it would be for ever.
             self._applying.snapshot_begun()
+            slice_rows = self._limits.snapshot_slice_rows
             snapshot = await write_snapshot(
-                self._log,
-                self._view,
-                slice_rows=self._limits.snapshot_slice_rows,
-                check_open=self._check_open,
+                self._log, self._view, slice_rows=slice_rows, check_open=self._check_open
             )
             self._snapshot_taken_ms = self._now_ms()
             return snapshot
@@ -482,12 +479,13 @@ class RemoteLogMetadataManager:
 
     async def _decide(self, proposal: Proposal, deadline_s: float) -> tuple[int, Decision]:
         self._check_open()
-        due_s = asyncio.get_running_loop().time() + deadline_s
         with self._waiters.proposal():
-            # The log keeps the deadline itself: it alone knows whether anything was appended.
-            offset = await self._log.propose((proposal,), deadline_s=deadline_s)
             try:
-                async with asyncio.timeout_at(due_s):
+                async with asyncio.timeout(deadline_s) as limit:
+                    due = limit.when()
+                    limit.reschedule(None)  # the log keeps it, and knows if anything was appended
+                    offset = await self._log.propose((proposal,), deadline_s=deadline_s)
+                    limit.reschedule(due)
                     return offset, await self._waiters.wait(offset)
             except TimeoutError as error:
                 raise OutcomeUnknown(
