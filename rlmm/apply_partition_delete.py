@@ -1,4 +1,9 @@
-"""Deleting a partition: MARKED, which can be undone, STARTED, which cannot, FINISHED."""
+"""Deleting a partition: MARKED, which can be undone, STARTED, which cannot, FINISHED.
+
+A step names the record it follows, so that a late one (proposed, no outcome heard, undone meanwhile
+and perhaps marked anew) changes nothing. The grace is the mark's own and counts in record time: the
+same on every node, and no node's clock or setting can shorten it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,7 @@ from rlmm.apply_outcome import (
 )
 from rlmm.apply_purge import bury
 from rlmm.control_records import PartitionDeleteUndo
+from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, UNKNOWN_OFFSET, delete_due_ms
 from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import read_partition_row
 from rlmm.rows import prefix_end
@@ -41,25 +47,68 @@ def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) ->
     if wrong is not None:
         return wrong
     if step.state is row.delete_state:
-        return NO_EFFECT
+        return _again(partition, row, step)
     if step.state not in PARTITION_DELETE_TRANSITIONS[row.delete_state]:
         now = "not marked" if row.delete_state is None else row.delete_state.name
         return Outcome(
             Verdict.CONFLICT, f"{partition} is {now}, which {step.state.name} does not follow"
         )
-    if step.state is not PartitionDeleteState.DELETE_PARTITION_MARKED:
-        held_back = deletes_held_back(draft)
-        if held_back is not None:
-            return held_back
     if step.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
-        return _finish(draft, partition, row)
-    row = row._replace(delete_state=step.state, delete_offset=draft.offset)
+        return deletes_held_back(draft) or _finish(draft, partition, row)
+    if step.replaces_offset != row.delete_offset:
+        return _follows_something_else(partition, row, step)
     if step.state is PartitionDeleteState.DELETE_PARTITION_MARKED:
-        row = row._replace(delete_marked_at_ms=draft.record_time_ms)
+        row = row._replace(
+            delete_marked_at_ms=draft.record_time_ms, delete_grace_ms=_grace_ms(step)
+        )
     else:
+        problem = deletes_held_back(draft) or _in_grace(draft, partition, row)
+        if problem is not None:
+            return problem
         row = row._replace(claim_voided=row.claim is not None)
-    draft.put_partition(partition, row)
+    draft.put_partition(
+        partition, row._replace(delete_state=step.state, delete_offset=draft.offset)
+    )
     return ACCEPTED
+
+
+def _grace_ms(step: RemotePartitionDeleteMetadata) -> int:
+    return DELETE_GRACE_DEFAULT_MS if step.grace_ms < 0 else step.grace_ms
+
+
+def _again(
+    partition: TopicIdPartition, row: PartitionRow, step: RemotePartitionDeleteMetadata
+) -> Outcome:
+    if step.state is not PartitionDeleteState.DELETE_PARTITION_MARKED:
+        return NO_EFFECT
+    if row.delete_grace_ms == _grace_ms(step):
+        return NO_EFFECT
+    return Outcome(
+        Verdict.CONFLICT,
+        f"{partition} is marked already, with a grace of {row.delete_grace_ms} ms: undo that first",
+    )
+
+
+def _follows_something_else(
+    partition: TopicIdPartition, row: PartitionRow, step: RemotePartitionDeleteMetadata
+) -> Outcome:
+    what = "was marked" if row.delete_state is not None else "had its last mark undone"
+    return Outcome(
+        Verdict.CONFLICT,
+        f"{partition} {what} at metadata offset {row.delete_offset} (-1: never), and "
+        f"{step.state.name} names {step.replaces_offset}: read the state again, then decide",
+    )
+
+
+def _in_grace(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Outcome | None:
+    due_ms = delete_due_ms(row.delete_marked_at_ms, row.delete_grace_ms)
+    if draft.record_time_ms >= due_ms:
+        return None
+    return Outcome(
+        Verdict.CONFLICT,
+        f"the grace of {partition} lasts {due_ms - draft.record_time_ms} ms of record time more: "
+        "wait, or undo the mark",
+    )
 
 
 def _without_row(draft: Draft, step: RemotePartitionDeleteMetadata) -> Outcome:
@@ -108,6 +157,11 @@ def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outc
         )
     draft.put_partition(
         undo.partition,
-        row._replace(delete_state=None, delete_offset=-1, delete_marked_at_ms=-1),
+        row._replace(
+            delete_state=None,
+            delete_offset=draft.offset,
+            delete_marked_at_ms=UNKNOWN_OFFSET,
+            delete_grace_ms=-1,
+        ),
     )
     return ACCEPTED

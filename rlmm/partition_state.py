@@ -15,6 +15,11 @@ from rlmm.segment import Incarnation, PartitionDeleteState, TopicIdPartition
 
 UNKNOWN_OFFSET = -1
 
+DELETE_GRACE_DEFAULT_MS = 7 * 24 * 3_600_000
+"""Between DELETE_PARTITION_MARKED and the first byte that goes, where the mark names nothing else.
+Part of the rules of apply: a change needs a feature level of its own.
+"""
+
 
 class Mode(IntEnum):
     """Who copies and expires a partition; recorded in the log so that never two things do it.
@@ -66,8 +71,9 @@ class PartitionState:
     merged lineage. `next_offset` is the offset that the next copy has to contain, -1 while unknown
     (nothing copied and no log start yet). `mode_offset` and `delete_offset` are the metadata
     offsets of the records that set mode and delete state (-1: none), which an admin's change
-    names; `delete_marked_at_ms` is the record time of the mark. `segment_count` and `size_bytes`
-    count COPY_SEGMENT_FINISHED segments. `adopting`: nobody recorded yet, since a restart from a
+    names (after an undo `delete_offset` is that of the undo); `delete_marked_at_ms` is the record
+    time of the mark, and `delete_grace_ms` what it named. `segment_count` and `size_bytes` count
+    COPY_SEGMENT_FINISHED segments. `adopting`: nobody recorded yet, since a restart from a
     snapshot, what the store holds of the partition; the claimant does before it copies anything.
     """
 
@@ -88,6 +94,17 @@ class PartitionState:
     delete_offset: int = UNKNOWN_OFFSET
     delete_marked_at_ms: int = UNKNOWN_OFFSET
     adopting: bool = False
+    delete_grace_ms: int = UNKNOWN_OFFSET
+
+    @property
+    def delete_due_ms(self) -> int:
+        """The record time from which a marked partition's deletion may start."""
+        return delete_due_ms(self.delete_marked_at_ms, self.delete_grace_ms)
+
+
+def delete_due_ms(marked_at_ms: int, grace_ms: int) -> int:
+    """When the grace of a mark is over, record time. A negative grace is the default one."""
+    return marked_at_ms + (DELETE_GRACE_DEFAULT_MS if grace_ms < 0 else grace_ms)
 
 
 UNLIMITED = -1

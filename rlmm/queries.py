@@ -291,6 +291,7 @@ def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionSt
         delete_offset=row.delete_offset,
         delete_marked_at_ms=row.delete_marked_at_ms,
         adopting=is_adopting(rows, partition),
+        delete_grace_ms=row.delete_grace_ms,
     )
 
 

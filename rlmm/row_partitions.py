@@ -25,6 +25,8 @@ from rlmm.segment import Incarnation, PartitionDeleteState
 NO_DELETE_STATE = -1
 REMEMBERED_MAX = 1_024
 
+_TAG_DELETE_GRACE = 0  # only in rows of marked partitions, which are few
+
 _ONE_BYTE_MAX = 0x7F  # what a uvarint of one byte can hold
 
 # Mode and its offset; there is a claim; token, epoch, incarnation, claim number, time; voided, cut
@@ -39,7 +41,8 @@ class PartitionRow(NamedTuple):
     """What is known of a partition, but its lineage, highest copied offsets and lost ranges.
 
     `claim` is the last accepted one; it stands unless `claim_voided`. `cut_allowed`: an admin's
-    ClaimReset waits for the claim that uses it. A tuple, because each record makes one: a frozen
+    ClaimReset waits for the claim that uses it. `delete_grace_ms` is -1 unless a mark named one. A
+    tuple, because each record makes one: a frozen
     dataclass takes three times as long.
     """
 
@@ -59,6 +62,7 @@ class PartitionRow(NamedTuple):
     delete_started: int = 0
     size_bytes: int = 0
     unknown_tags: Tags = ()
+    delete_grace_ms: int = -1
 
     @property
     def standing_claim(self) -> Claim | None:
@@ -75,6 +79,7 @@ class PartitionRow(NamedTuple):
             self[13] + delete_started,
             self[14] + size_bytes,
             self[15],
+            self[16],
         )
 
 
@@ -99,8 +104,8 @@ def encode_partition(row: PartitionRow) -> bytes:
 def _encode_claimed(row: PartitionRow) -> bytes | None:
     (topic, mode, mode_offset, claim, voided, cut_allowed, log_start, local_log_start,
      delete_state, delete_offset, marked_at_ms, started, finished, deleted, size,
-     tags) = row  # fmt: skip
-    if claim is None or tags:
+     tags, grace_ms) = row  # fmt: skip
+    if claim is None or tags or grace_ms >= 0:
         return None
     incarnation = claim.incarnation
     try:
@@ -142,7 +147,12 @@ def encode_general(row: PartitionRow) -> bytes:
     writer.int64(row.copy_finished)
     writer.int64(row.delete_started)
     writer.int64(row.size_bytes)
-    writer.tagged_fields(row.unknown_tags)
+    known: Tags = ()
+    if row.delete_grace_ms >= 0:
+        grace = Writer()
+        grace.int64(row.delete_grace_ms)
+        known = ((_TAG_DELETE_GRACE, grace.done()),)
+    writer.tagged_fields((*known, *row.unknown_tags))
     return writer.done()
 
 
@@ -201,10 +211,26 @@ def decode_general(value: bytes) -> PartitionRow:
         copy_finished=reader.int64(),
         delete_started=reader.int64(),
         size_bytes=reader.int64(),
-        unknown_tags=reader.tagged_fields(),
     )
+    tags = reader.tagged_fields()
     reader.expect_end()
-    return row
+    if not tags:
+        return row
+    return row._replace(
+        unknown_tags=tuple(each for each in tags if each[0] != _TAG_DELETE_GRACE),
+        delete_grace_ms=_read_delete_grace(dict(tags).get(_TAG_DELETE_GRACE)),
+    )
+
+
+def _read_delete_grace(value: bytes | None) -> int:
+    if value is None:
+        return -1
+    reader = Reader(value, "partition row, delete grace")
+    grace_ms = reader.int64()
+    reader.expect_end()
+    if grace_ms < 0:
+        raise reader.corrupt(f"a grace of {grace_ms} ms")
+    return grace_ms
 
 
 def _read_claim(reader: Reader) -> Claim:

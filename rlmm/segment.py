@@ -162,10 +162,18 @@ class RemoteLogSegmentMetadataUpdate:
 
 @dataclass(frozen=True, slots=True)
 class RemotePartitionDeleteMetadata:
-    """A step in the deletion of a whole partition."""
+    """A step in the deletion of a whole partition.
+
+    `replaces_offset` names the record that the step follows (compare and set): for MARKED that of
+    the last undo, -1 where none was; for STARTED that of the mark. FINISHED needs none: nothing
+    leads back from STARTED. `grace_ms` of MARKED: so much record time passes before STARTED is
+    accepted; -1 is the default, `partition_state.DELETE_GRACE_DEFAULT_MS`.
+    """
 
     partition: TopicIdPartition
     broker_id: int
     event_timestamp_ms: int
     state: PartitionDeleteState
+    replaces_offset: int = -1
+    grace_ms: int = -1
     unknown_tags: tuple[tuple[int, bytes], ...] = ()

@@ -48,6 +48,8 @@ TAG_WRITER = 10001
 TAG_UPLOAD_DEADLINE = 10002
 TAG_FINISHED_AT = 10003
 TAG_EXPECTED_STATE = 10004
+TAG_REPLACES_OFFSET = 10005
+TAG_GRACE = 10006
 
 SegmentRecord = (
     RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
@@ -135,7 +137,12 @@ def _write_partition_delete(writer: Writer, record: RemotePartitionDeleteMetadat
     writer.int32(record.broker_id)
     writer.int64(record.event_timestamp_ms)
     writer.int8(record.state)
-    writer.tagged_fields(record.unknown_tags)
+    known: list[tuple[int, bytes]] = []
+    if record.replaces_offset >= 0:
+        known.append((TAG_REPLACES_OFFSET, _int64(record.replaces_offset)))
+    if record.grace_ms >= 0:
+        known.append((TAG_GRACE, _int64(record.grace_ms)))
+    writer.tagged_fields((*known, *record.unknown_tags))
 
 
 def _authority_tags(token: int, incarnation: Incarnation | None) -> list[tuple[int, bytes]]:
@@ -253,8 +260,15 @@ def _read_partition_delete(reader: Reader) -> RemotePartitionDeleteMetadata:
         state = PartitionDeleteState(number)
     except ValueError:
         raise reader.corrupt(f"{number} is no partition delete state") from None
+    known, unknown = _split(reader.tagged_fields(), _PARTITION_DELETE_TAGS)
     return RemotePartitionDeleteMetadata(
-        partition, broker_id, event_timestamp_ms, state, reader.tagged_fields()
+        partition,
+        broker_id,
+        event_timestamp_ms,
+        state,
+        replaces_offset=_tag(known, TAG_REPLACES_OFFSET, _known_int64, -1),
+        grace_ms=_tag(known, TAG_GRACE, _known_int64, -1),
+        unknown_tags=unknown,
     )
 
 
@@ -269,6 +283,7 @@ _SEGMENT_TAGS = frozenset(
     {TAG_TXN_INDEX_EMPTY, TAG_TOKEN, TAG_WRITER, TAG_UPLOAD_DEADLINE, TAG_FINISHED_AT}
 )
 _UPDATE_TAGS = frozenset({TAG_TOKEN, TAG_WRITER, TAG_EXPECTED_STATE})
+_PARTITION_DELETE_TAGS = frozenset({TAG_REPLACES_OFFSET, TAG_GRACE})
 
 
 def _split(tags: Tags, known: frozenset[int]) -> tuple[dict[int, bytes], Tags]:

@@ -134,7 +134,7 @@ def an_admin_deed(state: PartitionState, random: Random) -> MetadataRecord | Non
         if random.randrange(2):
             return PartitionDeleteUndo(tip, state.delete_offset)
         to = PartitionDeleteState.DELETE_PARTITION_STARTED
-        return RemotePartitionDeleteMetadata(tip, 1, 1, to)
+        return RemotePartitionDeleteMetadata(tip, 1, 1, to, replaces_offset=state.delete_offset)
     if state.delete_state is PartitionDeleteState.DELETE_PARTITION_STARTED:
         to = PartitionDeleteState.DELETE_PARTITION_FINISHED
         return RemotePartitionDeleteMetadata(tip, 1, 1, to)
@@ -143,7 +143,9 @@ def an_admin_deed(state: PartitionState, random: Random) -> MetadataRecord | Non
     deed = random.randrange(8)
     if deed == 0:
         to = PartitionDeleteState.DELETE_PARTITION_MARKED
-        return RemotePartitionDeleteMetadata(tip, 1, 1, to)
+        return RemotePartitionDeleteMetadata(
+            tip, 1, 1, to, replaces_offset=state.delete_offset, grace_ms=0
+        )
     if deed < 3:
         return PartitionModeChange(
             tip, random.choice((Mode.PAUSED, Mode.DELEGATED)), state.mode_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,11 +26,13 @@ from rlmm.coverage import EpochRange
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import Claim
 from rlmm.row_partitions import PartitionRow
+from rlmm.row_reads import read_partition_row
 from rlmm.rows import OverlayRows, RowReader
 from rlmm.segment import (
     OFFSET_MAX,
     SEGMENT_TRANSITIONS,
     RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
     SegmentState,
     TopicIdPartition,
 )
@@ -210,6 +213,19 @@ def always(module: object, name: str, answer: object) -> Plant:
     return plant
 
 
+def the_next_mark_will_do(patch: pytest.MonkeyPatch) -> None:
+    """A step is judged by the state alone, whichever mark or undo it was meant to follow."""
+    judge = apply_partition_delete.apply_partition_delete
+
+    def careless(draft: Draft, step: RemotePartitionDeleteMetadata) -> Any:
+        row = read_partition_row(draft.rows, step.partition)
+        if row is not None:
+            step = replace(step, replaces_offset=row.delete_offset)
+        return judge(draft, step)
+
+    patch.setattr(rlmm_apply, "apply_partition_delete", careless)
+
+
 PLANTED: dict[str, tuple[Plant, str]] = {
     "no token is needed": (no_token_needed, "fenced_has_no_effect"),
     "an older epoch may claim": (without(apply_claims, "_fenced"), "fenced_has_no_effect"),
@@ -236,6 +252,8 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     ),
     "DELETE_FINISHED before DELETE_STARTED": (finished_before_delete_started, "delete_order"),
     "a partition goes before its segments": (a_partition_goes_before_its_segments, "delete_order"),
+    "a step follows any mark": (the_next_mark_will_do, "grace: another mark"),
+    "a grace counts for nothing": (without(apply_partition_delete, "_in_grace"), "grace: not over"),
     "tombstones count for nothing": (
         always(apply_segments, "_is_tombstone", answer=False),
         "tombstones",

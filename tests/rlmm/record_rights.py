@@ -18,6 +18,7 @@ from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
     SegmentState,
 )
 
@@ -28,9 +29,14 @@ DELETE_STARTED = SegmentState.DELETE_SEGMENT_STARTED
 
 
 def check_rights(
-    record: MetadataRecord, before: PartitionState, segment: RemoteLogSegmentMetadata | None
+    record: MetadataRecord,
+    before: PartitionState,
+    segment: RemoteLogSegmentMetadata | None,
+    now_ms: int,
 ) -> None:
-    """`segment` is what the record updates, as it was; all of one partition."""
+    """`segment` is what the record updates, as it was; all of one partition. `now_ms` is the
+    record time with the record.
+    """
     if _partition_of(record) != before.partition:
         return
     token = None if before.claim is None else before.claim.token
@@ -44,6 +50,8 @@ def check_rights(
             _check_claim(record, before.claim or before.voided_claim, before)
         case PartitionModeChange():
             assert record.replaces_offset == before.mode_offset, "compare and set"
+        case RemotePartitionDeleteMetadata():
+            _check_partition_delete(record, before, now_ms)
         case PartitionDeleteUndo():
             assert record.replaces_offset == before.delete_offset, "compare and set"
         case ClaimReset():
@@ -92,6 +100,17 @@ def _check_update(
             assert not before.adopting, "foreign_is_untouched: not recorded yet"
     else:
         assert segment.state is DELETE_STARTED, "delete_order"
+
+
+def _check_partition_delete(
+    record: RemotePartitionDeleteMetadata, before: PartitionState, now_ms: int
+) -> None:
+    if record.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+        return  # what is left of the segments is looked at by the caller
+    assert record.replaces_offset == before.delete_offset, "grace: another mark"
+    if record.state is PartitionDeleteState.DELETE_PARTITION_STARTED:
+        over_ms = before.delete_marked_at_ms + before.delete_grace_ms
+        assert now_ms >= over_ms, "grace: not over"
 
 
 def _check_claim(record: PartitionClaim, last: Claim | None, before: PartitionState) -> None:

@@ -28,6 +28,7 @@ from rlmm.segment import (
     Incarnation,
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
     SegmentState,
     TopicIdPartition,
 )
@@ -41,6 +42,7 @@ COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETE_STARTED = SegmentState.DELETE_SEGMENT_STARTED
 DONE = (Verdict.ACCEPTED, Verdict.NO_EFFECT)
 OTHER_MODES = (Mode.PAUSED, Mode.READ_ONLY, Mode.DELEGATED, Mode.DELEGATED)
+GRACES_MS = (0, 0, 7_200_000)
 LATE_RECORDS_MAX = 20
 REPEATED_RECORDS_MAX = 60
 
@@ -61,6 +63,7 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.graces = Random(seed)
         self.world = World()
         self.objects: set[int] = set()
         self.auditor = StateAuditor(self.world, self.objects, Random(seed))
@@ -325,7 +328,10 @@ class Simulation:
         mode = self.random.choice(OTHER_MODES)
         deeds: list[MetadataRecord] = [
             PartitionModeChange(self.world.partition, mode, state.mode_offset),
-            self.world.a_step(PartitionDeleteState.DELETE_PARTITION_MARKED),
+            self.world.a_step(
+                PartitionDeleteState.DELETE_PARTITION_MARKED,
+                grace_ms=self.graces.choice(GRACES_MS),
+            ),
         ]
         if claim is not None:
             deeds.append(ClaimReset(self.world.partition, claim.token))
@@ -348,12 +354,19 @@ class Simulation:
         if state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
             if self.chance(0.2):
                 self.send(PartitionDeleteUndo(partition, state.delete_offset))
+                self.a_step_arrives_late()
             elif self.chance(0.1):
                 self.send(self.world.a_step(PartitionDeleteState.DELETE_PARTITION_STARTED))
             return
         self.end_segments(queries.list_segments(self.world.rows, partition))
         if self.chance(0.3):
             self.send(self.world.a_step(PartitionDeleteState.DELETE_PARTITION_FINISHED))
+
+    def a_step_arrives_late(self) -> None:
+        """Of a mark that may be undone by now: nobody heard what became of it."""
+        steps = [each for _, each in self.sent if isinstance(each, RemotePartitionDeleteMetadata)]
+        if steps and self.graces.random() < 0.5:
+            self.commit(self.graces.choice(steps))
 
     def end_segments(self, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
         """Any node's work, without a token."""

@@ -101,7 +101,7 @@ class StateAuditor:
             return verdict
         if state is not None and row is not None:
             found = next((each for each in segments if is_of(each, record)), None)
-            check_rights(record, state, found)
+            check_rights(record, state, found, queries.record_time_ms(rows))
             if isinstance(record, PartitionClaim):
                 self.check_limit(record, state, row)
         self.check_state(record, state)

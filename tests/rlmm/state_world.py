@@ -169,8 +169,19 @@ class World:
     def a_lost_range(self, start: int, end: int, why: str = "gone") -> LostRange:
         return LostRange(self.partition, self.token, start, end, why)
 
-    def a_step(self, state: PartitionDeleteState) -> RemotePartitionDeleteMetadata:
-        return RemotePartitionDeleteMetadata(self.partition, 1, START_MS, state)
+    def a_step(
+        self, state: PartitionDeleteState, *, grace_ms: int = 0
+    ) -> RemotePartitionDeleteMetadata:
+        """As somebody who has just read the state would propose it."""
+        known = queries.partition_state(self.rows, self.partition)
+        return RemotePartitionDeleteMetadata(
+            self.partition,
+            1,
+            START_MS,
+            state,
+            replaces_offset=-1 if known is None else known.delete_offset,
+            grace_ms=grace_ms if state is PartitionDeleteState.DELETE_PARTITION_MARKED else -1,
+        )
 
     # ---- accepted at once
 
@@ -197,6 +208,11 @@ class World:
         self, number: int, start: int, end: int, leader_epochs: Sequence[tuple[int, int]]
     ) -> None:
         self.accept(self.an_add(number, start, end, leader_epochs), self.a_finish(number))
+
+    def delete(self, *states: PartitionDeleteState) -> None:
+        """The steps of a partition's deletion, without a grace."""
+        for state in states:
+            self.accept(self.a_step(state))
 
     def log_start(self, offset: int, epoch: int) -> None:
         self.accept(self.a_log_start(offset, epoch))

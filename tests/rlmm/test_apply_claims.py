@@ -337,7 +337,7 @@ def test_nobody_claims_a_partition_that_goes(
 ) -> None:
     world = World()
     world.leads((4, 100))
-    world.accept(*(world.a_step(step) for step in steps))
+    world.delete(*steps)
     records: list[MetadataRecord] = [
         world.a_claim([(4, 100), (5, 200)]),
         PartitionModeChange(ORDERS, Mode.PAUSED, 0),

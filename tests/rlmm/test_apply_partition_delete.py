@@ -6,7 +6,7 @@ import pytest
 
 from rlmm import queries
 from rlmm.apply_outcome import Verdict
-from rlmm.partition_state import Totals
+from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, Totals
 from rlmm.records import PartitionDeleteUndo
 from rlmm.row_keys import RowKind
 from rlmm.segment import PartitionDeleteState, SegmentState
@@ -15,6 +15,7 @@ from tests.rlmm.state_world import NODE_2, ORDERS, World
 MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 STARTED = PartitionDeleteState.DELETE_PARTITION_STARTED
 FINISHED = PartitionDeleteState.DELETE_PARTITION_FINISHED
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -43,14 +44,14 @@ def world() -> World:
 def test_steps(
     world: World, steps: list[PartitionDeleteState], step: PartitionDeleteState, verdict: Verdict
 ) -> None:
-    world.accept(*(world.a_step(each) for each in steps))
+    world.delete(*steps)
     changed = world.changed_by(world.a_step(step))
     assert changed is (verdict is Verdict.ACCEPTED)
     assert world.verdict(world.a_step(step)) is (Verdict.NO_EFFECT if changed else verdict)
 
 
 def empty(world: World) -> None:
-    world.accept(world.a_step(MARKED), world.a_step(STARTED))
+    world.delete(MARKED, STARTED)
     world.accept(replace(world.a_delete(1), token=-1), world.a_delete_finish(1))
 
 
@@ -74,7 +75,7 @@ def test_a_finished_deletion_leaves_tombstones_only(world: World) -> None:
 
 
 def test_a_segment_that_is_going_is_one_that_is_left(world: World) -> None:
-    world.accept(world.a_step(MARKED), world.a_step(STARTED))
+    world.delete(MARKED, STARTED)
     world.accept(replace(world.a_delete(1), token=-1))
     assert world.verdict(world.a_step(FINISHED)) is Verdict.CONFLICT
 
@@ -103,7 +104,8 @@ def test_a_mark_is_undone_by_its_offset(world: World) -> None:
     assert world.verdict(PartitionDeleteUndo(ORDERS, marked + 1)) is Verdict.CONFLICT
     world.accept(PartitionDeleteUndo(ORDERS, marked))
     state = world.state
-    assert (state.delete_state, state.delete_offset, state.delete_marked_at_ms) == (None, -1, -1)
+    assert (state.delete_state, state.delete_marked_at_ms, state.delete_grace_ms) == (None, -1, -1)
+    assert state.delete_offset == world.offset, "what the next mark has to name"
     assert state.claim is not None
     assert state.claim.token == token, "the claim stands as before"
     world.accept(world.an_add(2, 250, 299, [(4, 250)]))
@@ -113,8 +115,59 @@ def test_a_mark_is_undone_by_its_offset(world: World) -> None:
 def test_an_undo_does_not_hit_a_later_mark(world: World) -> None:
     world.accept(world.a_step(MARKED))
     undo = PartitionDeleteUndo(ORDERS, world.offset)
-    world.accept(undo, world.a_step(MARKED))
+    world.accept(undo)
+    world.accept(world.a_step(MARKED))
     assert world.verdict(undo) is Verdict.CONFLICT
+
+
+def test_a_late_start_does_not_follow_another_mark(world: World) -> None:
+    """Its proposer heard no outcome; meanwhile the mark was undone, and set anew with a grace."""
+    world.delete(MARKED)
+    late = world.a_step(STARTED)
+    world.accept(PartitionDeleteUndo(ORDERS, world.offset))
+    assert world.verdict(late) is Verdict.CONFLICT, "nothing is marked"
+    world.accept(world.a_step(MARKED, grace_ms=HOUR_MS))
+    world.time_ms += HOUR_MS
+    assert not world.changed_by(late)
+    assert world.verdict(world.a_step(STARTED)) is Verdict.ACCEPTED
+
+
+def test_a_late_mark_does_not_follow_an_undo(world: World) -> None:
+    mark = world.a_step(MARKED)
+    world.accept(mark, PartitionDeleteUndo(ORDERS, world.offset + 1))
+    assert world.verdict(mark) is Verdict.CONFLICT
+    assert world.verdict(world.a_step(MARKED)) is Verdict.ACCEPTED
+
+
+def test_a_start_that_names_no_mark_changes_nothing(world: World) -> None:
+    world.delete(MARKED)
+    assert world.verdict(replace(world.a_step(STARTED), replaces_offset=-1)) is Verdict.CONFLICT
+
+
+@pytest.mark.parametrize(
+    ("grace_ms", "lasts_ms"), [(0, 0), (HOUR_MS, HOUR_MS), (-1, DELETE_GRACE_DEFAULT_MS)]
+)
+def test_nothing_starts_within_the_grace(world: World, grace_ms: int, lasts_ms: int) -> None:
+    world.accept(world.a_step(MARKED, grace_ms=grace_ms))
+    marked_ms = world.time_ms
+    assert world.state.delete_due_ms == marked_ms + lasts_ms
+    while world.time_ms < marked_ms + lasts_ms:
+        assert world.verdict(world.a_step(STARTED)) is Verdict.CONFLICT
+        world.time_ms = min(world.time_ms + HOUR_MS, marked_ms + lasts_ms)
+    assert world.verdict(world.a_step(STARTED)) is Verdict.ACCEPTED
+
+
+def test_one_leap_of_a_clock_does_not_end_a_grace(world: World) -> None:
+    world.accept(world.a_step(MARKED, grace_ms=2 * HOUR_MS))
+    world.time_ms += 1_000 * HOUR_MS
+    assert world.verdict(world.a_step(STARTED)) is Verdict.CONFLICT
+
+
+def test_another_grace_needs_an_undo_first(world: World) -> None:
+    world.accept(world.a_step(MARKED, grace_ms=HOUR_MS))
+    assert world.verdict(world.a_step(MARKED, grace_ms=HOUR_MS)) is Verdict.NO_EFFECT
+    assert world.verdict(world.a_step(MARKED, grace_ms=0)) is Verdict.CONFLICT
+    assert world.state.delete_grace_ms == HOUR_MS
 
 
 def test_what_has_started_is_not_undone(world: World) -> None:
@@ -138,6 +191,6 @@ def test_a_wrong_name_deletes_nothing(world: World) -> None:
 
 def test_a_started_copy_of_a_partition_that_goes_is_cleaned_up_by_anybody(world: World) -> None:
     world.accept(world.an_add(2, 250, 299, [(4, 250)]))
-    world.accept(world.a_step(MARKED), world.a_step(STARTED))
+    world.delete(MARKED, STARTED)
     delete = world.a_delete(2, SegmentState.COPY_SEGMENT_STARTED)
     world.accept(replace(delete, token=-1, writer=None))

@@ -154,7 +154,7 @@ def test_a_partition_may_be_marked_but_not_deleted(world: World) -> None:
 def test_a_partition_that_went_leaves_no_row_of_its_adoption(world: World) -> None:
     back_in_service(world)
     assert world.rows.get(keys.adopted_key(ORDERS)) is not None
-    world.accept(world.a_step(MARKED), world.a_step(STARTED))
+    world.delete(MARKED, STARTED)
     for number in (1, 2, 3):
         row = read_segment(world.rows, segment_uuid(number))
         assert row is not None

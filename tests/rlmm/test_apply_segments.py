@@ -351,7 +351,7 @@ def test_a_marked_partition_takes_no_copy_but_lets_segments_go(world: World) -> 
 
 
 def test_any_node_empties_a_partition_whose_deletion_started(world: World) -> None:
-    world.accept(world.a_step(MARKED), world.a_step(STARTED))
+    world.delete(MARKED, STARTED)
     judge(world, world.an_add(9, 200, 299, [(4, 200)]), Verdict.GONE)
     judge(world, world.a_finish(2), Verdict.GONE)
     judge(world, replace(world.a_delete(1, COPY_STARTED), token=-1), Verdict.CONFLICT)

@@ -65,8 +65,12 @@ async def test_a_state_is_true_to_the_rows_after_every_record(tmp_path: Path) ->
         assert_true_to_the_rows(node)
         assert manager.partition_state(OTHER) != state
         for step in PartitionDeleteState:
+            state = manager.partition_state(OTHER)
+            assert state is not None
             await manager.put_remote_partition_delete_metadata(
-                RemotePartitionDeleteMetadata(OTHER, NODE_ID, NOW_MS, step)
+                RemotePartitionDeleteMetadata(
+                    OTHER, NODE_ID, NOW_MS, step, replaces_offset=state.delete_offset, grace_ms=0
+                )
             )
             assert_true_to_the_rows(node)
         assert manager.partition_state(OTHER) is None

@@ -137,6 +137,18 @@ WITH_TAGS: list[MetadataRecord] = [
     RemotePartitionDeleteMetadata(
         ORDERS, 2, 5, PartitionDeleteState.DELETE_PARTITION_STARTED, unknown_tags=((1, b"x"),)
     ),
+    RemotePartitionDeleteMetadata(
+        ORDERS, 2, 5, PartitionDeleteState.DELETE_PARTITION_MARKED, replaces_offset=0, grace_ms=0
+    ),
+    RemotePartitionDeleteMetadata(
+        ORDERS,
+        2,
+        5,
+        PartitionDeleteState.DELETE_PARTITION_STARTED,
+        replaces_offset=2**40,
+        grace_ms=2**60,
+        unknown_tags=((20_000, b"y"),),
+    ),
 ]
 ALL = [record for record, _ in GOLDEN] + WITH_TAGS + OURS
 
