@@ -99,12 +99,8 @@ class CleanUp:
         """
         now_ms = self.ambient.now_ms()
         if was_finished(row):
-            # Readers that were given this segment before it was marked may still stream it.
-            return row.event_timestamp_ms + round(self.limits.delete_delay_s * 1000)
-        deadline_ms = row.upload_deadline_ms
-        if deadline_ms < 0:
-            deadline_ms = row.event_timestamp_ms + round(self.limits.upload_deadline_s * 1000)
-        due_ms = deadline_ms + round(self.limits.upload_margin_s * 1000)
+            return delete_due_ms(row, self.limits)
+        due_ms = delete_due_ms(row, self.limits)
         if uploader_stopped:
             return min(due_ms, now_ms + round(self.limits.stopped_margin_s * 1000))
         return due_ms
@@ -178,6 +174,19 @@ class CleanUp:
         default = self.stores.default
         others = (each for each in self.stores.by_name.values() if each is not default)
         return (default, *others)
+
+
+def delete_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
+    """When nobody reads or writes a row's objects any more, ms since the epoch (`CleanUp.due_ms`).
+
+    Readers that were given a segment before it was marked may still stream it.
+    """
+    if was_finished(row):
+        return row.event_timestamp_ms + round(limits.delete_delay_s * 1000)
+    deadline_ms = row.upload_deadline_ms
+    if deadline_ms < 0:
+        deadline_ms = row.event_timestamp_ms + round(limits.upload_deadline_s * 1000)
+    return deadline_ms + round(limits.upload_margin_s * 1000)
 
 
 def was_finished(row: RemoteLogSegmentMetadata) -> bool:

@@ -99,14 +99,19 @@ def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
     )
 
 
+def own_prefix(prefix: str) -> str:
+    """What the keys of everything that is no segment of ours start with."""
+    return f"{check_prefix(prefix)}_strandline/"
+
+
 def cluster_marker_key(prefix: str) -> str:
     """The object that says which cluster writes under the prefix."""
-    return f"{check_prefix(prefix)}_strandline/cluster.json"
+    return f"{own_prefix(prefix)}cluster.json"
 
 
 def snapshots_prefix(prefix: str) -> str:
     """What the keys of uploaded metadata snapshots start with."""
-    return f"{check_prefix(prefix)}_strandline/snapshots/"
+    return f"{own_prefix(prefix)}snapshots/"
 
 
 def check_prefix(prefix: str) -> str:

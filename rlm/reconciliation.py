@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from rlm.adoption_plan import StoredSegment, add_listed
 from rlm.custom_metadata import CustomMetadata
 from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_keys
+from rlm.tier_listing import listed_pages
 from rlm.tier_store import TierStore, TierStores
 from rlmm.segment import (
     RemoteLogSegmentId,
@@ -24,8 +25,6 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 
-LISTED_AT_ONCE = 1_000
-PAGES_MAX = 1_000_000
 UNKNOWN_SHOWN_MAX = 1_000
 ROWS_AT_ONCE = 100
 
@@ -119,31 +118,20 @@ async def _by_partition(
     """Segments as listed, a partition at a time: keys sort by partition first."""
     current: TopicIdPartition | None = None
     found: dict[RemoteLogSegmentId, StoredSegment] = {}
-    async for key_text, size in _listed(tier):
-        key = parse_segment_key(tier.prefix, key_text)
-        if key is None:
-            result.other_objects += 1
-            continue
-        partition = key.segment_id.partition
-        if partition != current:
-            if current is not None:
-                yield current, found
-            current, found = partition, {}
-        add_listed(found, key, size, tier.name)
+    async for page in listed_pages(tier):
+        for info in page:
+            key = parse_segment_key(tier.prefix, info.key)
+            if key is None:
+                result.other_objects += 1
+                continue
+            partition = key.segment_id.partition
+            if partition != current:
+                if current is not None:
+                    yield current, found
+                current, found = partition, {}
+            add_listed(found, key, info.size, tier.name)
     if current is not None:
         yield current, found
-
-
-async def _listed(tier: TierStore) -> AsyncIterator[tuple[str, int]]:
-    cursor: str | None = None
-    for _ in range(PAGES_MAX):
-        page = await tier.store.list_page(tier.prefix, cursor=cursor, limit=LISTED_AT_ONCE)
-        for info in page.objects:
-            yield info.key, info.size
-        cursor = page.next_cursor
-        if cursor is None:
-            return
-    raise RetryLater(f"the store {tier.name!r} lists without an end")
 
 
 async def _compare_partition(
