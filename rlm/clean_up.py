@@ -30,6 +30,8 @@ from rlmm.segment import (
     SegmentState,
 )
 
+UNFINISHED = "a copy that did not finish"
+
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
@@ -51,11 +53,18 @@ class CleanUp:
     audit: Audit = no_audit
     keep_audit: KeepAudit = keep_no_audit
 
-    async def mark(self, row: RemoteLogSegmentMetadata, token: int) -> bool:
-        """Bring a COPY_SEGMENT_STARTED row to DELETE_SEGMENT_STARTED.
+    async def mark(
+        self,
+        row: RemoteLogSegmentMetadata,
+        token: int,
+        *,
+        expected: SegmentState = SegmentState.COPY_SEGMENT_STARTED,
+        why: str = UNFINISHED,
+    ) -> bool:
+        """Bring a row from the expected state (compare and set) to DELETE_SEGMENT_STARTED.
 
-        False: the row finished after all, or is gone; nothing is to be deleted. Fenced: somebody
-        newer claimed the partition and will find the row as a left-over.
+        False: the row is in another state, is gone, or alone serves offsets from log start on;
+        nothing is to be deleted. Fenced: somebody newer claimed the partition and decides.
         """
         marked = await self.proposals.mark_deleted(
             RemoteLogSegmentMetadataUpdate(
@@ -66,12 +75,16 @@ class CleanUp:
                 state=SegmentState.DELETE_SEGMENT_STARTED,
                 token=token,
                 writer=self.identity.incarnation,
-                expected_state=SegmentState.COPY_SEGMENT_STARTED,
+                expected_state=expected,
             )
         )
         if marked:
-            self.audit(self._line(AuditAction.SEGMENT_MARKED, row, "a copy that did not finish"))
+            self.audit(self._line(AuditAction.SEGMENT_MARKED, row, why))
         return marked
+
+    def marked_row(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
+        """The row as it stands now; None once it is gone."""
+        return self.proposals.rows.segment(row.segment_id.partition, row.segment_id.id)
 
     def _line(self, action: AuditAction, row: RemoteLogSegmentMetadata, why: str) -> AuditLine:
         return AuditLine(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kafka_formats.errors import Conflict, Fenced, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure, error_kind
-from rlm.clean_up import CleanUp, was_finished
+from rlm.clean_up import UNFINISHED, CleanUp, was_finished
 from rlm.proposals import back_off_policy
 from rlm.run_report import PendingCleanUp
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -53,15 +53,23 @@ class CleanUpTasks:
     async def begin(self, row: RemoteLogSegmentMetadata, token: int, why: str) -> bool:
         """Mark the row deleted and start removing its objects beside everything else.
 
-        True once DELETE_SEGMENT_STARTED is applied (a new attempt may begin), False when there is
-        nothing to clean up. The row's writer must not be uploading any more if it is this
-        incarnation. Fenced, RetryLater and OutcomeUnknown as `CleanUp.mark` raises them.
+        The row is marked expecting the state that it has here, COPY_SEGMENT_STARTED for a clean-up
+        and COPY_SEGMENT_FINISHED for retention. True once DELETE_SEGMENT_STARTED is applied (a new
+        attempt may begin), False when nothing is to be deleted after all. The row's writer must not
+        be uploading any more if it is this incarnation. Fenced, RetryLater and OutcomeUnknown as
+        `CleanUp.mark` raises them.
         """
         if row.segment_id.id in self._running:
             return True
-        unmarked = row.state is SegmentState.COPY_SEGMENT_STARTED
-        if unmarked and not await self._clean_up.mark(row, token):
-            return False
+        if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+            if not await self._clean_up.mark(row, token, expected=row.state, why=why):
+                return False
+            if was_finished(row):
+                # The delay for running readers counts from the mark, which stands in the row.
+                marked = self._clean_up.marked_row(row)
+                if marked is None:
+                    return True  # another node removed it meanwhile
+                row = marked
         self._remove(row, why)
         return True
 
@@ -148,4 +156,4 @@ def why_left_over(row: RemoteLogSegmentMetadata) -> str:
     """A sentence for the audit log."""
     if was_finished(row):
         return "marked deleted"
-    return "a copy that did not finish"
+    return UNFINISHED

@@ -21,6 +21,8 @@ class CopyLimits:
     attempts of this very process when it is about to end and could not wait for more.
     `finish_deadline_s` bounds how long a finished upload waits for a quorum leader.
     `store_retry_s` is the pause between two looks at a store, not the default one, that is missing.
+    `retention_interval_s` is the pause between two passes of retention, and a pass that would take
+    more than `retention_max_percent` of a partition's tiered bytes, or of the node's, stops.
     `delete_delay_s` keeps the objects of a once finished segment for running readers.
     `takeover_settle_s` is waited after a prefix was taken over, for the last requests of the nodes
     before; it covers `store_deadline_s` and the difference of the clocks.
@@ -46,6 +48,8 @@ class CopyLimits:
     backoff_max_s: float = 300.0
     source_changed_retry_s: float = 1.0
     corrupt_retry_s: float = 600.0
+    retention_interval_s: float = 60.0
+    retention_max_percent: float = 50.0
     delete_delay_s: float = 60.0
     takeover_settle_s: float = 90.0
     clock_difference_max_s: float = 15.0

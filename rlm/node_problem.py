@@ -18,6 +18,7 @@ class ProblemArea(StrEnum):
     CLOCK = "clock"
     SNAPSHOTS = "snapshots"
     AUDIT = "audit"
+    RETENTION = "retention"
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,7 +314,7 @@ def _brake(
     percent = expiring_bytes * 100 / max(1, size_bytes)
     return (
         f"this pass would take {expiring} segments, {percent:.1f} % of the partition's tiered "
-        f"bytes, and retention_max_percent is {facts.percent_max:g}: look at the plan, then accept "
+        f"bytes, and retention.max_percent is {facts.percent_max:g}: look at the plan, then accept "
         "it once or set the policy right"
     )
 

@@ -381,7 +381,10 @@ def _rows(manager: RemoteLogMetadataManager | None) -> Iterator[RemoteLogSegment
 
 async def _pull_the_plug() -> None:
     """A SIGKILL: what the remote log manager was doing ends where it is."""
-    names = ("scan log directories", "compare clocks", "claim stores", "drive ", "clean up ")
+    names = (
+        "scan log directories", "compare clocks", "claim stores", "expire segments", "drive ",
+        "clean up ",
+    )  # fmt: skip
     tasks = [
         task
         for task in asyncio.all_tasks()

@@ -1,0 +1,267 @@
+"""Carries out retention for the partitions that this node claims (`retention_plan` decides).
+
+Log start is applied in the log before anything goes, then each segment is marked under the claim's
+token, and its objects go through `CleanUpTasks` alone. A crash in between leaves segments below log
+start, which the next leader's pass finds as such. One that cannot be marked keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafka_formats.errors import Conflict, Fenced, NotFound, StrandlineError
+from rlm.audit import Audit, AuditAction, AuditLine
+from rlm.backoff import error_kind
+from rlm.clean_up_tasks import CleanUpTasks
+from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.node_problem import NodeProblem, ProblemArea
+from rlm.partition_work import PartitionWork
+from rlm.ports import MetadataPort
+from rlm.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
+from rlmm.partition_state import PartitionState, TopicPolicy
+from rlmm.records import LogStart
+from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_PARALLEL_MAX = 8
+ROWS_PER_BREATH = 128
+ROWS_ON_LOOP_MAX = 500
+"""More segments than this are planned in a thread: the event loop has others to serve."""
+NODE_BRAKE_SEGMENTS_MIN = 100
+"""Fewer segments than this, over all partitions, are never too large a share of the node's."""
+
+
+class _Seen(NamedTuple):
+    """What a plan followed from, besides the time."""
+
+    token: int
+    log_start_offset: int
+    lineage: object
+    segment_count: int
+    size_bytes: int
+    policy: TopicPolicy
+
+    @classmethod
+    def of(cls, state: PartitionState, token: int, policy: TopicPolicy) -> _Seen:
+        return cls(
+            token, state.log_start_offset, state.lineage, state.segment_count, state.size_bytes,
+            policy,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A plan to be carried out under a claim."""
+
+    work: PartitionWork
+    token: int
+    plan: RetentionPlan
+    accepted: bool
+
+
+@dataclass(slots=True)
+class Expirer:
+    """One per node. `works` are the partitions of this node; those without a claim are left alone.
+
+    `held_back` says why nothing of a topic may be deleted now; `lose_claim` is told of a claim that
+    somebody newer voided.
+    """
+
+    metadata: MetadataPort
+    clean_ups: CleanUpTasks
+    works: Callable[[], Iterable[PartitionWork]]
+    identity: Identity
+    limits: CopyLimits
+    ambient: Ambient
+    held_back: Callable[[str], str | None]
+    lose_claim: Callable[[PartitionWork, str], None]
+    audit: Audit
+    quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
+    stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
+    accepted: dict[TopicIdPartition, float] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
+        while True:
+            await self.ambient.sleep(self.limits.retention_interval_s)
+            try:
+                await self.run_pass()
+            except Exception:
+                logger.exception("a pass of retention failed, to be repeated")
+
+    async def run_pass(self) -> None:
+        """Plan for every claimed partition, then carry it out; the trouble of one is its own."""
+        works = [work for work in self.works() if work.held is not None]
+        here = {work.partition for work in works}
+        self.quiet = {tip: seen for tip, seen in self.quiet.items() if tip in here}
+        self.stopped = {
+            tip: text for tip, text in self.stopped.items() if tip is None or tip in here
+        }
+        orders: list[_Order] = []
+        node_bytes = 0
+        for work in works:
+            await self.ambient.sleep(0)
+            try:
+                order, size_bytes = await self._ordered(work)
+            except Exception as error:  # noqa: BLE001 - told in the partition's status
+                self._trouble(work, error)
+                continue
+            node_bytes += size_bytes
+            if order is not None:
+                orders.append(order)
+        orders = self._braked(orders, node_bytes)
+        for start in range(0, len(orders), PARTITIONS_PARALLEL_MAX):
+            some = orders[start : start + PARTITIONS_PARALLEL_MAX]
+            await asyncio.gather(*(self._carry_out(order) for order in some))
+
+    async def plan(self, tip: TopicIdPartition, percent_max: float | None = None) -> RetentionPlan:
+        """What a pass would do now (a dry run), whichever node would do it. NotFound if unknown."""
+        state = self.metadata.partition_state(tip)
+        if state is None:
+            raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
+        rows: list[RemoteLogSegmentMetadata] = []
+        for row in self.metadata.list_remote_log_segments(tip):
+            rows.append(row)
+            if len(rows) % ROWS_PER_BREATH == 0:
+                await self.ambient.sleep(0)
+        facts = RetentionFacts(
+            state=state,
+            segments=rows,
+            policy=self.metadata.topic_policy(tip.topic),
+            now_ms=self.ambient.now_ms(),
+            percent_max=(self.limits.retention_max_percent if percent_max is None else percent_max),
+            held_back=self.held_back(tip.topic),
+        )
+        if len(rows) <= ROWS_ON_LOOP_MAX:
+            return plan_retention(facts)
+        return await asyncio.to_thread(plan_retention, facts)
+
+    def accept(self, tip: TopicIdPartition, percent: float) -> None:
+        """The partition's next pass may take up to this share. Conflict: it is not ours to do."""
+        if not any(work.partition == tip and work.held is not None for work in self.works()):
+            state = self.metadata.partition_state(tip)
+            holder = "nobody" if state is None or state.claim is None else (
+                f"node {state.claim.incarnation.node_id}"
+            )  # fmt: skip
+            raise Conflict(
+                f"this node has no claim of {tip}, {holder} has: ask there", reason="NOT_CLAIMED"
+            )
+        self.accepted[tip] = percent
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """The brakes that are on: somebody has to look."""
+        return tuple(
+            NodeProblem(ProblemArea.RETENTION, None if tip is None else str(tip), text)
+            for tip, text in self.stopped.items()
+        )
+
+    async def _ordered(self, work: PartitionWork) -> tuple[_Order | None, int]:
+        """What to do for a partition, if anything, and the bytes that it has in the tier."""
+        tip, held = work.partition, work.held
+        state = self.metadata.partition_state(tip)
+        if held is None or state is None or state.claim is None or state.claim.token != held.token:
+            return None, 0
+        seen = _Seen.of(state, held.token, self.metadata.topic_policy(tip.topic))
+        quiet, due_ms = self.quiet.get(tip, (None, None))
+        if quiet == seen and (due_ms is None or self.ambient.now_ms() < due_ms):
+            return None, state.size_bytes
+        if self.held_back(tip.topic) is not None:
+            return None, state.size_bytes
+        percent = self.accepted.pop(tip, None)
+        plan = await self.plan(tip, percent)
+        self._tell_brake(tip, plan.brake)
+        if plan.deletions or plan.held_back is not None:
+            self.quiet.pop(tip, None)
+            return _Order(work, held.token, plan, percent is not None), state.size_bytes
+        self.quiet[tip] = (seen, plan.next_due_ms)
+        return None, state.size_bytes
+
+    def _braked(self, orders: list[_Order], node_bytes: int) -> list[_Order]:
+        """All of them, or none that nobody accepted if together they would take too much."""
+        taking = [order for order in orders if not order.accepted and order.plan.brake is None]
+        segments = sum(len(order.plan.delete_now) for order in taking)
+        taken = sum(order.plan.expiring_bytes for order in taking)
+        percent = self.limits.retention_max_percent
+        if segments < NODE_BRAKE_SEGMENTS_MIN or taken * 100 <= percent * node_bytes:
+            self._tell_brake(None, None)
+            return orders
+        self._tell_brake(
+            None,
+            f"this pass would take {segments} segments of {len(taking)} partitions, "
+            f"{taken * 100 / max(1, node_bytes):.1f} % of what this node has in the tier, and "
+            f"retention.max_percent is {percent:g}: look at the policies, then accept it partition "
+            "by partition or set them right",
+        )
+        return [order for order in orders if order.accepted or order.plan.brake is not None]
+
+    def _tell_brake(self, tip: TopicIdPartition | None, text: str | None) -> None:
+        if text is None:
+            self.stopped.pop(tip, None)
+            return
+        if tip not in self.stopped:
+            logger.error("retention stopped%s: %s", "" if tip is None else f" for {tip}", text)
+            self._note(AuditAction.RETENTION_STOPPED, tip, -1, text)
+        self.stopped[tip] = text
+
+    async def _carry_out(self, order: _Order) -> None:
+        try:
+            move = order.plan.move_now
+            if move is not None and self._may_go_on(order):
+                await self._move_log_start(order, move)
+            for each in order.plan.delete_now:
+                if not self._may_go_on(order):
+                    return
+                if not await self.clean_ups.begin(each.row, order.token, each.text):
+                    logger.info("segment %s is kept: it is in use or gone", each.row.segment_id)
+        except Exception as error:  # noqa: BLE001 - told in the partition's status
+            self._trouble(order.work, error)
+
+    def _may_go_on(self, order: _Order) -> bool:
+        """Asked before every step: a claim may be lost and a switch be thrown in between."""
+        held = order.work.held
+        ours = held is not None and held.token == order.token
+        return ours and self.held_back(order.work.partition.topic) is None
+
+    async def _move_log_start(self, order: _Order, move: LogStartMove) -> None:
+        """Raises unless it is applied: then nothing goes in this pass."""
+        tip = order.work.partition
+        await self.metadata.record_log_start(
+            LogStart(tip, order.token, move.leader_epoch, move.offset),
+            deadline_s=self.limits.propose_deadline_s,
+        )
+        self._note(AuditAction.LOG_START_MOVED, tip, move.offset, order.plan.text)
+
+    def _trouble(self, work: PartitionWork, error: Exception) -> None:
+        if isinstance(error, Fenced):
+            self.lose_claim(work, str(error))
+            return
+        work.failed(error_kind(error), f"retention: {error}", self.ambient.now_ms())
+        expected = isinstance(error, StrandlineError)
+        logger.warning(
+            "retention of %s failed, to be repeated: %s",
+            work.partition,
+            error,
+            exc_info=None if expected else error,
+        )
+
+    def _note(
+        self, action: AuditAction, tip: TopicIdPartition | None, offset: int, why: str
+    ) -> None:
+        self.audit(
+            AuditLine(
+                at_ms=self.ambient.now_ms(),
+                action=action,
+                partition=tip,
+                segment_id=None,
+                start_offset=offset,
+                end_offset=-1,
+                size_bytes=0,
+                why=why,
+                by=f"node {self.identity.incarnation.node_id}",
+            )
+        )

@@ -1,0 +1,322 @@
+"""Retention of a whole node, on the real metadata log and view: from the policy to the bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import Conflict, InvalidRequest, RetryLater
+from rlm.node_problem import ProblemArea
+from rlm.object_keys import segment_keys
+from rlm.read_request import RecordsRequest
+from rlm.retention_plan import Reason
+from rlmm.partition_state import Mode, TopicPolicy
+from rlmm.records import PartitionClaim, TopicPolicyChange
+from rlmm.segment import SegmentState
+from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
+from tests.rlm.one_node import LIMITS, PREFIX, Bucket, Node, Steps, World, new_world
+from tests.rlm.planner_facts import ME, epochs
+from tests.rlm.virtual_time import START_MS, run_virtually, virtual_ambient
+
+GONE_AFTER_S = LIMITS.delete_delay_s + 1.0
+EVERYTHING_IS_OLD = TopicPolicy(retention_ms=0)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    return three_segments(tmp_path)
+
+
+def three_segments(path: Path) -> KafkaLog:
+    log = KafkaLog.create(new_log_dir(path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, 30, end=35)
+    return log
+
+
+async def decide(node: Node, policy: TopicPolicy, *, topic: str = "orders") -> None:
+    before = node.metadata.topic_policy(topic)
+    await node.metadata.set_topic_policy(TopicPolicyChange(topic, policy, before.offset))
+
+
+async def expire(node: Node) -> None:
+    """A pass, and the time that objects are left to running readers."""
+    await node.remote_log.expirer.run_pass()
+    await asyncio.sleep(GONE_AFTER_S)
+
+
+def log_start(node: Node, log: KafkaLog) -> int:
+    state = node.metadata.partition_state(log.partition)
+    assert state is not None
+    return state.log_start_offset
+
+
+def keeps_the_last(log: KafkaLog) -> TopicPolicy:
+    return TopicPolicy(retention_bytes=len(log.log_bytes(20)))
+
+
+def test_size_retention_takes_the_oldest_down_to_their_bytes(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            await decide(node, keeps_the_last(orders))
+            await node.remote_log.expirer.run_pass()
+            assert log_start(node, orders) == 20, "moved before anything is gone"
+            started = SegmentState.DELETE_SEGMENT_STARTED.name
+            assert sorted(node.rows(orders.partition))[0] == (0, 9, started)
+            assert await node.keys() == await node.expected_keys(), "left to running readers"
+            await asyncio.sleep(GONE_AFTER_S)
+            assert node.finished(orders.partition) == [(20, 29)]
+            await node.assert_quiesced()
+            with pytest.raises(InvalidRequest, match="log start"):
+                async for _ in node.remote_log.records(orders.partition, RecordsRequest(19, 1_000)):
+                    pass
+            read = [piece async for piece in node.remote_log.records(
+                orders.partition, RecordsRequest(20, 1_000)
+            )]  # fmt: skip
+            assert b"v20" in b"".join(read)
+
+    run_virtually(main)
+
+
+def test_time_retention_takes_them_when_they_are_due_and_not_before(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    due_s = 1_000
+
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.start()
+            newest_ms = TIMESTAMP_MS + 29
+            retention_ms = START_MS + due_s * 1_000 - newest_ms
+            await decide(node, TopicPolicy(retention_ms=retention_ms))
+            await asyncio.sleep(due_s - 1)
+            assert len(node.finished(orders.partition)) == 3
+            plan = await node.remote_log.expirer.plan(orders.partition)
+            assert plan.next_due_ms == START_MS + due_s * 1_000 - 20 + 1
+            await asyncio.sleep(LIMITS.retention_interval_s + GONE_AFTER_S + 1)
+            assert node.rows(orders.partition) == []
+            assert log_start(node, orders) == 30
+            await node.assert_quiesced()
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_what_the_broker_drops_locally_changes_nothing_in_the_tier(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            for base in (0, 10, 20):
+                orders.delete_segment(base)
+            orders.set_epochs((0, 30))
+            await asyncio.sleep(3 * LIMITS.retention_interval_s)
+            assert len(node.finished(orders.partition)) == 3
+            assert log_start(node, orders) == 0
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+class StuckBucket(Bucket):
+    """Does not delete the objects of segments that begin at 0."""
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        if any("/00000000000000000000-" in key for key in keys):
+            raise RetryLater("the store is away for this one")
+        await super().delete_many(keys)
+
+
+def test_a_segment_that_cannot_be_deleted_keeps_no_other_waiting(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        world.store = StuckBucket(virtual_ambient().now_ms)
+        async with world.boot() as node:
+            await node.remote_log.run_once()
+            await decide(node, EVERYTHING_IS_OLD)
+            await expire(node)
+            started = SegmentState.DELETE_SEGMENT_STARTED.name
+            assert node.rows(orders.partition) == [(0, 9, started)]
+            assert "away for this one" in str(node.remote_log.status(orders.partition).last_error)
+
+    run_virtually(main)
+
+
+def test_switches_and_a_doubtful_clock_hold_everything_back(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
+            await node.remote_log.run_once()
+            await decide(node, replace(EVERYTHING_IS_OLD, delete_paused=True))
+            await expire(node)
+            await decide(node, EVERYTHING_IS_OLD)
+            node.remote_log.pause_deleting()
+            await expire(node)
+            plan = await node.remote_log.expirer.plan(orders.partition)
+            assert "paused on this node" in str(plan.held_back)
+            assert [each.reason for each in plan.deletions] == [Reason.TIME] * 3
+            assert (log_start(node, orders), len(node.finished(orders.partition))) == (0, 3)
+            node.remote_log.resume_deleting()
+            await expire(node)
+            assert node.rows(orders.partition) == []
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_too_large_a_share_stops_until_somebody_accepts_it_once(tmp_path: Path) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(*range(0, 110, 10), 110, end=115)
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log.log_dir,)).boot() as node:
+            await node.remote_log.run_once()
+            await decide(node, EVERYTHING_IS_OLD)
+            expirer = node.remote_log.expirer
+            await expire(node)
+            await expire(node)
+            assert (log_start(node, log), len(node.finished(log.partition))) == (0, 11)
+            (problem,) = node.remote_log.node_problems()
+            assert problem.area is ProblemArea.RETENTION
+            assert "11 segments, 100.0 %" in problem.text
+            expirer.accept(log.partition, 100.0)
+            await expire(node)
+            assert node.rows(log.partition) == []
+            await expirer.run_pass()
+            assert node.remote_log.node_problems() == ()
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_only_the_node_of_the_claim_can_be_asked_to_accept(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
+            with pytest.raises(Conflict, match="nobody has"):
+                node.remote_log.expirer.accept(orders.partition, 100.0)
+
+    run_virtually(main)
+
+
+def test_a_claim_that_somebody_newer_voided_takes_nothing_away(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    newer = replace(ME, node_id=2)
+    voided = False
+
+    async def main() -> None:
+        async def void_the_claim(name: str) -> None:
+            nonlocal voided
+            moves = name == "before record_log_start"
+            if moves and node.metadata.topic_policy("orders") == policy_in_force[0]:
+                voided = True
+                await node.metadata.claim_partition(
+                    PartitionClaim(
+                        orders.partition, Mode.SIDECAR, 1, newer, 1, epochs((0, 0), (1, 35))
+                    ),
+                    deadline_s=10.0,
+                )
+
+        policy_in_force: list[TopicPolicy] = [TopicPolicy(offset=-2)]
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(hook=void_the_claim) as node:
+            await node.remote_log.run_once()
+            await decide(node, EVERYTHING_IS_OLD)
+            policy_in_force[0] = node.metadata.topic_policy("orders")
+            await expire(node)
+            assert voided
+            assert (log_start(node, orders), len(node.finished(orders.partition))) == (0, 3)
+
+    run_virtually(main)
+
+
+async def nothing_but_expiry(world: World, steps: Steps) -> None:
+    """A life whose steps count from the pass of retention on."""
+    counting = False
+
+    async def hook(name: str) -> None:
+        if counting:
+            await steps(name)
+
+    async with world.boot(hook=hook) as node:
+        await node.remote_log.run_once()
+        counting = True
+        life = asyncio.create_task(expire(node), name="drive expiry")
+        stopped = asyncio.create_task(steps.stopped.wait())
+        await asyncio.wait({life, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+
+
+def one_death(path: Path, number: int) -> list[str]:
+    """A pass of retention that is killed at a step, then lives that finish it."""
+    path.mkdir()
+    log, steps = three_segments(path), Steps(number)
+
+    async def main() -> None:
+        world = new_world(path, (log.log_dir,))
+        async with world.boot() as node:
+            await node.remote_log.run_once()
+            await decide(node, keeps_the_last(log))
+        await nothing_but_expiry(world, steps)
+        async with world.boot() as node:
+            await node.remote_log.run_once()
+            await expire(node)
+            await node.remote_log.run_once()
+            await asyncio.sleep(GONE_AFTER_S)
+            await node.assert_quiesced()
+            assert node.finished(log.partition) == [(20, 29)]
+            assert log_start(node, log) == 20
+
+    run_virtually(main)
+    shutil.rmtree(path)
+    return steps.names
+
+
+def test_a_pass_killed_at_any_step_is_finished_by_the_next_life(many_worlds: Path) -> None:
+    names = one_death(many_worlds / "whole", -1)
+    kinds = {name.partition(" ")[2] for name in names}
+    assert {"record_log_start", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED"} <= kinds
+    assert "delete objects" in kinds
+    assert names.index("after record_log_start") < names.index("before DELETE_SEGMENT_STARTED")
+    for number in range(1, len(names) + 1):
+        try:
+            one_death(many_worlds / str(number), number)
+        except AssertionError as error:
+            raise AssertionError(f"killed at step {number} ({names[number - 1]})") from error
+
+
+def test_the_objects_that_go_are_those_of_the_segment_and_no_others(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
+            await node.remote_log.run_once()
+            before = await node.keys()
+            rows = {
+                row.start_offset: row
+                for row in node.metadata.list_remote_log_segments(orders.partition)
+            }
+            await decide(node, keeps_the_last(orders))
+            await expire(node)
+            gone = {
+                key
+                for base in (0, 10)
+                for key in segment_keys(PREFIX, rows[base].segment_id, base).all()
+            }
+            assert before - await node.keys() == gone
+
+    run_virtually(main)
