@@ -1,19 +1,440 @@
-import subprocess, sys
-p = "/work/main/rlm/service.py"
-wt = open(p).read()
-old = "            self.delete_held_back,\n        )  # fmt: skip\n        scanner"
-assert wt.count(old) == 1
-open(p, "w").write(wt.replace(old, "            self.delete_held_back, self._audit,\n        )  # fmt: skip\n        scanner"))
-head = subprocess.check_output(["git","show","HEAD:rlm/service.py"], text=True, cwd="/work/main")
-def sub(s, a, b):
-    assert s.count(a) == 1, a
-    return s.replace(a, b)
-head = sub(head, "from rlm.topic_filter import TopicFilter\n", "from rlm.topic_deletion import TopicDeletion\nfrom rlm.topic_filter import TopicFilter\n")
-head = sub(head, "        scanner = Scanner(\n", """        self._topic_deletion = TopicDeletion(
-            manager, proposals, self._clean_ups, identity, self._limits, ambient,
-            self.delete_held_back, self._audit,
-        )  # fmt: skip
+"""The remote log manager of one node in sidecar mode: finds, claims, copies, cleans up, answers.
+
+Composition only: decisions stand in the pure planners (`leadership`, `copy_plan`, `backoff`,
+`leader_transition`, `follower_fetch`, `list_offsets`), their execution in `scanner`,
+`partition_driver`, `copier` and `clean_up`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+
+from kafka_formats.errors import NotFound
+from kafka_formats.kafka_uuid import Uuid
+from rlm.adoption import Adoption
+from rlm.answers import Answers
+from rlm.audit import Audit, KeepAudit, keep_no_audit, no_audit
+from rlm.clean_up import CleanUp
+from rlm.clean_up_tasks import CleanUpTasks
+from rlm.clock_check import clock_trouble
+from rlm.cluster_marker import confirm_prefix, ignore_shut_out
+from rlm.copier import Copier
+from rlm.copy_slots import CopySlots
+from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
+from rlm.expirer import Expirer
+from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
+from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.list_offsets import OffsetAnswer
+from rlm.log_dir import LogDirProblem
+from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.partition_driver import PartitionDriver
+from rlm.partition_status import PartitionStatus
+from rlm.ports import MetadataPort, PoolPort
+from rlm.proposals import Proposals
+from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
+from rlm.resolved_reads import ResolvedReads
+from rlm.run_report import CopyRunReport
+from rlm.scanner import BrokerPort, Scanner
+from rlm.store_claims import StoreClaims
+from rlm.tier_store import TierStore, TierStores
+from rlm.topic_filter import TopicFilter
+from rlm.work_table import WorkTable
+from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+
+logger = logging.getLogger(__name__)
+
+LOOKING = "looking at the log directories"
+COMPARING_CLOCKS = "comparing the clocks"
+CLOCK_NOT_CHECKED = "the clocks of this node and the store were not compared yet"
+
+NOT_RECONCILED = (
+    "the metadata was restarted from a snapshot and not compared with the store yet: run "
+    "`strandline reconcile`"
+)
+
+
+class RemoteLogManager:
+    """One per node. All methods belong to the event loop it was started on."""
+
+    def __init__(
+        self,
+        manager: MetadataPort,
+        pool: PoolPort,
+        stores: TierStores,
+        *,
+        log_dirs: Sequence[Path],
+        broker: BrokerPort | None,
+        topics: TopicFilter,
+        identity: Identity,
+        ambient: Ambient,
+        limits: CopyLimits | None = None,
+        on_event: OnEvent = ignore_event,
+        on_shut_out: Callable[[str], None] = ignore_shut_out,
+        audit: Audit = no_audit,
+        keep_audit: KeepAudit = keep_no_audit,
+    ) -> None:
+        """`broker` None: standalone directories, of which this node counts as leader.
+
+        `on_shut_out` is told once a store's prefix is another cluster's: the node has to stop.
+        """
+        self._metadata = manager
+        self._stores = stores
+        self._identity = identity
+        self._ambient = ambient
+        self._limits = limits or CopyLimits()
+        self._on_event = on_event
+        self._on_shut_out = on_shut_out
+        self._audit = audit
+        self._keep_audit = keep_audit
+        self._paused = False
+        self._delete_paused = False
+        self._clock_trouble: str | None = CLOCK_NOT_CHECKED
+        self._clock_checked_at: float | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._scan_error: str | None = None
+        self._beside: list[Callable[[], Iterable[NodeProblem]]] = []
+        self._problem_log = ProblemLog(logger)
+        self._closed = False
+        self._claims = StoreClaims(stores, identity, self._limits, ambient, self._problem_log)
+        proposals = Proposals(manager, self._limits, ambient)
+        self._clean_ups = self._new_clean_ups(proposals)
+        self._driver = self._new_driver(manager, pool, proposals)
         scanner = Scanner(
-""")
-head = sub(head, '            asyncio.create_task(self._clock_loop(), name="compare clocks"),\n', '            asyncio.create_task(self._clock_loop(), name="compare clocks"),\n            asyncio.create_task(self._topic_deletion.run(), name="delete topics"),\n')
-open("/tmp/service_mine.py","w").write(head)
+            tuple(log_dirs),
+            identity.kafka_cluster_id,
+            broker,
+            topics,
+            self._next_offset,
+            self._breathe,
+            self._limits.scan_deadline_s,
+        )
+        self._table = WorkTable(scanner, self._driver, manager)
+        self._expirer = self._new_expirer()
+        self._reader = ResolvedReads(manager, pool, stores)
+        self._answers = Answers(manager, self._reader, self._table, broker, self._breathe)
+
+    def _new_clean_ups(self, proposals: Proposals) -> CleanUpTasks:
+        clean_up = CleanUp(
+            proposals,
+            self._stores,
+            self._identity,
+            self._limits,
+            self._ambient,
+            self._clean_up_event,
+            asyncio.Semaphore(self._limits.clean_ups_parallel_max),
+            self.delete_held_back,
+            self.confirm_prefix,
+            self._audit,
+            self._keep_audit,
+        )
+        return CleanUpTasks(clean_up, self._clean_up_failed)
+
+    def _new_driver(
+        self, manager: MetadataPort, pool: PoolPort, proposals: Proposals
+    ) -> PartitionDriver:
+        copier = Copier(
+            proposals,
+            pool,
+            identity=self._identity,
+            limits=self._limits,
+            ambient=self._ambient,
+            on_event=self._copy_event,
+            confirm_prefix=self.confirm_prefix,
+        )
+        return PartitionDriver(
+            metadata=manager,
+            copier=copier,
+            adoption=Adoption(manager, self._stores, self._identity, self._limits, self._ambient),
+            clean_ups=self._clean_ups,
+            stores=self._stores,
+            slots=CopySlots(self._limits.copies_parallel_max, self._ambient.monotonic),
+            identity=self._identity,
+            limits=self._limits,
+            ambient=self._ambient,
+            on_event=self._on_event,
+            pause_text=self._pause_text,
+            clock_trouble=lambda: self._clock_trouble,
+            claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
+        )
+
+    def _new_expirer(self) -> Expirer:
+        return Expirer(
+            metadata=self._metadata,
+            clean_ups=self._clean_ups,
+            works=self._table.works,
+            identity=self._identity,
+            limits=self._limits,
+            ambient=self._ambient,
+            held_back=self.delete_held_back,
+            lose_claim=self._driver.lose_claim,
+            audit=self._audit,
+        )
+
+    async def start(self) -> None:
+        """Check the default store's cluster marker, then begin to scan and copy.
+
+        Refused when it belongs to another cluster or takes no writes; the node must not run. The
+        other stores may be missing: see `node_problems`.
+        """
+        await self._claims.start()
+        await self._check_clock()
+        self._tasks = [
+            asyncio.create_task(self._scan_loop(), name="scan log directories"),
+            asyncio.create_task(self._clock_loop(), name="compare clocks"),
+            asyncio.create_task(self._expirer.run(), name="expire segments"),
+        ]
+
+    async def close(self) -> None:
+        """Cancel copies, clean up after them as far as `shutdown_deadline_s` allows. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._table.cancel_all()
+        self._clean_ups.hurry()
+        try:
+            async with asyncio.timeout(self._limits.shutdown_deadline_s):
+                # Best effort: what is not reached now is a left-over that the next run finds.
+                await self._table.clean_up_own_attempts()
+                await self._clean_ups.settle(
+                    self._ambient.now_ms() + round(self._limits.shutdown_deadline_s * 1000)
+                )
+        except TimeoutError:
+            logger.warning("clean-ups were not done in time; the next run finishes them")
+        finally:
+            await self._clean_ups.close()
+            await self._claims.close()
+
+    async def run_once(self) -> CopyRunReport:
+        """One shot instead of `start`: scan, claim, copy everything eligible, clean up, report.
+
+        Cancelling it (Ctrl-C) leaves nothing that the next run does not finish or clean up; call
+        `close` afterwards in any case.
+        """
+        await self._claims.start()
+        await self._check_clock()
+        self._clean_ups.hurry()
+        report = self._table.begin_report()
+        await self._table.scan(cancel_lost=False)
+        await self._table.drive_all_to_the_end(back_offs_max=self._limits.once_attempts_max - 1)
+        wait_ms = round(self._limits.once_clean_up_wait_s * 1000)
+        pending = await self._clean_ups.settle(self._ambient.now_ms() + wait_ms)
+        told = {each.segment_id for each in pending}
+        others = (row for row in self._table.left_overs() if row.segment_id not in told)
+        return report.finish((*pending, *map(self._clean_ups.left_over, others)))
+
+    def pause_copying(self) -> None:
+        """Kill switch of this node: start no copy; copies under way finish."""
+        self._paused = True
+
+    def resume_copying(self) -> None:
+        """Undo `pause_copying`."""
+        self._paused = False
+
+    @property
+    def copying_paused(self) -> bool:
+        """Whether the node's kill switch is on."""
+        return self._paused
+
+    def pause_deleting(self) -> None:
+        """Kill switch of this node: delete nothing, neither objects nor rows; until resumed or
+        restarted.
+        """
+        self._delete_paused = True
+
+    def resume_deleting(self) -> None:
+        """Undo `pause_deleting`."""
+        self._delete_paused = False
+
+    @property
+    def deleting_paused(self) -> bool:
+        """Whether that kill switch is on."""
+        return self._delete_paused
+
+    @property
+    def expirer(self) -> Expirer:
+        """Retention: its plans, its brakes, and a pass of it."""
+        return self._expirer
+
+    @property
+    def scan_error(self) -> str | None:
+        """Why the last look at the log directories failed as a whole; None when it did not."""
+        return self._scan_error
+
+    def status(self, partition: TopicIdPartition) -> PartitionStatus:
+        """Where one partition stands. NotFound if neither the view nor a log directory has it."""
+        status = self._table.status(partition, self._ambient.now_ms())
+        if status is None:
+            raise NotFound(
+                f"{partition} is neither in the metadata log nor in this node's log directories"
+            )
+        return status
+
+    def partitions(self) -> tuple[TopicIdPartition, ...]:
+        """All partitions of the view and of the log directories, by topic and partition."""
+        return self._table.partitions()
+
+    def statuses(self) -> tuple[PartitionStatus, ...]:
+        """Where each of `partitions` stands, in one go: for who serves nobody meanwhile."""
+        return self._table.statuses(self._ambient.now_ms())
+
+    def problems(self) -> tuple[LogDirProblem, ...]:
+        """What the last scan could not take, with the reason."""
+        return self._table.problems
+
+    def node_problems(self) -> tuple[NodeProblem, ...]:
+        """What keeps the node as a whole from a part of its work; empty when nothing does."""
+        found = []
+        if self._scan_error is not None:
+            found.append(NodeProblem(ProblemArea.LOG_DIRS, None, self._scan_error))
+        if self._clock_trouble is not None:
+            found.append(NodeProblem(ProblemArea.CLOCK, None, self._clock_trouble))
+        found += self._expirer.problems()
+        beside = (problem for tell in self._beside for problem in tell())
+        return (*found, *self._claims.problems(), *beside)
+
+    def tell_problems_of(self, beside: Callable[[], Iterable[NodeProblem]]) -> None:
+        """`node_problems` includes from now on what another part of the node has to say."""
+        self._beside.append(beside)
+
+    async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
+        """Where a new leader goes on copying (design 6.6). Read-only."""
+        return self._answers.leader_transition(query)
+
+    async def follower_fetch(self, query: FollowerFetchQuery) -> FollowerFetchAnswer:
+        """What a follower needs to rebuild from the tier (design 6.6, KIP-405)."""
+        return await self._answers.follower_fetch(query)
+
+    async def offsets(self, partition: TopicIdPartition, timestamp: int) -> OffsetAnswer:
+        """ListOffsets: one of `list_offsets.OffsetSpec`, or a time in ms since the epoch.
+
+        A time that no tiered record reaches is answered with offset -1: the broker has the rest.
+        """
+        return await self._answers.offsets(partition, timestamp)
+
+    def open_log(
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Verified bytes [start, end) of a finished segment's `.log`; NotFound at first step."""
+        return self._reader.open_log(segment_uuid, start, end)
+
+    def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
+        """Verified bytes of one index; NotFound at the first step if the segment has none."""
+        return self._reader.open_index(segment_uuid, index)
+
+    def records(
+        self,
+        partition: TopicIdPartition,
+        request: RecordsRequest,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Stored batches, or JSON lines, from an offset on, across segment borders.
+
+        InvalidRequest(offset) below the log start, NotFound above the highest copied offset or in
+        a lost range, all at the first step.
+        """
+        return self._reader.records(partition, request, on_end)
+
+    async def confirm_prefix(self, tier: TierStore) -> None:
+        """Refused once the store's prefix is another cluster's; asked before writes and deletes.
+
+        RetryLater while it is not known whose the prefix is.
+        """
+        self._claims.check(tier.name)
+        await confirm_prefix(
+            tier,
+            self._identity,
+            deadline_s=self._limits.store_deadline_s,
+            on_shut_out=self._on_shut_out,
+        )
+
+    async def _scan_loop(self) -> None:
+        while True:
+            try:
+                await self._table.scan(cancel_lost=True)
+                await self._table.drive_all(back_offs_max=1)
+                self._scan_error = None
+                self._problem_log.works(LOOKING)
+                self._problem_log.standing(
+                    f"{each.path}: {each.message}"
+                    for each in self._table.problems
+                    if each.topic is None  # those of one partition stand in its status
+                )
+            except Exception as error:  # noqa: BLE001 - told and logged below
+                # The loop outlives every look that fails: a directory may come back.
+                self._scan_error = str(error) or type(error).__name__
+                self._problem_log.failed(LOOKING, error)
+            await self._ambient.sleep(self._limits.scan_interval_s)
+
+    async def _clock_loop(self) -> None:
+        """Beside the scans: a store that does not answer must not keep them from being made."""
+        while True:
+            await self._ambient.sleep(self._limits.scan_interval_s)
+            try:
+                await self._check_clock()
+                self._problem_log.works(COMPARING_CLOCKS)
+            except Exception as error:  # noqa: BLE001 - told and logged below
+                self._clock_trouble = f"the clocks could not be compared: {error}"
+                self._problem_log.failed(COMPARING_CLOCKS, error)
+
+    async def _check_clock(self) -> None:
+        now = self._ambient.monotonic()
+        last = self._clock_checked_at
+        interval_s = self._limits.clock_check_interval_s
+        if self._clock_trouble is None and last is not None and now - last < interval_s:
+            return
+        self._clock_checked_at = now
+        self._clock_trouble = await clock_trouble(
+            self._stores.default,
+            self._identity.incarnation.node_id,
+            self._ambient.now_ms,
+            round(self._limits.clock_difference_max_s * 1000),
+            deadline_s=self._limits.store_deadline_s,
+        )
+        if last is None:
+            return  # the markers were looked at a moment ago
+        await self._claims.look_again(self.confirm_prefix)
+
+    async def _breathe(self) -> None:
+        await self._ambient.sleep(0)
+
+    def _pause_text(self, topic: str) -> str | None:
+        if self._paused:
+            return "copying is paused on this node; resume it to go on"
+        if self._metadata.topic_policy(topic).copy_paused:
+            return f"copying of {topic} is paused by its policy; resume it to go on"
+        return None
+
+    def delete_held_back(self, topic: str) -> str | None:
+        """Why nothing of the topic may be deleted now; None when it may."""
+        if self._delete_paused:
+            return "deleting is paused on this node; resume it to go on"
+        if self._metadata.topic_policy(topic).delete_paused:
+            return f"deleting of {topic} is paused by its policy; resume it to go on"
+        restart = self._metadata.restart()
+        if restart is not None and not restart.is_reconciled:
+            return NOT_RECONCILED
+        return self._clock_trouble
+
+    def _next_offset(self, partition: TopicIdPartition) -> int:
+        state = self._metadata.partition_state(partition)
+        return state.next_offset if state is not None else -1
+
+    def _copy_event(self, event: CopyEvent) -> None:
+        if isinstance(event, SegmentProgress):
+            self._table.progressed(event)
+        self._on_event(event)
+
+    def _clean_up_event(self, event: CopyEvent) -> None:
+        if isinstance(event, SegmentDeleted):
+            self._table.cleaned_up(event.segment_id)
+        self._on_event(event)
+
+    def _clean_up_failed(self, row: RemoteLogSegmentMetadata, kind: str, text: str) -> None:
+        self._table.clean_up_failed(row, kind, text, self._ambient.now_ms())
