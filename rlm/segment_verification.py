@@ -22,6 +22,9 @@ from rlm.manifest import CHUNK_BYTES, ChunkChecksums
 from rlm.producer_replay import ProducerReplay
 from rlm.segment_source import SegmentSource
 
+PIECE_BYTES = 1024 * 1024
+"""Read and scanned at once. Small batches come in runs that end where a piece does, so pieces of
+one chunk each would cost more."""
 _NEVER = 2**63  # above every offset
 
 
@@ -104,26 +107,34 @@ class SegmentVerification:
         )
 
     def _fill(self, view: memoryview) -> VerifiedPart:
-        """Chunk by chunk, so that a chunk is still in the processor's cache at its second sum."""
+        """Piece by piece, so that it is still in the processor's cache at its second sum."""
         filled = part_crc = 0
         while filled < len(view) and self._position < self._source.size_bytes:
             size = min(
-                CHUNK_BYTES - self._chunk_bytes,
+                PIECE_BYTES - self._position % PIECE_BYTES,
                 self._source.size_bytes - self._position,
                 len(view) - filled,
             )
             piece = view[filled : filled + size]
             self._source.read_log_into(self._position, piece)
-            crc = crc32c(piece)
-            part_crc = crc32c_combine(part_crc, crc, size)
-            self._take_sum(crc, size)
+            part_crc = crc32c_combine(part_crc, self._take_sums(piece), size)
             for run in self._scanner.feed_runs(piece):
                 self._check(run)
             filled += size
         return VerifiedPart(filled, part_crc)
 
+    def _take_sums(self, piece: memoryview) -> int:
+        """The CRC32C of the next bytes; those of their chunks and of the file are carried on."""
+        piece_crc = at = 0
+        while at < len(piece):
+            size = min(CHUNK_BYTES - self._chunk_bytes, len(piece) - at)
+            crc = crc32c(piece[at : at + size])
+            piece_crc = crc32c_combine(piece_crc, crc, size)
+            self._take_sum(crc, size)
+            at += size
+        return piece_crc
+
     def _take_sum(self, crc: int, size: int) -> None:
-        """The next `size` bytes have this CRC32C: carry on those of the chunk and of the file."""
         self._position += size
         self._crc = crc32c_combine(self._crc, crc, size)
         self._chunk_crc = crc32c_combine(self._chunk_crc, crc, size)
