@@ -26,6 +26,7 @@ from rlmm.records import LogStart, LostRange, PartitionAdopted, PartitionClaim
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
 
@@ -108,6 +109,12 @@ class MetadataPort(SegmentRows, Protocol):
         self, tip: TopicIdPartition, leader_epoch: int | None = None
     ) -> Iterator[RemoteLogSegmentMetadata]:
         """All rows of a partition, or of one epoch of it."""
+        ...
+
+    async def put_remote_partition_delete_metadata(
+        self, metadata: RemotePartitionDeleteMetadata, *, deadline_s: float
+    ) -> int:
+        """A step in the deletion of a whole partition."""
         ...
 
     async def record_partition_adopted(self, record: PartitionAdopted, *, deadline_s: float) -> int:

@@ -41,6 +41,7 @@ from rlm.run_report import CopyRunReport
 from rlm.scanner import BrokerPort, Scanner
 from rlm.store_claims import StoreClaims
 from rlm.tier_store import TierStore, TierStores
+from rlm.topic_deletion import TopicDeletion
 from rlm.topic_filter import TopicFilter
 from rlm.work_table import WorkTable
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -103,6 +104,9 @@ class RemoteLogManager:
         proposals = Proposals(manager, self._limits, ambient)
         self._clean_ups = self._new_clean_ups(proposals)
         self._driver = self._new_driver(manager, pool, proposals)
+        self._topic_deletion = TopicDeletion(
+            manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit
+        )
         scanner = Scanner(
             tuple(log_dirs),
             identity.kafka_cluster_id,
@@ -186,6 +190,7 @@ class RemoteLogManager:
             asyncio.create_task(self._scan_loop(), name="scan log directories"),
             asyncio.create_task(self._clock_loop(), name="compare clocks"),
             asyncio.create_task(self._expirer.run(), name="expire segments"),
+            asyncio.create_task(self._topic_deletion.run(), name="delete topics"),
         ]
 
     async def close(self) -> None:

@@ -40,7 +40,13 @@ from rlm.service import RemoteLogManager
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
 from rlmm.manager import RemoteLogMetadataManager
-from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
+from rlmm.segment import (
+    Incarnation,
+    PartitionDeleteState,
+    RemoteLogSegmentMetadata,
+    SegmentState,
+    TopicIdPartition,
+)
 from rlmm.view import View
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
@@ -99,6 +105,7 @@ class HookedMetadata:
             "claim_partition",
             "record_log_start",
             "record_lost_range",
+            "put_remote_partition_delete_metadata",
         }
     )
 
@@ -116,7 +123,9 @@ class HookedMetadata:
         async def write(record: Any, *, deadline_s: float) -> Any:
             self.proposed.append(record)
             state = getattr(record, "state", None)
-            step = state.name if isinstance(state, SegmentState) else name
+            step = name
+            if isinstance(state, SegmentState | PartitionDeleteState):
+                step = state.name
             await self._hook(f"before {step}")
             result = await found(record, deadline_s=deadline_s)
             self.accepted.append((getattr(result, "token", result), record))
@@ -382,8 +391,8 @@ def _rows(manager: RemoteLogMetadataManager | None) -> Iterator[RemoteLogSegment
 async def _pull_the_plug() -> None:
     """A SIGKILL: what the remote log manager was doing ends where it is."""
     names = (
-        "scan log directories", "compare clocks", "claim stores", "expire segments", "drive ",
-        "clean up ",
+        "scan log directories", "compare clocks", "claim stores", "expire segments",
+        "delete topics", "drive ", "clean up ",
     )  # fmt: skip
     tasks = [
         task
