@@ -20,8 +20,8 @@ from bench.metadata_node import CACHE, data_directory
 from bench.metadata_set import CLUSTER_ID, KAFKA_CLUSTER_ID, NODE_ID
 from bench.node_process import node_process
 from bench.table import Measure, write_table
-from kafka_formats.kafka_uuid import Uuid
 from rlmm.data_directory import format_data_directory
+from strandline.ambient import new_uuid
 from tests.real.ports import free_ports
 
 HOST = "127.0.0.1"
@@ -64,7 +64,7 @@ def caught_up(home: Path, leader_port: int, listen: int, join: str, secret: Path
         cluster_id=CLUSTER_ID,
         kafka_cluster_id=KAFKA_CLUSTER_ID,
         node_id=FRESH_NODE_ID,
-        directory_id=Uuid(b"fresh-directory."),
+        directory_id=new_uuid(),
         voters=(),
     )
     wanted = asked(leader_port, "/v1/quorum")["high_watermark"] - 1
