@@ -188,6 +188,7 @@ class Machine:
                     world.format_voters,
                     bootstrap=world.bootstrap,
                     settings=world.settings,
+                    incarnation=self.boots,
                 ),
                 SimulatedPeers(world, self, process.life),
                 view_flushed_end=view.flushed_offset + 1,
