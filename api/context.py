@@ -16,6 +16,7 @@ from api.streaming import StreamSlots
 from api.tokens import Role, TokenBook
 from kafka_formats.kafka_uuid import Uuid
 from rlm.audit_log import AuditPage, AuditPosition, Matches
+from rlm.collector import Collection, CollectionRequest
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.list_offsets import OffsetAnswer
@@ -217,6 +218,18 @@ class AuditTrail(Protocol):
         ...
 
 
+class GarbageCollector(Protocol):
+    """Met by `rlm.collector.Collector`."""
+
+    def start(self, request: CollectionRequest, by: str, /) -> Collection:
+        """Begin a pass. Conflict: one is running. Refused: nothing may be deleted now."""
+        ...
+
+    def collection(self, id_: Uuid, /) -> Collection:
+        """The running pass or the last one. NotFound for any other."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
     """Who answers. `kafka_cluster_id` None: a standalone directory of any cluster."""
@@ -245,6 +258,7 @@ class ApiContext:
     rlm: RemoteLog
     quorum: Quorum
     audit: AuditTrail
+    collector: GarbageCollector
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]

@@ -12,6 +12,7 @@ from starlette.types import Scope
 
 ROUTE_SCOPE_KEY = "strandline.route"
 _WRITING_METHODS = frozenset({"PUT", "PATCH", "DELETE"})
+_CHANGED_BY_POST = ("/v1/quorum/", "/v1/jobs/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,12 @@ class RouteFacts:
 
 
 def writes(method: str, template: str) -> bool:
-    """Whether a request may change something. POST changes the quorum; anywhere else it only asks,
-    with a question too long for a URL.
+    """Whether a request may change something. POST changes the quorum and begins jobs; anywhere
+    else it only asks, with a question too long for a URL.
     """
-    return method in _WRITING_METHODS or (method == "POST" and template.startswith("/v1/quorum/"))
+    return method in _WRITING_METHODS or (
+        method == "POST" and template.startswith(_CHANGED_BY_POST)
+    )
 
 
 UNKNOWN_ROUTE = RouteFacts("none", {})

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from rlm.audit_events import audit_line_of
 from rlm.audit_log import AuditLimits, AuditLog
+from rlm.collector import Collector, CollectorLimits
 from rlm.events import CopyEvent, OnEvent, ignore_event
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.service import RemoteLogManager
@@ -28,6 +29,7 @@ from rlmm.data_directory import DataDirectory, open_data_directory
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.tombstones import KnownSegments
 from rlmm.view import View
 from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_all
@@ -89,6 +91,7 @@ class Node:
     remote_log: RemoteLogManager
     snapshots: SnapshotUploader
     audit: AuditLog
+    collector: Collector
     failure: Failure
     _parts: AsyncExitStack
 
@@ -111,16 +114,12 @@ class Node:
             directory = open_data_directory(settings.node.data_dir)
             building.callback(directory.close)
             check_log_dirs(settings.kafka.log_dirs, directory)
-            log, metadata = await _open_metadata(settings, directory, failure, building)
+            log, view, metadata = await _open_metadata(settings, directory, failure, building)
             stores = await _open_stores(settings, configs, on_store_call, building)
             pool = await _start_workers(settings, configs, on_store_call, building)
             broker = await _open_broker(settings.kafka, directory, building)
             audit = _open_audit(settings, directory, building)
-            identity = Identity(
-                cluster_id=str(directory.cluster_id),
-                kafka_cluster_id=directory.kafka_cluster_id,
-                incarnation=directory.incarnation,
-            )
+            identity = _identity(directory)
             remote_log = RemoteLogManager(
                 metadata,
                 pool,
@@ -141,16 +140,28 @@ class Node:
                 settings, directory, metadata, stores.default, identity, remote_log
             )
             building.push_async_callback(snapshots.close)
+            collector = _new_collector(
+                settings, KnownSegments(log, metadata, view), stores, remote_log, audit
+            )
+            building.push_async_callback(collector.close)
             remote_log.tell_problems_of(snapshots.problems)
             remote_log.tell_problems_of(audit.problems)
             return cls(
-                settings, directory, log, metadata, remote_log, snapshots, audit, failure,
-                building.pop_all(),
+                settings, directory, log, metadata, remote_log, snapshots, audit,
+                collector, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""
         await self._parts.aclose()
+
+
+def _identity(directory: DataDirectory) -> Identity:
+    return Identity(
+        cluster_id=str(directory.cluster_id),
+        kafka_cluster_id=directory.kafka_cluster_id,
+        incarnation=directory.incarnation,
+    )
 
 
 def copy_limits(settings: Settings) -> CopyLimits:
@@ -182,14 +193,14 @@ async def opened_metadata(
         failure = Failure()
         directory = open_data_directory(settings.node.data_dir)
         building.callback(directory.close)
-        _, metadata = await _open_metadata(settings, directory, failure, building)
+        _, _, metadata = await _open_metadata(settings, directory, failure, building)
         stores = await _open_stores(settings, store_configs(settings), ignore_store_call, building)
         yield directory, metadata, stores
 
 
 async def _open_metadata(
     settings: Settings, directory: DataDirectory, failure: Failure, building: AsyncExitStack
-) -> tuple[QuorumLog, RemoteLogMetadataManager]:
+) -> tuple[QuorumLog, View, RemoteLogMetadataManager]:
     view = await asyncio.to_thread(View.open, directory.view_path)
     building.callback(view.close)
     log = await open_quorum_log(
@@ -211,7 +222,7 @@ async def _open_metadata(
         on_failure=failure.report,
     )
     building.push_async_callback(metadata.close)
-    return log, metadata
+    return log, view, metadata
 
 
 async def _open_stores(
@@ -278,6 +289,25 @@ def _new_snapshots(
             check_interval_s=settings.metadata.snapshot_upload_check_s,
             kept=settings.metadata.snapshots_uploaded_max,
         ),
+    )
+
+
+def _new_collector(
+    settings: Settings,
+    known: KnownSegments,
+    stores: TierStores,
+    remote_log: RemoteLogManager,
+    audit: AuditLog,
+) -> Collector:
+    return Collector(
+        known,
+        stores,
+        held_back=remote_log.delete_held_back,
+        confirm_prefix=remote_log.confirm_prefix,
+        keep_audit=audit.keep,
+        ambient=AMBIENT,
+        copy_limits=copy_limits(settings),
+        limits=CollectorLimits(delete_max_percent=settings.collector.delete_max_percent),
     )
 
 

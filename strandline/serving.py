@@ -71,6 +71,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         rlm=node.remote_log,
         quorum=QuorumAdmin(node.metadata_log.driver),
         audit=node.audit,
+        collector=node.collector,
         identity=NodeIdentity(
             cluster_id=str(node.directory.cluster_id),
             kafka_cluster_id=node.directory.kafka_cluster_id,

@@ -197,6 +197,16 @@ class AuditSettings(_Section):
     )
 
 
+class CollectorSettings(_Section):
+    """Collecting garbage: objects of segments that were deleted."""
+
+    delete_max_percent: Annotated[float, Field(ge=0, le=100)] = Field(
+        default=1.0,
+        description="A pass that would remove more of the tier's objects stops, unless their "
+        "number is accepted.",
+    )
+
+
 class QuorumSettings(_Section):
     """The metadata quorum: how its nodes reach each other."""
 
@@ -330,6 +340,7 @@ class Settings(BaseSettings):
     copier: CopierSettings = CopierSettings()
     metadata: MetadataSettings = MetadataSettings()
     audit: AuditSettings = AuditSettings()
+    collector: CollectorSettings = CollectorSettings()
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()

@@ -80,6 +80,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "query_commands:records_command",
         "Read records back from the tier: one JSON object a line, or the stored batches.",
     ),
+    "collect": (
+        "collect_command:collect_command",
+        "List the stores, ask the metadata about each object, and remove what it deleted.",
+    ),
     "audit": (
         "audit_command:audit_command",
         "What the node deleted, marked and moved, and why; newest first.",
@@ -110,6 +114,7 @@ PANELS = {
         "leader-transition",
         "follower-fetch",
         "records",
+        "collect",
         "audit",
         "quorum",
     ),

@@ -53,6 +53,7 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 from tests.api.fake_audit import FakeAudit
+from tests.api.fake_collector import FakeCollector
 from tests.api.fake_quorum import FakeQuorum
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -426,6 +427,7 @@ def _context(
         rlm=rlm,
         quorum=quorum or FakeQuorum(),
         audit=FakeAudit(),
+        collector=FakeCollector(),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,

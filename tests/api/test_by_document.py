@@ -21,6 +21,7 @@ from schemathesis import CheckFunction, GenerationMode
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
+from tests.api.fake_collector import JOB_ID
 from tests.api.test_over_real_parts import ORDERS, asked, new_orders
 from tests.real.toolbox import REPOSITORY
 from tests.rlm.kafka_logs import TIMESTAMP_MS
@@ -33,6 +34,7 @@ TOPIC_ID = "AQEBAQEBAQEBAW9yZGVycw"
 SEGMENT_IDS = ["AAAAAAAAAAAAAAAAAAAETQ", "AAAAAAAAAAAAAAAAAAAETg", "AAAAAAAAAAAAAAAAAAAETw"]
 GOOD: dict[str, list[Any]] = {
     "path.topic": ["orders"],
+    "path.job_id": [str(JOB_ID)],
     "path.partition": [0],
     "path.segment_id": SEGMENT_IDS,
     "path.node_id": [1, 2],
@@ -76,6 +78,7 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
         "port": 9481,
     },
     "transfer": {"node_id": 2},
+    "collect": {"apply": True, "accept_objects": 3},
     "feature-level": {"feature_level": 1},
 }
 ANSWERED = {"expected-statuses": ["2xx", "3xx", "4xx", "503"]}

@@ -1,0 +1,34 @@
+"""A collector whose passes end at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_formats.errors import Conflict, NotFound
+from kafka_formats.kafka_uuid import Uuid
+from rlm.collection_plan import ObjectClass
+from rlm.collector import Collection, CollectionRequest, CollectionState
+from rsm_backends.store import ObjectInfo
+
+JOB_ID = Uuid(b"a-collection-id-")
+
+
+@dataclass
+class FakeCollector:
+    """As `rlm.collector.Collector`."""
+
+    last: Collection | None = None
+    runs: bool = False
+
+    def start(self, request: CollectionRequest, by: str, /) -> Collection:
+        if self.runs:
+            raise Conflict("a collection is running", reason="RUNNING")
+        self.last = Collection(JOB_ID, request, by, 1_000, CollectionState.FINISHED, 2_000)
+        self.last.found[ObjectClass.ORPHAN].add("main", ObjectInfo("tier/x", 7, None, None, ""))
+        self.last.listed = 1
+        return self.last
+
+    def collection(self, id_: Uuid, /) -> Collection:
+        if self.last is None or self.last.id != id_:
+            raise NotFound(f"no collection {id_}")
+        return self.last

@@ -1,0 +1,65 @@
+"""Collections over HTTP: only admins begin one; how it goes is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api.tokens import Role
+from tests.api.fake_collector import JOB_ID, FakeCollector
+from tests.api.fakes import FakeNode, make_node, write_tokens
+
+COLLECT = "/v1/jobs/collect"
+
+
+def node(collector: FakeCollector) -> FakeNode:
+    plain = make_node()
+    return replace(plain, context=replace(plain.context, collector=collector))
+
+
+async def test_a_pass_only_looks_unless_told_otherwise() -> None:
+    collector = FakeCollector()
+    async with node(collector).client() as client:
+        answer = await client.post(COLLECT, json={})
+        job = await client.get(f"/v1/jobs/{JOB_ID}")
+    assert answer.status_code == 200
+    assert answer.json() == job.json()
+    view = job.json()
+    assert (view["apply"], view["state"], view["by"]) == (False, "finished", "anonymous")
+    assert view["found"]["orphan"] == {
+        "objects": 1, "size_bytes": 7, "examples": ["main:tier/x"],
+    }  # fmt: skip
+    assert view["found"]["foreign"]["objects"] == 0
+
+
+async def test_another_pass_waits_and_a_forgotten_one_is_not_found() -> None:
+    collector = FakeCollector(runs=True)
+    async with node(collector).client() as client:
+        busy = await client.post(COLLECT, json={"apply": True})
+        gone = await client.get(f"/v1/jobs/{JOB_ID}")
+    assert (busy.status_code, busy.json()["reason"]) == (409, "RUNNING")
+    assert gone.status_code == 404
+
+
+@pytest.mark.parametrize(("name", "status"), [("reader", 403), ("operator", 403), ("boss", 200)])
+async def test_only_an_admin_begins_one_and_is_named(
+    tmp_path: Path, name: str, status: int
+) -> None:
+    guarded = make_node(tokens=write_tokens(tmp_path / "tokens"), anonymous_role=Role.READ)
+    async with guarded.client(token=f"{name}-token") as client:
+        answer = await client.post(COLLECT, json={"apply": True, "accept_objects": 5})
+    assert answer.status_code == status
+    if status == 200:
+        assert (answer.json()["by"], answer.json()["accept_objects"]) == ("boss", 5)
+
+
+@pytest.mark.parametrize(
+    "body", [{"apply": "yes"}, {"accept_objects": -1}, {"accept_objects": 1.0}, {"all": True}]
+)
+async def test_a_wrong_wish_is_refused(body: dict[str, object]) -> None:
+    collector = FakeCollector()
+    async with node(collector).client() as client:
+        answer = await client.post(COLLECT, json=body)
+    assert (answer.status_code, collector.last) == (400, None)
