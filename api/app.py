@@ -16,7 +16,18 @@ from api.gate import Gate
 from api.openapi import build_openapi
 from api.prepared_route import PreparedRoute
 from api.route_table import RouteTable, route_of
-from api.routes import audit, cluster, contents, health, jobs, partitions, quorum, segments, topics
+from api.routes import (
+    audit,
+    cluster,
+    contents,
+    health,
+    jobs,
+    partitions,
+    quorum,
+    retention,
+    segments,
+    topics,
+)
 from api.tokens import Role
 
 
@@ -67,7 +78,8 @@ def _v1() -> APIRouter:
         ],
     )
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
-    for resource in (segments, contents, partitions, topics, cluster, quorum, audit, jobs):
+    asked_rarely = (cluster, quorum, audit, jobs, retention)
+    for resource in (segments, contents, partitions, topics, *asked_rarely):
         router.include_router(resource.router)
     return router
 

@@ -24,6 +24,7 @@ from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem
 from rlm.partition_status import PartitionStatus
 from rlm.read_request import IndexType, RecordsRequest
+from rlm.retention_plan import RetentionPlan
 from rlmm.history import HistoryEntry
 from rlmm.log.quorum_records import Voter
 from rlmm.metadata_log import LogDescription
@@ -230,6 +231,20 @@ class GarbageCollector(Protocol):
         ...
 
 
+class Retention(Protocol):
+    """What retention would take, met by `rlm.expirer.Expirer`."""
+
+    async def plan(
+        self, tip: TopicIdPartition, percent_max: float | None = None, /
+    ) -> RetentionPlan:
+        """A dry run; NotFound for a partition of which nothing is tiered."""
+        ...
+
+    def accept(self, tip: TopicIdPartition, percent: float, /) -> None:
+        """The next pass may take up to this share. Conflict: another node leads."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
     """Who answers. `kafka_cluster_id` None: a standalone directory of any cluster."""
@@ -259,6 +274,7 @@ class ApiContext:
     quorum: Quorum
     audit: AuditTrail
     collector: GarbageCollector
+    retention: Retention
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]

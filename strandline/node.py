@@ -178,6 +178,9 @@ def copy_limits(settings: Settings) -> CopyLimits:
         propose_deadline_s=settings.metadata.propose_deadline_s,
         backoff_base_s=copier.backoff_base_s,
         backoff_max_s=copier.backoff_max_s,
+        retention_interval_s=settings.retention.interval_s,
+        retention_max_percent=settings.retention.max_percent,
+        delete_delay_s=settings.retention.delete_delay_s,
     )
 
 

@@ -72,6 +72,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         quorum=QuorumAdmin(node.metadata_log.driver),
         audit=node.audit,
         collector=node.collector,
+        retention=node.remote_log.expirer,
         identity=NodeIdentity(
             cluster_id=str(node.directory.cluster_id),
             kafka_cluster_id=node.directory.kafka_cluster_id,

@@ -186,6 +186,23 @@ class MetadataSettings(_Section):
     )
 
 
+class RetentionSettings(_Section):
+    """How the topics' policies are carried out."""
+
+    interval_s: PositiveSeconds = Field(
+        default=60.0, description="Pause between two passes of retention."
+    )
+    max_percent: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
+        default=50.0,
+        description="A pass that would take more of a partition's tiered bytes (ten segments or "
+        "more), or of the node's (a hundred or more), stops until it is accepted.",
+    )
+    delete_delay_s: PositiveSeconds = Field(
+        default=60.0,
+        description="Objects are kept so long after their segment is marked, for running readers.",
+    )
+
+
 class AuditSettings(_Section):
     """The record of what this node deleted and moved, kept in its data directory."""
 
@@ -341,6 +358,7 @@ class Settings(BaseSettings):
     metadata: MetadataSettings = MetadataSettings()
     audit: AuditSettings = AuditSettings()
     collector: CollectorSettings = CollectorSettings()
+    retention: RetentionSettings = RetentionSettings()
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()

@@ -88,6 +88,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "audit_command:audit_command",
         "What the node deleted, marked and moved, and why; newest first.",
     ),
+    "retention": (
+        "retention_command:retention_app",
+        "What retention takes from a partition's tier: plan, accept.",
+    ),
     "quorum": (
         "quorum_commands:quorum_app",
         "The metadata quorum: describe it, change its voters, move its leadership.",
@@ -116,6 +120,7 @@ PANELS = {
         "records",
         "collect",
         "audit",
+        "retention",
         "quorum",
     ),
     "Without a node": ("copy", "demo"),

@@ -55,6 +55,7 @@ from rlmm.segment import (
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_collector import FakeCollector
 from tests.api.fake_quorum import FakeQuorum
+from tests.api.fake_retention import FakeRetention
 
 TOPIC_ID = Uuid(bytes(range(16)))
 TIP = TopicIdPartition("payments", TOPIC_ID, 0)
@@ -428,6 +429,7 @@ def _context(
         quorum=quorum or FakeQuorum(),
         audit=FakeAudit(),
         collector=FakeCollector(),
+        retention=FakeRetention(),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,

@@ -80,6 +80,7 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
     "transfer": {"node_id": 2},
     "collect": {"apply": True, "accept_objects": 3},
     "feature-level": {"feature_level": 1},
+    "accepted-percent": {"percent": 85},
 }
 ANSWERED = {"expected-statuses": ["2xx", "3xx", "4xx", "503"]}
 """503 stands for: wait for a metadata offset that is not there yet."""

@@ -1,0 +1,87 @@
+"""What retention would take from a partition's tier."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StrictFloat, StrictInt
+
+from api.models.base import TopicIdText, Wire
+from rlm.retention_plan import Deletion, RetentionPlan
+from rlmm.segment import TopicIdPartition
+
+PLAN_SEGMENTS_MAX = 1_000
+"""Segments listed in one answer; the sums are over all."""
+
+
+class ExpiringSegment(Wire):
+    """A segment that goes, and why."""
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    reason: Annotated[str, Field(examples=["retention_time"])]
+    why: str
+
+    @classmethod
+    def of(cls, deletion: Deletion) -> ExpiringSegment:
+        """Map."""
+        row = deletion.row
+        return cls(
+            segment_id=str(row.segment_id.id),
+            start_offset=row.start_offset,
+            end_offset=row.end_offset,
+            size_bytes=row.size_bytes,
+            max_timestamp_ms=row.max_timestamp_ms,
+            reason=deletion.reason.value,
+            why=deletion.text,
+        )
+
+
+class RetentionPlanView(Wire):
+    """A dry run. Log start moves first; `segments` go in this order, the first thousand are shown.
+
+    `held_back`: why nothing may be deleted now. `brake`: why this pass takes only what lies below
+    the recorded log start. `next_due_ms`: when time retention reaches the next segment.
+    """
+
+    topic: Annotated[str, Field(examples=["payments"])]
+    partition: int
+    topic_id: TopicIdText
+    new_log_start_offset: Annotated[
+        int | None, Field(description="Null: log start stays where it is.", examples=[1200])
+    ]
+    segments: list[ExpiringSegment]
+    segment_count: int
+    expiring_bytes: int
+    tiered_bytes: int
+    next_due_ms: int | None
+    held_back: str | None
+    brake: str | None
+    summary: str
+
+    @classmethod
+    def of(cls, tip: TopicIdPartition, plan: RetentionPlan) -> RetentionPlanView:
+        """Map."""
+        return cls(
+            topic=tip.topic,
+            partition=tip.partition,
+            topic_id=str(tip.topic_id),
+            new_log_start_offset=None if plan.log_start is None else plan.log_start.offset,
+            segments=[ExpiringSegment.of(each) for each in plan.deletions[:PLAN_SEGMENTS_MAX]],
+            segment_count=len(plan.deletions),
+            expiring_bytes=plan.expiring_bytes,
+            tiered_bytes=plan.size_bytes,
+            next_due_ms=plan.next_due_ms,
+            held_back=plan.held_back,
+            brake=plan.brake,
+            summary=plan.text,
+        )
+
+
+class AcceptedPercent(Wire):
+    """The share of the partition's tiered bytes that the next pass may take, once."""
+
+    percent: Annotated[StrictFloat | StrictInt, Field(gt=0, le=100, examples=[85])]

@@ -1,0 +1,30 @@
+"""Retention as the routes see it: one plan, and what was accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import Conflict
+from rlm.retention_plan import RetentionPlan
+from rlmm.segment import TopicIdPartition
+
+NOTHING = RetentionPlan(None, (), None, None, None, 0, 0, "nothing goes")
+
+
+@dataclass
+class FakeRetention:
+    """`claimed` False: another node leads."""
+
+    made: RetentionPlan = NOTHING
+    claimed: bool = True
+    accepted: list[tuple[TopicIdPartition, float]] = field(default_factory=list)
+
+    async def plan(
+        self, tip: TopicIdPartition, percent_max: float | None = None, /
+    ) -> RetentionPlan:
+        return self.made
+
+    def accept(self, tip: TopicIdPartition, percent: float, /) -> None:
+        if not self.claimed:
+            raise Conflict("ask the node that leads", reason="NOT_CLAIMED")
+        self.accepted.append((tip, percent))

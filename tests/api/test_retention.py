@@ -1,0 +1,72 @@
+"""Retention over HTTP: the dry run, and leave to take more than the brake allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from api.models.retention import PLAN_SEGMENTS_MAX
+from api.tokens import Role
+from rlm.retention_plan import Deletion, LogStartMove, Reason
+from tests.api.fake_retention import NOTHING, FakeRetention
+from tests.api.fakes import FakeNode, make_node, make_segment
+
+PATH = "/v1/topics/payments/partitions/0/retention"
+
+
+def node_with(retention: FakeRetention, role: Role = Role.ADMIN) -> FakeNode:
+    node = make_node(anonymous_role=role)
+    return replace(node, context=replace(node.context, retention=retention))
+
+
+async def test_the_plan_says_what_goes_and_why() -> None:
+    row = make_segment(1)
+    made = replace(
+        NOTHING,
+        log_start=LogStartMove(1200, 7),
+        deletions=(Deletion(row, Reason.TIME, "it is too old"),),
+        expiring_bytes=10,
+        size_bytes=40,
+        held_back="the clocks differ",
+    )
+    async with node_with(FakeRetention(made), Role.READ).client() as client:
+        plan = (await client.get(f"{PATH}/plan")).json()
+    assert plan["new_log_start_offset"] == 1200
+    assert plan["segments"][0]["segment_id"] == str(row.segment_id.id)
+    assert (plan["segments"][0]["reason"], plan["segments"][0]["why"]) == (
+        "retention_time", "it is too old",
+    )  # fmt: skip
+    assert (plan["expiring_bytes"], plan["tiered_bytes"]) == (10, 40)
+    assert plan["held_back"] == "the clocks differ"
+
+
+async def test_an_answer_lists_a_bounded_number_of_segments() -> None:
+    deletion = Deletion(make_segment(1), Reason.SIZE, "")
+    made = replace(NOTHING, deletions=(deletion,) * (PLAN_SEGMENTS_MAX + 1))
+    async with node_with(FakeRetention(made)).client() as client:
+        plan = (await client.get(f"{PATH}/plan")).json()
+    assert (len(plan["segments"]), plan["segment_count"]) == (1_000, 1_001)
+
+
+async def test_an_admin_accepts_a_share_once_on_the_node_that_leads() -> None:
+    retention = FakeRetention()
+    async with node_with(retention).client() as client:
+        answer = await client.put(f"{PATH}/accepted-percent", json={"percent": 85})
+        assert answer.status_code == 200, answer.text
+        retention.claimed = False
+        answer = await client.put(f"{PATH}/accepted-percent", json={"percent": 85})
+        assert (answer.status_code, answer.json()["reason"]) == (409, "NOT_CLAIMED")
+    assert [percent for _, percent in retention.accepted] == [85.0]
+    async with node_with(retention, Role.OPERATE).client() as client:
+        answer = await client.put(f"{PATH}/accepted-percent", json={"percent": 85})
+        assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("percent", [0, -1, 100.5, "85", None])
+async def test_a_share_that_is_none_is_refused(percent: object) -> None:
+    retention = FakeRetention()
+    async with node_with(retention).client() as client:
+        answer = await client.put(f"{PATH}/accepted-percent", json={"percent": percent})
+    assert answer.json()["kind"] == "invalid_request"
+    assert retention.accepted == []
