@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -11,6 +12,8 @@ import pytest
 from starlette.types import Message
 
 from api.limits import ApiLimits
+from rlm.collector import CollectionRequest
+from tests.api.fake_collector import JOB_ID, FakeCollector
 from tests.api.fakes import BASE, make_node, openapi, segment_uuid
 
 POLICY = "/v1/topics/payments/policy"
@@ -236,7 +239,13 @@ async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", refuse)
     document = openapi()
-    values = {"topic": "payments", "partition": "0", "index_type": "offset", "node_id": "1"}
+    values = {
+        "topic": "payments",
+        "partition": "0",
+        "index_type": "offset",
+        "node_id": "1",
+        "job_id": str(JOB_ID),
+    }
     query = {
         "offset": "0",
         "epoch": "0",
@@ -244,7 +253,11 @@ async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch
         "fetch_offset": "0",
         "leader_epoch": "2",
     }
-    async with make_node().client() as client:
+    collector = FakeCollector()
+    collector.start(CollectionRequest(), "somebody")
+    node = make_node()
+    node = replace(node, context=replace(node.context, collector=collector))
+    async with node.client() as client:
         for path, operations in document["paths"].items():
             if "get" not in operations:
                 continue
