@@ -26,6 +26,7 @@ from api.routes import (
     quorum,
     retention,
     segments,
+    tiered_data,
     topics,
 )
 from api.tokens import Role
@@ -78,7 +79,7 @@ def _v1() -> APIRouter:
         ],
     )
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
-    asked_rarely = (cluster, quorum, audit, jobs, retention)
+    asked_rarely = (tiered_data, cluster, quorum, audit, jobs, retention)
     for resource in (segments, contents, partitions, topics, *asked_rarely):
         router.include_router(resource.router)
     return router

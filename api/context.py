@@ -31,8 +31,13 @@ from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
 from rlmm.queries import ListPosition, SegmentAnswer
 from rlmm.quorum.admin import CanStop
-from rlmm.records import TopicPolicyChange
-from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
+    TopicIdPartition,
+)
 
 
 class RemoteLogMetadata(Protocol):
@@ -84,6 +89,16 @@ class RemoteLogMetadata(Protocol):
 
     async def set_topic_policy(self, record: TopicPolicyChange, /) -> int:
         """Replace a topic's policy; Conflict when it is not the one that the record names."""
+        ...
+
+    async def put_remote_partition_delete_metadata(
+        self, record: RemotePartitionDeleteMetadata, /
+    ) -> int:
+        """A step in a partition's deletion; Conflict when it follows another one than it names."""
+        ...
+
+    async def undo_partition_delete(self, record: PartitionDeleteUndo, /) -> int:
+        """Take a mark back; Conflict when another one stands, or the deletion started."""
         ...
 
     def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:

@@ -30,12 +30,11 @@ class RouteFacts:
 
 
 def writes(method: str, template: str) -> bool:
-    """Whether a request may change something. POST changes the quorum and begins jobs; anywhere
-    else it only asks, with a question too long for a URL.
+    """Whether a request may change something. POST changes the quorum, begins jobs and takes
+    deletions back; anywhere else it only asks, with a question too long for a URL.
     """
-    return method in _WRITING_METHODS or (
-        method == "POST" and template.startswith(_CHANGED_BY_POST)
-    )
+    changes = template.startswith(_CHANGED_BY_POST) or template.endswith("/undo")
+    return method in _WRITING_METHODS or (method == "POST" and changes)
 
 
 UNKNOWN_ROUTE = RouteFacts("none", {})

@@ -43,12 +43,13 @@ from rlmm.history import HistoryEntry
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, TopicPolicy, Totals
 from rlmm.queries import ListPosition, SegmentAnswer, list_position
-from rlmm.records import TopicPolicyChange
+from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
     SegmentState,
     TopicIdPartition,
 )
@@ -156,6 +157,14 @@ class FakeMetadata:
             raise Conflict(f"the policy was set at offset {standing.offset}", reason="CONFLICT")
         self.applied_offset += 1
         self.policies[record.topic] = replace(record.policy, offset=self.applied_offset)
+        return self.applied_offset
+
+    async def put_remote_partition_delete_metadata(
+        self, record: RemotePartitionDeleteMetadata, /
+    ) -> int:
+        return self.applied_offset
+
+    async def undo_partition_delete(self, record: PartitionDeleteUndo, /) -> int:
         return self.applied_offset
 
     def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:

@@ -40,6 +40,7 @@ GOOD: dict[str, list[Any]] = {
     "path.node_id": [1, 2],
     "path.index_type": ["offset", "timestamp", "producer-snapshot", "leader-epoch"],
     "query.topic_id": [TOPIC_ID],
+    "query.confirm": ["orders"],
     "query.directory_id": ["b-Jc1l2sQ1ySHBQ2a4nIlw"],
     "query.timestamp": ["earliest", "latest", "max-timestamp", str(TIMESTAMP_MS + 12)],
     "query.offset": [0, 9, 12, 19, 20],

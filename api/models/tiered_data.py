@@ -1,0 +1,73 @@
+"""A topic's data in the tier, and its deletion."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from api.models.base import NextCursor, TopicIdText, Wire, known
+from rlmm.partition_state import PartitionState
+from rlmm.segment import PartitionDeleteState
+
+
+class TieredPartitionView(Wire):
+    """What the tier holds of a partition, and from when on it goes."""
+
+    partition: int
+    topic_id: TopicIdText
+    remote_segments: int
+    remote_bytes: int
+    delete_state: Annotated[
+        str | None,
+        Field(
+            description="Null: nothing is to go. `marked`: an undo is possible; `started`: not.",
+            examples=["marked"],
+        ),
+    ]
+    marked_at_ms: int | None
+    grace_ms: Annotated[int | None, Field(examples=[604_800_000])]
+    goes_from_ms: Annotated[
+        int | None, Field(description="No byte goes before, ms since the epoch, in record time.")
+    ]
+
+    @classmethod
+    def of(cls, state: PartitionState) -> TieredPartitionView:
+        """Map."""
+        going = state.delete_state
+        name = None if going is None else _NAMES[going]
+        return cls(
+            partition=state.partition.partition,
+            topic_id=str(state.partition.topic_id),
+            remote_segments=state.segment_count,
+            remote_bytes=state.size_bytes,
+            delete_state=name,
+            marked_at_ms=known(state.delete_marked_at_ms),
+            grace_ms=known(state.delete_grace_ms),
+            goes_from_ms=None if going is None else state.delete_due_ms,
+        )
+
+
+_NAMES = {
+    PartitionDeleteState.DELETE_PARTITION_MARKED: "marked",
+    PartitionDeleteState.DELETE_PARTITION_STARTED: "started",
+    PartitionDeleteState.DELETE_PARTITION_FINISHED: "finished",
+}
+
+
+class TieredDataView(Wire):
+    """A page of a topic's partitions in the tier, by number and topic id."""
+
+    topic: Annotated[str, Field(examples=["payments"])]
+    partitions: list[TieredPartitionView]
+    next_cursor: NextCursor
+
+
+class TieredDataChange(Wire):
+    """How many partitions a request changed; those that were so already are not counted."""
+
+    topic: Annotated[str, Field(examples=["payments"])]
+    changed: Annotated[int, Field(examples=[12])]
+    goes_from_ms: Annotated[
+        int | None, Field(description="The earliest of all marked partitions; null where none is.")
+    ]

@@ -1,0 +1,175 @@
+"""A topic's data in the tier: see it, mark it for deletion, take the mark back.
+
+Marking is all that happens here. After the grace the nodes delete (`rlm/topic_deletion.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from api.admission import Context, require
+from api.context import ApiContext
+from api.cursors import decode_cursor, encode_cursor
+from api.gate import METADATA_OFFSET_SCOPE_KEY
+from api.listing import first_after
+from api.models.tiered_data import TieredDataChange, TieredDataView, TieredPartitionView
+from api.routes.found import CheckedTopic
+from api.tokens import Role
+from api.validation import PAGE_LIMIT_DEFAULT, OffsetNumber, PageCursor, PageLimit, parse_uuid
+from kafka_formats.errors import InvalidRequest, NotFound
+from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, PartitionState
+from rlmm.records import PartitionDeleteUndo
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
+
+router = APIRouter(prefix="/topics/{topic}/tiered-data", tags=["topics"])
+
+MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
+ALL_TOPIC_IDS = "all"
+BREATH_PARTITIONS = 64
+
+WhichTopicIds = Annotated[
+    str | None,
+    Query(
+        max_length=100,
+        description="Which incarnation of the topic, or `all`. May be left out where there is one.",
+    ),
+]
+GraceMs = Annotated[
+    OffsetNumber,
+    Query(description="No byte goes before, in milliseconds. 0: as soon as a node looks."),
+]
+
+
+@router.get("", summary="What the tier holds of a topic, and what of it is marked for deletion")
+async def tiered_data(
+    context: Context,
+    topic: CheckedTopic,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> TieredDataView:
+    """From the metadata: the same on every node. All topic ids of the name."""
+    listing = f"tiered data of {topic}"
+    after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
+    states = sorted(await _states(context, topic, ALL_TOPIC_IDS), key=_order)
+    shown, more = await first_after(states, _order, after, limit, context.sleep)
+    return TieredDataView(
+        topic=topic,
+        partitions=[TieredPartitionView.of(state) for state in shown],
+        next_cursor=encode_cursor(listing, {}, _order(shown[-1])) if more else None,
+    )
+
+
+@router.delete(
+    "",
+    summary="Mark a topic's data in the tier for deletion",
+    dependencies=[Depends(require(Role.ADMIN))],
+)
+async def delete_tiered_data(
+    request: Request,
+    context: Context,
+    topic: CheckedTopic,
+    confirm: Annotated[
+        str, Query(max_length=1_000, description="The topic's name once more, for certainty.")
+    ],
+    topic_id: WhichTopicIds = None,
+    grace_ms: GraceMs = DELETE_GRACE_DEFAULT_MS,
+) -> TieredDataChange:
+    """Needs the role admin. Copying stops at once, reading goes on until the bytes go; until then
+    `undo` takes it back. Repeating it is safe; another grace needs an undo first.
+    """
+    if confirm != topic:
+        raise InvalidRequest(f"it names {confirm[:40]!r}, not {topic!r}", field="confirm")
+    states = await _states(context, topic, topic_id)
+    changed = 0
+    for state in states:
+        if state.delete_state not in (None, MARKED):
+            continue  # on its way already
+        request.scope[
+            METADATA_OFFSET_SCOPE_KEY
+        ] = await context.manager.put_remote_partition_delete_metadata(
+            RemotePartitionDeleteMetadata(
+                state.partition,
+                context.identity.node_id,
+                -1,  # the record's batch has its time
+                MARKED,
+                replaces_offset=state.delete_offset,
+                grace_ms=grace_ms,
+            )
+        )
+        changed += state.delete_state is None
+    return _changed(context, topic, states, changed)
+
+
+@router.post(
+    "/undo",
+    summary="Take the deletion marks of a topic back",
+    dependencies=[Depends(require(Role.ADMIN))],
+)
+async def undo_deletion(
+    request: Request, context: Context, topic: CheckedTopic, topic_id: WhichTopicIds = ALL_TOPIC_IDS
+) -> TieredDataChange:
+    """Needs the role admin. `conflict` with the reason GONE for a partition whose deletion started:
+    the others are taken back first.
+    """
+    states = await _states(context, topic, topic_id)
+    states.sort(key=lambda state: state.delete_state is not MARKED)
+    changed = 0
+    for state in states:
+        if state.delete_state is None:
+            continue
+        request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.undo_partition_delete(
+            PartitionDeleteUndo(state.partition, state.delete_offset)
+        )
+        changed += 1
+    return _changed(context, topic, states, changed)
+
+
+async def _states(context: ApiContext, topic: str, topic_id: str | None) -> list[PartitionState]:
+    """The topic's partitions in the metadata, of one incarnation or of all."""
+    found: list[PartitionState] = []
+    for number, tip in enumerate(context.rlm.partitions(), 1):
+        if number % BREATH_PARTITIONS == 0:
+            await context.sleep(0)
+        state = context.manager.partition_state(tip) if tip.topic == topic else None
+        if state is not None:
+            found.append(state)
+    if not found:
+        raise NotFound(f"the metadata knows no topic {topic}")
+    return _of_topic_id(topic, found, topic_id)
+
+
+def _of_topic_id(
+    topic: str, found: list[PartitionState], topic_id: str | None
+) -> list[PartitionState]:
+    if topic_id == ALL_TOPIC_IDS:
+        return found
+    ids = sorted({str(state.partition.topic_id) for state in found})
+    if topic_id is None:
+        if len(ids) > 1:
+            raise InvalidRequest(
+                f"the topic {topic} was made again: say which of {', '.join(ids)[:400]}, or all",
+                field="topic_id",
+            )
+        return found
+    wanted = parse_uuid(topic_id, "topic_id")
+    some = [state for state in found if state.partition.topic_id == wanted]
+    if not some:
+        raise NotFound(f"the topic {topic} has no data with the topic id {topic_id}")
+    return some
+
+
+def _changed(
+    context: ApiContext, topic: str, states: Sequence[PartitionState], changed: int
+) -> TieredDataChange:
+    now = (context.manager.partition_state(state.partition) for state in states)
+    due = [
+        state.delete_due_ms for state in now if state is not None and state.delete_state is not None
+    ]
+    return TieredDataChange(topic=topic, changed=changed, goes_from_ms=min(due, default=None))
+
+
+def _order(state: PartitionState) -> tuple[int, str]:
+    return state.partition.partition, str(state.partition.topic_id)
