@@ -69,7 +69,8 @@ def demo_command(
 async def _demo(home: Path, captured: Path, *, keep: bool) -> None:
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
     broker = home / "broker"
     feed = DemoFeed(captured, broker, TOPICS)
     store_port, *ports = free_ports(1 + 2 * len(NODE_IDS))

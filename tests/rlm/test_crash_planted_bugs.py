@@ -25,6 +25,7 @@ from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
+    SegmentState,
     TopicIdPartition,
 )
 from rsm_backends.memory import MemoryStore
@@ -65,9 +66,16 @@ def skip_verification(patch: pytest.MonkeyPatch) -> None:
 def delete_before_delete_started(patch: pytest.MonkeyPatch) -> None:
     mark = CleanUp.mark
 
-    async def too_early(self: CleanUp, row: RemoteLogSegmentMetadata, token: int) -> bool:
+    async def too_early(
+        self: CleanUp,
+        row: RemoteLogSegmentMetadata,
+        token: int,
+        *,
+        expected: SegmentState,
+        why: str,
+    ) -> bool:
         await self.delete_objects(row)
-        return await mark(self, row, token)
+        return await mark(self, row, token, expected=expected, why=why)
 
     patch.setattr(CleanUp, "mark", too_early)
 

@@ -26,7 +26,12 @@ from rlmm.segment import (
     SegmentState,
     TopicIdPartition,
 )
-from rlmm.segment_records import decode_segment_record, encode_segment_record
+from rlmm.segment_records import (
+    TAG_GRACE,
+    TAG_TOKEN,
+    decode_segment_record,
+    encode_segment_record,
+)
 
 STARTED = MetadataSet(1, 8).started(0, 3)
 USUAL = finished_row(MetadataSet(1, 8).started(0, 2), offset=77)
@@ -35,7 +40,9 @@ int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 uuids = st.binary(min_size=16, max_size=16).map(Uuid)
 tags = st.lists(
-    st.tuples(st.integers(1, 20_000).filter(lambda tag: not 10_000 <= tag <= 10_003), st.binary()),
+    st.tuples(
+        st.integers(1, 20_000).filter(lambda tag: not TAG_TOKEN <= tag <= TAG_GRACE), st.binary()
+    ),
     max_size=2,
     unique_by=lambda tag: tag[0],
 ).map(lambda each: tuple(sorted(each)))
