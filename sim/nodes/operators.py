@@ -59,7 +59,8 @@ class Operators:
         wait_ms = random.choice((500, 5000))
         if dead:
             return RemoveVoterRequest(dead[0], wait_ms)
-        spare = [key for key in sorted(machines) if key not in keys]
+        # A damaged disk beside another one would be more than a minority may lose.
+        spare = [key for key in sorted(machines) if key not in keys and not machines[key].lost]
         if spare and (len(keys) < world.voter_count or random.randrange(2)):
             return AddVoterRequest(machines[random.choice(spare)].voter, wait_ms)
         if len(keys) > world.voter_count and not any(machines[key].lost for key in keys):
