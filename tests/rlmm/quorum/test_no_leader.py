@@ -358,8 +358,11 @@ def test_a_node_that_starts_without_a_leader_is_ready_for_nothing(tmp_path: Path
         network = Network()
         async with three_nodes(tmp_path, network) as nodes:
             await copied((await leading(nodes)).manager, 1)
-            await lose_the_leader(network, nodes)
             again = nodes[0]
+            await eventually(
+                lambda: again.manager.remote_log_segment_metadata(PARTITION, 1, 50) is not None
+            )
+            await lose_the_leader(network, nodes)
             await again.stop()
             await again.start()
             await asyncio.sleep(5)
