@@ -77,14 +77,14 @@ class Faults:
         host = random.choice(world.hosts)
         match kind:
             case "partition":
-                self._partition(random.sample(world.hosts, len(world.hosts) // 2))
+                self._part(random.sample(world.hosts, len(world.hosts) // 2))
             case "one_way":
                 for other in random.sample(world.hosts, random.randrange(1, len(world.hosts))):
-                    self._block(host, other)
+                    world.network.cut(host.name, other.name)
             case "isolate_leader":
                 leaders = [h for h in world.hosts if h.visible_role is Role.LEADER]
                 if leaders:
-                    self._partition([random.choice(leaders)])
+                    self._part([random.choice(leaders)])
             case "pause":
                 if host.core is not None and not host.paused:
                     host.pause()
@@ -108,7 +108,7 @@ class Faults:
                 if host.core is not None and self._may_lose(host):
                     host.crash(damage=True)
                     world.schedule.after(random.randrange(1, 200), partial(self._restart, host))
-                    self._partition([h for h in world.hosts if h.visible_role is Role.LEADER])
+                    self._part([h for h in world.hosts if h.visible_role is Role.LEADER])
             case _:
                 pass
 
@@ -134,20 +134,9 @@ class Faults:
         if host.incarnation == incarnation and host.paused:
             host.resume()
 
-    def _partition(self, side: list[ReplicaHost]) -> None:
-        for one in side:
-            for other in self._world.hosts:
-                if other not in side:
-                    self._block(one, other)
-                    self._block(other, one)
-
-    def _block(self, source: ReplicaHost, target: ReplicaHost) -> None:
-        blocked, cut = self._world.network.blocked, (source.name, target.name)
-        if source is target or cut in blocked:
-            return
-        blocked.add(cut)
-        delay_ms = self._world.random.randrange(100, 6000)
-        self._world.schedule.after(delay_ms, partial(blocked.discard, cut))
+    def _part(self, side: list[ReplicaHost]) -> None:
+        hosts = self._world.hosts
+        self._world.network.part([each.name for each in side], [each.name for each in hosts])
 
     # ---- losing synced data: never more than what a minority may lose
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from sim.clock import Schedule
@@ -46,6 +47,22 @@ class Network:
         if self.random.randrange(1000) < self.late_permille:
             delay_ms += self.random.randrange(self.late_ms)
         return delay_ms
+
+    def cut(self, source: str, target: str) -> None:
+        """One way, for some seconds."""
+        way = (source, target)
+        if source == target or way in self.blocked:
+            return
+        self.blocked.add(way)
+        self.schedule.after(self.random.randrange(100, 6000), partial(self.blocked.discard, way))
+
+    def part(self, side: Sequence[str], everybody: Sequence[str]) -> None:
+        """Cut both ways between those of `side` and all others."""
+        for one in side:
+            for other in everybody:
+                if other not in side:
+                    self.cut(one, other)
+                    self.cut(other, one)
 
     def heal(self) -> None:
         self.drop_permille = self.duplicate_permille = self.late_permille = 0

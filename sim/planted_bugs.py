@@ -6,10 +6,8 @@ Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Hashable
+from contextlib import AbstractContextManager
 
 from rlmm.raft import (
     barriers,
@@ -34,8 +32,7 @@ from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey
 from rlmm.raft.replica import LogView, Replica
 from rlmm.raft.states import Follower, Leader, Progress, Prospective, State, Unattached
 from rlmm.raft.voters import VoterHistory
-
-Patches = tuple[tuple[object, str, Callable[..., Any]], ...]
+from sim.planting import Patches, planting
 
 SEEDS_MAX = 120
 EVENTS = 4000
@@ -174,10 +171,6 @@ BUGS: dict[str, Patches] = {
 }
 
 
-@contextmanager
-def planted(name: str) -> Iterator[None]:
+def planted(name: str) -> AbstractContextManager[None]:
     """The mistake is made for the length of the block."""
-    with ExitStack() as stack:
-        for owner, attribute, replacement in BUGS[name]:
-            stack.enter_context(patch.object(owner, attribute, replacement))
-        yield
+    return planting(BUGS[name])

@@ -111,7 +111,7 @@ class Faults:
                 self._part(random.sample(world.machines, len(world.machines) // 2))
             case "one_way":
                 for other in random.sample(world.machines, random.randrange(1, 4)):
-                    self._block(machine, other)
+                    world.network.cut(machine.name, other.name)
             case "isolate_leader":
                 self._part([each for each in world.machines if each.leads])
             case "pause" if machine.process is not None:
@@ -200,19 +200,8 @@ class Faults:
     # ---- the network
 
     def _part(self, side: list[Machine]) -> None:
-        for one in side:
-            for other in self._world.machines:
-                if other not in side:
-                    self._block(one, other)
-                    self._block(other, one)
-
-    def _block(self, source: Machine, target: Machine) -> None:
-        blocked, cut = self._world.network.blocked, (source.name, target.name)
-        if source is target or cut in blocked:
-            return
-        blocked.add(cut)
-        delay_ms = self._world.random.randrange(100, 6000)
-        self._world.schedule.after(delay_ms, partial(blocked.discard, cut))
+        machines = self._world.machines
+        self._world.network.part([each.name for each in side], [each.name for each in machines])
 
     # ---- losing what was durable: never more than what a minority may lose
 

@@ -7,8 +7,7 @@ Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,8 +32,7 @@ from rlmm.quorum.tail import Tail
 from rlmm.raft import actions as do
 from rlmm.raft.messages import Error
 from rlmm.view import View
-
-Patches = tuple[tuple[object, str, Callable[..., Any]], ...]
+from sim.planting import Patches, planting
 
 SEEDS_MAX = 60
 EVENTS = 3000
@@ -147,10 +145,6 @@ BUGS: dict[str, Patches] = {
 }
 
 
-@contextmanager
-def planted(name: str) -> Iterator[None]:
+def planted(name: str) -> AbstractContextManager[None]:
     """The mistake is made for the length of the block."""
-    with ExitStack() as stack:
-        for owner, attribute, replacement in BUGS[name]:
-            stack.enter_context(patch.object(owner, attribute, replacement))
-        yield
+    return planting(BUGS[name])

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from random import SystemRandom
 
 import pytest
 
 from sim.nodes.planted_bugs import BUGS, EVENTS, SEEDS_MAX, planted
 from sim.nodes.world import run
+from tests.sim.worlds import assert_equal_traces, assert_found, assert_replayed
 
-ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 100
 FRESH_SEEDS = 10
 SEEDS_PER_TEST = 10
@@ -46,34 +42,12 @@ def test_every_invariant_holds_over_long_runs(first: int) -> None:
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_mistake_is_found(name: str) -> None:
     with planted(name):
-        for seed in range(1, SEEDS_MAX + 1):
-            try:
-                run(seed, EVENTS)
-            except AssertionError:
-                return
-    pytest.fail(f"{name}: not found in {SEEDS_MAX} seeds")
+        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS)
 
 
 def test_equal_seeds_give_equal_traces_whatever_the_hash_seed() -> None:
-    code = "from sim.nodes.world import run; print([run(s, 1000, trace=[]) for s in (3, 9, 12)])"
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("0", "1", "4242")
-    }
-    assert len(outputs) == 1
-    assert "trace=0" not in outputs.pop()
+    assert_equal_traces("sim.nodes.world", 1000)
 
 
 def test_the_command_line_replays_a_seed() -> None:
-    command = [sys.executable, "-m", "sim", "--seed", "7", "--events", "500", "--trace"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert done.stdout.startswith("Result(seed=7,")
-    assert "AppendBatches" in done.stdout
+    assert_replayed()

@@ -1,0 +1,40 @@
+"""The quorum core in the seeded world: invariants, liveness, equal traces, planted mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.planted_bugs import BUGS, EVENTS, SEEDS_MAX, planted
+from sim.quorum import run
+from tests.sim.worlds import assert_equal_traces, assert_found, assert_replayed
+
+SEEDS = 100
+SEEDS_PER_TEST = 10
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
+def test_every_invariant_holds_and_the_quorum_heals(first: int) -> None:
+    results = [run(seed, 3000) for seed in range(first, first + SEEDS_PER_TEST)]
+    assert sum(result.committed for result in results) > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
+def test_every_invariant_holds_over_long_runs(first: int) -> None:
+    for seed in range(first, first + 100):
+        run(seed, 6000)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_mistake_is_found(name: str) -> None:
+    with planted(name):
+        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS)
+
+
+def test_equal_seeds_give_equal_traces_whatever_the_hash_seed() -> None:
+    assert_equal_traces("sim.quorum", 1500)
+
+
+def test_the_command_line_replays_a_seed() -> None:
+    assert_replayed("--world", "core")

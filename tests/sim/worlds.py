@@ -1,0 +1,51 @@
+"""What the tests of both worlds ask: whether a mistake is found, whether equal seeds run alike."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def assert_found(name: str, run: Callable[[int, int], object], *, seeds: int, events: int) -> None:
+    """Some seed fails while the mistake `name` is planted."""
+    for seed in range(1, seeds + 1):
+        try:
+            run(seed, events)
+        except AssertionError:
+            return
+    pytest.fail(f"{name}: not found in {seeds} seeds")
+
+
+def assert_equal_traces(module: str, events: int) -> None:
+    """The traces of three seeds are the same under several hash seeds."""
+    code = f"from {module} import run; print([run(s, {events}, trace=[]) for s in (3, 9, 12)])"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1", "4242")
+    }
+    assert len(outputs) == 1
+    assert "trace=0" not in outputs.pop()
+
+
+def assert_replayed(*arguments: str) -> None:
+    """The command line runs a seed and prints what happened."""
+    command = [sys.executable, "-m", "sim", *arguments]
+    command += ["--seed", "7", "--events", "500", "--trace"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("Result(seed=7,")
+    assert "AppendBatches" in done.stdout
