@@ -67,20 +67,21 @@ def _show(plan: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(plan)
         return
-    print_table(
-        ["segment id", "from", "to", "size", "newest record", "why"],
-        [
-            (
-                each["segment_id"],
-                each["start_offset"],
-                each["end_offset"],
-                human_bytes(each["size_bytes"]),
-                human_time(each["max_timestamp_ms"]),
-                each["why"],
-            )
-            for each in plan["segments"]
-        ],
-    )
+    if plan["segments"]:
+        print_table(
+            ["segment id", "from", "to", "size", "newest record", "why"],
+            [
+                (
+                    each["segment_id"],
+                    each["start_offset"],
+                    each["end_offset"],
+                    human_bytes(each["size_bytes"]),
+                    human_time(each["max_timestamp_ms"]),
+                    each["why"],
+                )
+                for each in plan["segments"]
+            ],
+        )
     console.print(plan["summary"], markup=False)
     if plan["next_due_ms"] is not None:
         console.print(f"the next is due at {human_time(plan['next_due_ms'])}", markup=False)
