@@ -20,6 +20,8 @@ from tests.fuzz.engine import BrokenPromiseError, Target, fuzz
 from tests.fuzz.table import targets
 
 BLOCK_INPUTS = 20_000
+TRACED_EVERY = 16
+"""Groups of inputs of which one has its allocations counted, see `engine`."""
 BLOCKS_AHEAD = 4
 """Given out at once: enough that no process waits for the next."""
 
@@ -40,6 +42,7 @@ class Done:
 
     block: Block
     taken: int = 0
+    traced: int = 0
     cpu_s: float = 0.0
     broken: str | None = None
 
@@ -50,6 +53,7 @@ class Report:
 
     inputs: dict[str, int] = field(default_factory=dict)
     taken: int = 0
+    traced: int = 0
     cpu_s: float = 0.0
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -61,6 +65,7 @@ class Report:
             return
         self.inputs[name] = self.inputs.get(name, 0) + done.block.count
         self.taken += done.taken
+        self.traced += done.traced
         self.cpu_s += done.cpu_s
 
     def line(self, wanted: int) -> str:
@@ -68,7 +73,8 @@ class Report:
         made = sum(self.inputs.values())
         return (
             f"{100 * made // wanted} %: {made:,} inputs for {len(self.inputs)} parsers, "
-            f"{self.taken:,} taken, {self.cpu_s:,.0f} s of CPU, {len(self.broken)} broken promises"
+            f"{self.taken:,} taken, allocations of {self.traced:,} counted, "
+            f"{self.cpu_s:,.0f} s of CPU, {len(self.broken)} broken promises"
         )
 
 
@@ -93,10 +99,16 @@ def run_block(block: Block, target: Target | None = None) -> Done:
     target = target or _table()[block.name]
     began_s = time.process_time()
     try:
-        tally = fuzz(target, seed=block.seed, count=block.count, first=block.first)
+        tally = fuzz(
+            target,
+            seed=block.seed,
+            count=block.count,
+            first=block.first,
+            traced_every=TRACED_EVERY,
+        )
     except BrokenPromiseError as error:
         return Done(block, broken=str(error))
-    return Done(block, tally.taken, time.process_time() - began_s)
+    return Done(block, tally.taken, tally.traced, time.process_time() - began_s)
 
 
 def soak(

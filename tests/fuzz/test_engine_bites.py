@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import struct
 import zlib
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from kafka_formats.kafka_uuid import Uuid
 from tests.fuzz import engine, repairs
 from tests.fuzz.engine import BrokenPromiseError, Target, fuzz
 from tests.fuzz.format_targets import captured
+from tests.fuzz.mutation import GROUP_INPUTS
 
 COUNT = 4_000
 
@@ -109,6 +111,32 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert f"{len(data)} bytes:" in str(caught.value)
 
 
+FAR_OVER = {name: planted for name, planted in PLANTED.items() if "decompress" not in name}
+"""What a run without counting finds too: of the bounds of memory, only what is far over them."""
+
+
+@pytest.mark.parametrize("name", FAR_OVER)
+def test_a_planted_bug_is_found_where_allocations_are_not_counted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "CPU_DEADLINE_S", 0.2)
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    run, seeds, expected = FAR_OVER[name]
+    target = Target(name, (), _unless_seed(run, seeds), lambda: seeds)
+    with pytest.raises(BrokenPromiseError, match=expected.replace("bytes allocated", "Memory")):
+        fuzz(target, seed=1, count=COUNT, first=GROUP_INPUTS, traced_every=1_000)
+    assert resource.getrlimit(resource.RLIMIT_AS) == limit
+
+
+def test_one_group_of_a_few_has_its_allocations_counted() -> None:
+    target = Target("one of four", (), len, lambda: [b"seed"], errors=())
+    groups = 10 * GROUP_INPUTS
+    assert fuzz(target, seed=1, count=groups, traced_every=4).traced == 3 * GROUP_INPUTS
+    assert fuzz(target, seed=1, count=groups).traced == groups
+    part = fuzz(target, seed=1, count=10, first=4 * GROUP_INPUTS - 7, traced_every=4)
+    assert part.traced == 3
+
+
 def _unless_seed(run: Callable[[bytes], object], seeds: list[bytes]) -> Callable[[bytes], object]:
     """Seeds pass in any case: a bug that shows at the first good input is none to search for."""
     return lambda data: None if data in seeds else run(data)
@@ -140,10 +168,14 @@ def test_an_input_is_named_by_seed_and_number() -> None:
 
     seen: list[bytes] = []
     target = Target("named", (), refuse_number_three, lambda: [b"seed"], errors=())
-    fuzz(target, seed=9, count=10)
+    count = 2 * GROUP_INPUTS
+    fuzz(target, seed=9, count=count)
     whole, seen[:] = seen[1:], []
-    fuzz(target, seed=9, count=1, first=7)
-    assert seen[1:] == whole[7:8]
+    assert len(whole) == count
+    for number in (0, 7, GROUP_INPUTS - 1, GROUP_INPUTS, GROUP_INPUTS + 3):
+        fuzz(target, seed=9, count=2, first=number, traced_every=2)
+        assert seen[1:] == whole[number : number + 2]
+        seen.clear()
 
 
 def test_a_target_that_takes_no_seed_is_an_error() -> None:

@@ -24,7 +24,7 @@ PROCESSES = int(os.environ.get("FUZZ_PROCESSES", "2"))
 @pytest.mark.soak
 @pytest.mark.timeout(12 * 3600)
 def test_a_million_hostile_inputs_for_every_parser(capsys: pytest.CaptureFixture[str]) -> None:
-    """About two hours of CPU. FUZZ_SEED repeats a seed, FUZZ_INPUTS shortens, FUZZ_PROCESSES work
+    """Half an hour of CPU. FUZZ_SEED repeats a seed, FUZZ_INPUTS shortens, FUZZ_PROCESSES work
     on it, and with a file FUZZ_DONE a run of the same seed goes on where it stopped. (Variables
     that begin with STRANDLINE_ are a node's, which refuses those it does not know.)
     """
@@ -75,7 +75,7 @@ class Noted:
         if len(self.ran) == self.most:
             raise KeyboardInterrupt
         self.ran.append(block)
-        return Done(block, taken=block.count, cpu_s=1.0)
+        return Done(block, taken=block.count, traced=1, cpu_s=1.0)
 
 
 def test_every_parser_gets_all_its_inputs_and_none_waits_for_another() -> None:
@@ -85,8 +85,10 @@ def test_every_parser_gets_all_its_inputs_and_none_waits_for_another() -> None:
         (name, first, count) for first, count in ((0, 20), (20, 20), (40, 10)) for name in NAMES
     ]
     assert (report.inputs, report.taken, report.cpu_s) == (dict.fromkeys(NAMES, 50), 150, 9.0)
+    assert report.traced == len(PLAN)
     assert lines[-1] == (
-        "100 %: 150 inputs for 3 parsers, 150 taken, 9 s of CPU, 0 broken promises"
+        "100 %: 150 inputs for 3 parsers, 150 taken, allocations of 9 counted, 9 s of CPU, "
+        "0 broken promises"
     )
 
 
