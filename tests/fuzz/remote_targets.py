@@ -37,7 +37,6 @@ from kafka_formats.batch_scan import scan
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import DECOMPRESSED_BYTES_MAX, records_within
 from rlm.audit_log import encode_audit_line, parse_audit_line
-from rlm.kill_switches import Pause, Switch, encode_switches, parse_switches
 from rlm.cluster_marker import ClusterMarker
 from rlm.custom_metadata import CustomMetadata
 from rlm.index_check import IndexCheck
@@ -97,11 +96,6 @@ def _fields(data: bytes) -> None:
 def _audit_line(data: bytes) -> None:
     line = parse_audit_line(data, source=_SOURCE)
     assert parse_audit_line(encode_audit_line(line), source=_SOURCE).action is line.action
-
-
-def _kill_switches(data: bytes) -> None:
-    pauses = parse_switches(data, source=_SOURCE)
-    assert parse_switches(encode_switches(pauses), source=_SOURCE) == pauses
 
 
 def _json_lines(data: bytes) -> None:
@@ -338,13 +332,6 @@ def _audit_targets() -> list[Target]:
             ("rlm.audit_log.parse_audit_line",),
             _audit_line,
             lambda: [encode_audit_line(line) for line in some_lines()],
-            factor=250,
-        ),
-        Target(
-            "kill switches",
-            ("rlm.kill_switches.parse_switches",),
-            _kill_switches,
-            lambda: [encode_switches({Switch.DELETING: Pause(1_700_000_000_000, "ann", "why")})],
             factor=250,
         ),
     ]
