@@ -21,13 +21,12 @@ from rlmm.control_records import (
 )
 from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode
 from rlmm.segment import Incarnation, PartitionDeleteState
+from rlmm.short_lengths import LENGTH_MAX, NOT_SHORT, SHORT_LENGTHS, read_short_length
 
 NO_DELETE_STATE = -1
 REMEMBERED_MAX = 1_024
 
 _TAG_DELETE_GRACE = 0  # only in rows of marked partitions, which are few
-
-_ONE_BYTE_MAX = 0x7F  # what a uvarint of one byte can hold
 
 # Mode and its offset; there is a claim; token, epoch, incarnation, claim number, time; voided, cut
 # allowed; log starts; delete state, offset, time; four counters; no tagged fields.
@@ -110,9 +109,9 @@ def _encode_claimed(row: PartitionRow) -> bytes | None:
     incarnation = claim.incarnation
     try:
         name = topic.encode()
-        if len(name) >= _ONE_BYTE_MAX:
+        if len(name) >= LENGTH_MAX:
             return None
-        return bytes((len(name) + 1,)) + name + _CLAIMED.pack(
+        return SHORT_LENGTHS[len(name) + 1] + name + _CLAIMED.pack(
             mode, mode_offset, 1, claim.token, claim.leader_epoch,
             incarnation.node_id, incarnation.directory_id, incarnation.boot_counter,
             claim.claim_number, claim.timestamp_ms, voided, cut_allowed, log_start, local_log_start,
@@ -169,8 +168,9 @@ def decode_partition(value: bytes) -> PartitionRow:
 
 
 def _decode_claimed(value: bytes) -> PartitionRow | None:
-    topic_end = value[0] if value else 0
-    if not 0 < topic_end <= _ONE_BYTE_MAX or len(value) != topic_end + _CLAIMED.size:
+    length, topic_at = read_short_length(value, 0) if len(value) > 1 else (NOT_SHORT, 0)
+    topic_end = topic_at + length - 1
+    if length < 1 or len(value) != topic_end + _CLAIMED.size:
         return None
     (mode, mode_offset, claimed, token, leader_epoch, node_id, directory_id, boot_counter,
      claim_number, timestamp_ms, voided, cut_allowed, log_start, local_log_start, delete_state,
@@ -182,7 +182,8 @@ def _decode_claimed(value: bytes) -> PartitionRow | None:
     try:
         incarnation = Incarnation(node_id, Uuid(directory_id), boot_counter)
         return PartitionRow(
-            value[1:topic_end].decode(), _MODES[mode] if mode >= 0 else Mode(mode), mode_offset,
+            value[topic_at:topic_end].decode(),
+            _MODES[mode] if mode >= 0 else Mode(mode), mode_offset,
             Claim(token, leader_epoch, incarnation, claim_number, timestamp_ms),
             _FLAGS[voided], _FLAGS[cut_allowed], log_start, local_log_start,
             _DELETE_STATES[delete_state], delete_offset, marked_at_ms,

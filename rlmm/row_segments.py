@@ -28,16 +28,17 @@ from rlmm.segment_records import (
     decode_segment_record,
     encode_segment_record,
 )
+from rlmm.short_lengths import LENGTH_MAX, SHORT_LENGTHS, read_short_length
 
-_TOPIC_AT = len(SEGMENT_FRONT) + 1
-_ONE_BYTE_MAX = 0x7F  # what a uvarint of one byte can hold
+_FRONT_BYTES = len(SEGMENT_FRONT)
+_EPOCHS_MAX = 0x7F  # what a uvarint of one byte can hold, the count + 1
 
 # Topic id, partition, no tags, segment id, no tags, offsets, broker, times, epoch count + 1.
 _HEAD = struct.Struct(">20sB16sBqqiqqB")
 _PLACE = struct.Struct(">iB16sBqqiqqB")  # the same behind the topic id
 _PARTITION = struct.Struct(">16si")
 _EPOCH = struct.Struct(">iqB")
-_SIZE = struct.Struct(">iB")
+_SIZE = struct.Struct(">i")
 _STATE = struct.Struct(">bB")
 _NO_TXN_INDEX = b"\x00\x01\x01"
 
@@ -50,8 +51,8 @@ _FINISHED_TAG = struct.Struct(">3sq")
 _INCARNATION = struct.Struct(">i16sq")
 _TAG_COUNT = 3
 
-# An update: topic id, partition, no tags, segment id, no tags, broker, time, custom metadata.
-_UPDATE_HEAD = struct.Struct(">20sB16sBiqB")
+# An update: topic id, partition, no tags, segment id, no tags, broker, time.
+_UPDATE_HEAD = struct.Struct(">20sB16sBiq")
 _TOKEN_TAG = struct.Struct(">3sq")
 _WRITER_TAG_BYTES = len(_WRITER) + _INCARNATION.size
 _EXPECTED = b"\x94\x4e\x01"
@@ -88,17 +89,17 @@ def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
     no_txn_index, finished_at = segment.txn_index_empty, segment.finished_at
     try:
         topic = partition.topic.encode()
-        if len(topic) >= _ONE_BYTE_MAX or max(custom_length, len(epochs) + 1) > _ONE_BYTE_MAX:
+        if max(len(topic) + 1, custom_length) > LENGTH_MAX or len(epochs) >= _EPOCHS_MAX:
             return None
         return b"".join((
-            SEGMENT_FRONT, bytes((len(topic) + 1,)), topic,
+            SEGMENT_FRONT, SHORT_LENGTHS[len(topic) + 1], topic,
             partition.topic_id, _PLACE.pack(
                 partition.partition, 0, segment.segment_id.id, 0,
                 segment.start_offset, segment.end_offset, segment.broker_id,
                 segment.max_timestamp_ms, segment.event_timestamp_ms, len(epochs) + 1,
             ),
             *[_EPOCH.pack(epoch, offset, 0) for epoch, offset in epochs],
-            _SIZE.pack(segment.size_bytes, custom_length), custom or b"",
+            _SIZE.pack(segment.size_bytes), SHORT_LENGTHS[custom_length], custom or b"",
             _STATE.pack(segment.state, _TAG_COUNT + no_txn_index + (finished_at >= 0)),
             _NO_TXN_INDEX if no_txn_index else b"",
             _TAGS.pack(
@@ -128,16 +129,16 @@ def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
 def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
     """The segment, if these bytes are a segment record of the usual layout throughout."""
     try:
-        topic_length = value[_TOPIC_AT - 1] - 1
-        if not value.startswith(SEGMENT_FRONT) or not 0 <= topic_length < _ONE_BYTE_MAX:
+        length, topic_at = read_short_length(value, _FRONT_BYTES)
+        if not value.startswith(SEGMENT_FRONT) or length < 1:
             return None
-        at = _TOPIC_AT + topic_length
+        at = topic_at + length - 1
         (partition, tags, id_, id_tags, start, end, broker, max_ms, event_ms, epochs) = (
             _HEAD.unpack_from(value, at)
         )
-        if tags or id_tags or not 0 < epochs <= _ONE_BYTE_MAX:
+        if tags or id_tags or not 0 < epochs <= _EPOCHS_MAX:
             return None
-        topic = value[_TOPIC_AT:at]
+        topic = value[topic_at:at]
         at += _HEAD.size
         leader_epochs = []
         for _ in range(epochs - 1):
@@ -146,12 +147,12 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
                 return None
             leader_epochs.append((epoch, offset))
             at += _EPOCH.size
-        size_bytes, custom_length = _SIZE.unpack_from(value, at)
-        if custom_length > _ONE_BYTE_MAX:
+        (size_bytes,) = _SIZE.unpack_from(value, at)
+        length, at = read_short_length(value, at + _SIZE.size)
+        if length < 0:
             return None
-        at += _SIZE.size
-        custom = value[at : at + custom_length - 1] if custom_length else None
-        at += custom_length - 1 if custom_length else 0
+        custom = value[at : at + length - 1] if length else None
+        at += length - 1 if length else 0
         state, count = value[at], value[at + 1]
         at += 2
         no_txn_index = value.startswith(_NO_TXN_INDEX, at)
@@ -187,19 +188,17 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
 def decode_usual_update(value: bytes) -> RemoteLogSegmentMetadataUpdate | None:
     """The update, if these bytes are an update record of the usual layout throughout."""
     try:
-        topic_length = value[_TOPIC_AT - 1] - 1
-        if not value.startswith(UPDATE_FRONT) or not 0 <= topic_length < _ONE_BYTE_MAX:
+        length, topic_at = read_short_length(value, _FRONT_BYTES)
+        if not value.startswith(UPDATE_FRONT) or length < 1:
             return None
-        at = _TOPIC_AT + topic_length
-        partition, tags, id_, id_tags, broker, event_ms, custom_length = _UPDATE_HEAD.unpack_from(
-            value, at
-        )
-        if tags or id_tags or custom_length > _ONE_BYTE_MAX:
+        at = topic_at + length - 1
+        partition, tags, id_, id_tags, broker, event_ms = _UPDATE_HEAD.unpack_from(value, at)
+        topic = value[topic_at:at]
+        length, at = read_short_length(value, at + _UPDATE_HEAD.size)
+        if tags or id_tags or length < 0:
             return None
-        topic = value[_TOPIC_AT:at]
-        at += _UPDATE_HEAD.size
-        custom = value[at : at + custom_length - 1] if custom_length else None
-        at += custom_length - 1 if custom_length else 0
+        custom = value[at : at + length - 1] if length else None
+        at += length - 1 if length else 0
         state, count = value[at], value[at + 1]
         at += 2
         token, writer, expected = -1, None, None

@@ -32,7 +32,7 @@ claims = st.builds(
 )
 rows = st.builds(
     PartitionRow,
-    topic=st.text(max_size=140),
+    topic=st.text(max_size=140) | st.text("ab", min_size=120, max_size=600),
     mode=st.sampled_from(Mode),
     mode_offset=int64s,
     claim=claims | st.none(),
@@ -80,13 +80,18 @@ def test_both_ways_write_the_same_bytes_and_read_the_same_row(row: PartitionRow)
 
 
 def test_a_claimed_partition_is_written_and_read_the_fast_way() -> None:
-    for row in (CLAIMED, CLAIMED._replace(claim_voided=True, cut_allowed=True)):
+    for row in (
+        *(CLAIMED, CLAIMED._replace(claim_voided=True, cut_allowed=True)),
+        CLAIMED._replace(topic="t" * 249),
+    ):
         value = row_partitions._encode_claimed(row)
         assert value is not None
         assert row_partitions._decode_claimed(value) == row
 
 
-@pytest.mark.parametrize("row", [CLAIMED, CLAIMED._replace(claim=None)])
+@pytest.mark.parametrize(
+    "row", [CLAIMED, CLAIMED._replace(claim=None), CLAIMED._replace(topic="t" * 249)]
+)
 def test_every_damaged_byte_means_the_same_both_ways(row: PartitionRow) -> None:
     whole = encode_general(row)
     for at in range(len(whole)):

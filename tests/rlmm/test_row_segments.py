@@ -36,6 +36,14 @@ from rlmm.segment_records import (
 STARTED = MetadataSet(1, 8).started(0, 3)
 USUAL = finished_row(MetadataSet(1, 8).started(0, 2), offset=77)
 
+
+def named(segment_id: RemoteLogSegmentId, topic: str) -> RemoteLogSegmentId:
+    return replace(segment_id, partition=replace(segment_id.partition, topic=topic))
+
+
+LONGEST_NAME = replace(USUAL, segment_id=named(USUAL.segment_id, "t" * 249))
+LONGER_METADATA = replace(USUAL, custom_metadata=bytes(400))
+
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 uuids = st.binary(min_size=16, max_size=16).map(Uuid)
@@ -49,7 +57,14 @@ tags = st.lists(
 segments = st.builds(
     RemoteLogSegmentMetadata,
     segment_id=st.builds(
-        RemoteLogSegmentId, st.builds(TopicIdPartition, st.text(max_size=150), uuids, int32s), uuids
+        RemoteLogSegmentId,
+        st.builds(
+            TopicIdPartition,
+            st.text(max_size=150) | st.text("ab", min_size=120, max_size=600),
+            uuids,
+            int32s,
+        ),
+        uuids,
     ),
     start_offset=int64s,
     end_offset=int64s,
@@ -58,7 +73,7 @@ segments = st.builds(
     event_timestamp_ms=int64s,
     leader_epochs=st.lists(st.tuples(int32s, int64s), max_size=140).map(tuple),
     size_bytes=int32s,
-    custom_metadata=st.none() | st.binary(max_size=200),
+    custom_metadata=st.none() | st.binary(max_size=600),
     state=st.sampled_from(SegmentState),
     txn_index_empty=st.booleans(),
     token=st.integers(-1, 2**63 - 1),
@@ -72,11 +87,18 @@ segments = st.builds(
 updates = st.builds(
     RemoteLogSegmentMetadataUpdate,
     segment_id=st.builds(
-        RemoteLogSegmentId, st.builds(TopicIdPartition, st.text(max_size=150), uuids, int32s), uuids
+        RemoteLogSegmentId,
+        st.builds(
+            TopicIdPartition,
+            st.text(max_size=150) | st.text("ab", min_size=120, max_size=600),
+            uuids,
+            int32s,
+        ),
+        uuids,
     ),
     broker_id=int32s,
     event_timestamp_ms=int64s,
-    custom_metadata=st.none() | st.binary(max_size=200),
+    custom_metadata=st.none() | st.binary(max_size=600),
     state=st.sampled_from(SegmentState),
     token=st.integers(-1, 2**63 - 1),
     writer=st.none() | st.builds(Incarnation, int32s, uuids, int64s),
@@ -116,7 +138,10 @@ def test_every_segment_comes_back_as_it_was(segment: RemoteLogSegmentMetadata) -
 
 
 def test_our_own_segments_go_the_fast_way() -> None:
-    for segment in (USUAL, replace(USUAL, txn_index_empty=True), STARTED):
+    for segment in (
+        *(USUAL, replace(USUAL, txn_index_empty=True), STARTED),
+        *(LONGEST_NAME, LONGER_METADATA),
+    ):
         value = encode_usual(segment)
         assert value == encode_segment_record(segment)
         assert decode_usual(value) == segment
@@ -173,7 +198,7 @@ def test_damaged_rows_mean_the_same_to_both_decoders(
 
 
 def test_every_damaged_byte_means_the_same_to_both_decoders() -> None:
-    for whole in map(encode_segment_record, (USUAL, STARTED)):
+    for whole in map(encode_segment_record, (USUAL, STARTED, LONGEST_NAME)):
         _damage_every_byte(whole)
 
 
@@ -206,7 +231,11 @@ def test_an_update_is_read_as_the_general_way_reads_it(
 
 
 def test_our_own_updates_go_the_fast_way() -> None:
-    for update in (FINISHED, DELETED, replace(DELETED, writer=None), replace(DELETED, token=-1)):
+    long = replace(FINISHED, segment_id=LONGEST_NAME.segment_id, custom_metadata=bytes(400))
+    for update in (
+        *(FINISHED, DELETED, long),
+        *(replace(DELETED, writer=None), replace(DELETED, token=-1)),
+    ):
         assert decode_usual_update(encode_segment_record(update)) == update
 
 

@@ -1,0 +1,31 @@
+"""Kafka's compact lengths (the number of bytes + 1, a uvarint) of one or two bytes, each read and
+written in one step: those of every topic name (up to 249 bytes) and of usual custom metadata. Pure.
+"""
+
+from __future__ import annotations
+
+LENGTH_MAX = 0x1FF
+"""The highest one read and written here, the + 1 included."""
+NOT_SHORT = -1
+
+_TWO_BYTES_FROM = 0x80
+_SECOND_MAX = LENGTH_MAX >> 7
+
+SHORT_LENGTHS: tuple[bytes, ...] = tuple(
+    bytes((length,)) if length < _TWO_BYTES_FROM else bytes((length & 0x7F | 0x80, length >> 7))
+    for length in range(LENGTH_MAX + 1)
+)
+"""Each as it is written."""
+
+
+def read_short_length(value: bytes, at: int) -> tuple[int, int]:
+    """The length at `at` and the position behind it; NOT_SHORT for a longer one and for one that
+    is not written as here. IndexError: the bytes end before.
+    """
+    first = value[at]
+    if first < _TWO_BYTES_FROM:
+        return first, at + 1
+    second = value[at + 1]
+    if not 0 < second <= _SECOND_MAX:
+        return NOT_SHORT, at
+    return first & 0x7F | second << 7, at + 2
