@@ -18,6 +18,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.audit_log import AuditPage, AuditPosition, Matches
 from rlm.collector import Collection, CollectionRequest
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.kill_switches import Pause, Switch
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
@@ -260,6 +261,22 @@ class Retention(Protocol):
         ...
 
 
+class Switches(Protocol):
+    """This node's kill switches, met by `rlm.kill_switches.KillSwitches`."""
+
+    def pause_of(self, switch: Switch, /) -> Pause | None:
+        """The pause that stands, None where that work goes on."""
+        ...
+
+    async def pause(self, switch: Switch, /, *, by: str, why: str = "") -> None:
+        """Nothing of it begins from here on. RetryLater: it would not survive a restart."""
+        ...
+
+    async def resume(self, switch: Switch, /, *, by: str) -> None:
+        """It goes on. RetryLater: it stays paused."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
     """Who answers. `kafka_cluster_id` None: a standalone directory of any cluster."""
@@ -290,6 +307,7 @@ class ApiContext:
     audit: AuditTrail
     collector: GarbageCollector
     retention: Retention
+    switches: Switches
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]

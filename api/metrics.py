@@ -1,18 +1,20 @@
 """Prometheus metrics of a node: names, units, and the observers that feed them.
 
 Counters are fed by events while they happen; gauges are read from the view and the partition
-statuses at each scrape, so that they cannot drift. No label grows with topics or partitions: what
-one partition does is asked at its status route.
+statuses at each scrape, so that they cannot drift. No label grows with topics or partitions: of
+topics the few that are furthest behind are named, and what one partition does is asked at its
+status route.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
+from api.lag_metrics import LagMetrics
 from api.quorum_metrics import QuorumMetrics
 from rlm.events import (
     ClaimLost,
@@ -24,6 +26,7 @@ from rlm.events import (
     SegmentFailed,
     SegmentProgress,
 )
+from rlm.kill_switches import Switch
 from rlm.partition_status import PartitionStatus
 from rlmm.partition_state import Totals
 from rlmm.segment import RemoteLogSegmentId
@@ -190,13 +193,15 @@ class StateMetrics:
             "partitions_blocked", "Partitions stopped by a corrupt segment: alert on it."
         )
         self._copying = gauge("copies_in_flight", "Copies under way.")
-        self._lag_bytes = gauge("copy_lag_bytes", "Sealed bytes not copied yet, led partitions.")
-        self._lag_segments = gauge(
-            "copy_lag_segments", "Sealed segments not copied yet, led partitions."
+        self._lag = LagMetrics(registry)
+        self._paused = gauge(
+            "paused", "1 while a kill switch of this node is on: copying, deleting.", "what"
         )
-        self._lag_seconds = gauge(
-            "copy_lag_seconds", "Age of the oldest sealed segment not copied yet, in seconds."
-        )
+
+    def set_switches(self, paused: Callable[[Switch], object | None]) -> None:
+        """`paused` says what pauses a work, None for nothing."""
+        for switch in Switch:
+            self._paused.labels(switch.value).set(paused(switch) is not None)
 
     def set_totals(self, totals: Totals) -> None:
         """What the whole tier holds."""
@@ -207,10 +212,11 @@ class StateMetrics:
         self._partitions.set(totals.partitions)
 
     def set_partitions(self, statuses: Iterable[PartitionStatus]) -> None:
-        """Sums over this node's partitions; lag counts where this node leads."""
+        """Sums over this node's partitions."""
         roles: dict[str, int] = {}
         waiting: dict[str, int] = {}
-        blocked = copying = lag_bytes = lag_segments = lag_ms = 0
+        statuses = tuple(statuses)
+        blocked = copying = 0
         for status in statuses:
             roles[status.role.value] = roles.get(status.role.value, 0) + 1
             if status.why_not_copying is not None:
@@ -218,10 +224,6 @@ class StateMetrics:
                 waiting[why] = waiting.get(why, 0) + 1
             blocked += status.blocked is not None
             copying += status.copying is not None
-            if status.role.value == "leader":
-                lag_bytes += status.lag.size_bytes
-                lag_segments += status.lag.segments
-                lag_ms = max(lag_ms, status.lag.age_ms)
         self._roles.clear()
         for role, count in roles.items():
             self._roles.labels(role).set(count)
@@ -230,9 +232,7 @@ class StateMetrics:
             self._waiting.labels(why).set(count)
         self._blocked.set(blocked)
         self._copying.set(copying)
-        self._lag_bytes.set(lag_bytes)
-        self._lag_segments.set(lag_segments)
-        self._lag_seconds.set(lag_ms / 1_000)
+        self._lag.set_partitions(statuses)
 
 
 class NodeMetrics:

@@ -33,6 +33,9 @@ class AuditAction(StrEnum):
     PREFIX_TAKEN_OVER = "prefix_taken_over"
     COLLECTION = "collection"
     RETENTION_STOPPED = "retention_stopped"
+    POLICY_SET = "policy_set"
+    PAUSED = "paused"
+    RESUMED = "resumed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class ProblemArea(StrEnum):
     SNAPSHOTS = "snapshots"
     AUDIT = "audit"
     RETENTION = "retention"
+    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from rlm.copy_slots import CopySlots
 from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.expirer import Expirer
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.kill_switches import KillSwitches, Switch
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.list_offsets import OffsetAnswer
@@ -77,6 +78,7 @@ class RemoteLogManager:
         on_shut_out: Callable[[str], None] = ignore_shut_out,
         audit: Audit = no_audit,
         keep_audit: KeepAudit = keep_no_audit,
+        switches: KillSwitches | None = None,
     ) -> None:
         """`broker` None: standalone directories, of which this node counts as leader.
 
@@ -91,8 +93,7 @@ class RemoteLogManager:
         self._on_shut_out = on_shut_out
         self._audit = audit
         self._keep_audit = keep_audit
-        self._paused = False
-        self._delete_paused = False
+        self._switches = switches or KillSwitches(None, now_ms=ambient.now_ms, audit=audit)
         self._clock_trouble: str | None = CLOCK_NOT_CHECKED
         self._clock_checked_at: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,7 +113,6 @@ class RemoteLogManager:
             identity.kafka_cluster_id,
             broker,
             topics,
-            self._next_offset,
             self._breathe,
             self._limits.scan_deadline_s,
         )
@@ -234,33 +234,10 @@ class RemoteLogManager:
         others = (row for row in self._table.left_overs() if row.segment_id not in told)
         return report.finish((*pending, *map(self._clean_ups.left_over, others)))
 
-    def pause_copying(self) -> None:
-        """Kill switch of this node: start no copy; copies under way finish."""
-        self._paused = True
-
-    def resume_copying(self) -> None:
-        """Undo `pause_copying`."""
-        self._paused = False
-
     @property
-    def copying_paused(self) -> bool:
-        """Whether the node's kill switch is on."""
-        return self._paused
-
-    def pause_deleting(self) -> None:
-        """Kill switch of this node: delete nothing, neither objects nor rows; until resumed or
-        restarted.
-        """
-        self._delete_paused = True
-
-    def resume_deleting(self) -> None:
-        """Undo `pause_deleting`."""
-        self._delete_paused = False
-
-    @property
-    def deleting_paused(self) -> bool:
-        """Whether that kill switch is on."""
-        return self._delete_paused
+    def switches(self) -> KillSwitches:
+        """The kill switches of this node: copying, deleting."""
+        return self._switches
 
     @property
     def expirer(self) -> Expirer:
@@ -301,6 +278,7 @@ class RemoteLogManager:
         if self._clock_trouble is not None:
             found.append(NodeProblem(ProblemArea.CLOCK, None, self._clock_trouble))
         found += self._expirer.problems()
+        found += self._switches.problems()
         beside = (problem for tell in self._beside for problem in tell())
         return (*found, *self._claims.problems(), *beside)
 
@@ -410,26 +388,27 @@ class RemoteLogManager:
         await self._ambient.sleep(0)
 
     def _pause_text(self, topic: str) -> str | None:
-        if self._paused:
-            return "copying is paused on this node; resume it to go on"
         if self._metadata.topic_policy(topic).copy_paused:
-            return f"copying of {topic} is paused by its policy; resume it to go on"
-        return None
+            return (
+                f"copying of {topic} is paused by its policy; `strandline resume copying --topic "
+                f"{topic}` ends that"
+            )
+        return self._switches.text(Switch.COPYING)
 
     def delete_held_back(self, topic: str) -> str | None:
         """Why nothing of the topic may be deleted now; None when it may."""
-        if self._delete_paused:
-            return "deleting is paused on this node; resume it to go on"
+        paused = self._switches.text(Switch.DELETING)
+        if paused is not None:
+            return paused
         if self._metadata.topic_policy(topic).delete_paused:
-            return f"deleting of {topic} is paused by its policy; resume it to go on"
+            return (
+                f"deleting of {topic} is paused by its policy; `strandline resume deleting --topic "
+                f"{topic}` ends that"
+            )
         restart = self._metadata.restart()
         if restart is not None and not restart.is_reconciled:
             return NOT_RECONCILED
         return self._clock_trouble
-
-    def _next_offset(self, partition: TopicIdPartition) -> int:
-        state = self._metadata.partition_state(partition)
-        return state.next_offset if state is not None else -1
 
     def _copy_event(self, event: CopyEvent) -> None:
         if isinstance(event, SegmentProgress):

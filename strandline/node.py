@@ -18,6 +18,8 @@ from rlm.audit_events import audit_line_of
 from rlm.audit_log import AuditLimits, AuditLog
 from rlm.collector import Collector, CollectorLimits
 from rlm.events import CopyEvent, OnEvent, ignore_event
+from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
+from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.service import RemoteLogManager
 from rlm.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
@@ -134,6 +136,9 @@ class Node:
                 on_shut_out=failure.report,
                 audit=audit.note,
                 keep_audit=audit.keep,
+                switches=KillSwitches(
+                    directory.path / SWITCHES_FILE, now_ms=ambient.now_ms, audit=audit.note
+                ),
             )
             building.push_async_callback(remote_log.close)
             snapshots = _new_snapshots(

@@ -73,6 +73,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         audit=node.audit,
         collector=node.collector,
         retention=node.remote_log.expirer,
+        switches=node.remote_log.switches,
         identity=NodeIdentity(
             cluster_id=str(node.directory.cluster_id),
             kafka_cluster_id=node.directory.kafka_cluster_id,

@@ -56,11 +56,14 @@ class NodeProblemView(Wire):
             description="`log_dirs` (nothing new is copied), `store` (what lies in it is neither "
             "read nor removed), `clock` (nothing is removed), `snapshots` (of the metadata: none "
             "newer is in the store, should this cluster's disks be lost), `audit` (nothing is "
-            "removed without a line in it).",
+            "removed without a line in it), `retention` (a pass would take too much at once), "
+            "`paused` (a kill switch is on; `name` says which).",
             examples=["store"],
         ),
     ]
-    name: Annotated[str | None, Field(description="Of the store; null otherwise.")]
+    name: Annotated[
+        str | None, Field(description="Of the store, the partition or the switch; else null.")
+    ]
     text: str
 
     @classmethod

@@ -66,6 +66,7 @@ async def metrics(context: Context) -> Response:
         manager.describe(), manager.applied_offset, manager.snapshot_age_ms()
     )
     state.set_totals(manager.totals())
+    state.set_switches(context.switches.pause_of)
     state.set_partitions(
         await statuses_of(context.rlm.partitions(), context.rlm.status, context.sleep)
     )

@@ -80,6 +80,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "query_commands:records_command",
         "Read records back from the tier: one JSON object a line, or the stored batches.",
     ),
+    "pause": (
+        "pause_commands:pause_command",
+        "Pause copying or deleting: of the node that is asked, or of one topic everywhere.",
+    ),
+    "resume": ("pause_commands:resume_command", "Resume what `strandline pause` paused."),
     "collect": (
         "collect_command:collect_command",
         "List the stores, ask the metadata about each object, and remove what it deleted.",
@@ -118,6 +123,8 @@ PANELS = {
         "leader-transition",
         "follower-fetch",
         "records",
+        "pause",
+        "resume",
         "collect",
         "audit",
         "retention",

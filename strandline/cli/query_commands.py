@@ -59,11 +59,18 @@ def status_command(
         }
     )
     for problem in cluster["problems"]:
-        about = problem["about"] if problem["name"] is None else f"store {problem['name']}"
-        console.print(f"problem with {about}: {problem['text']}", markup=False)
+        console.print(_problem_text(problem), markup=False)
     for problem in cluster["log_dir_problems"]:
         console.print(f"problem at {problem['path']}: {problem['text']}", markup=False)
     return ExitCode.OK
+
+
+def _problem_text(problem: dict[str, Any]) -> str:
+    if problem["about"] == "paused":
+        return f"paused: {problem['text']}"
+    about = problem["about"].replace("_", " ")
+    name = "" if problem["name"] is None else f" {problem['name']}"
+    return f"problem with {about}{name}: {problem['text']}"
 
 
 def topics_command(
@@ -119,13 +126,22 @@ def partitions_command(
                 p["highest_copied_offset"],
                 p["remote_segments"],
                 human_bytes(p["remote_bytes"]),
-                human_bytes(p["lag_bytes"]),
+                _lag_text(p["lag"]),
                 p["blocked"] or why_not_text(p["why_not_copying"]),
             )
             for p in found
         ],
     )
     return ExitCode.OK
+
+
+def _lag_text(lag: dict[str, int] | None) -> str:
+    """How much, and for how long the oldest of it has been waiting."""
+    if lag is None:
+        return "-"
+    if lag["segments"] == 0:
+        return "0"
+    return f"{human_bytes(lag['size_bytes'])}, {lag['age_ms'] / 1000:.0f} s"
 
 
 def offsets_command(

@@ -26,6 +26,8 @@ from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlm.copy_plan import WhyNot
 from rlm.custom_metadata import CustomMetadata
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
+from rlm.kill_switches import KillSwitches
+from rlm.lag import Lag
 from rlm.leader_transition import (
     LeaderTransitionAnswer,
     LeaderTransitionQuery,
@@ -34,7 +36,7 @@ from rlm.leader_transition import (
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem
-from rlm.partition_status import CopyUnderWay, Lag, LastError, PartitionStatus
+from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
 from rlm.partition_status import Role as NodeRole
 from rlm.read_request import IndexType, RecordsRequest
 from rlmm.apply_claim_forecast import ClaimForecast
@@ -439,6 +441,7 @@ def _context(
         audit=FakeAudit(),
         collector=FakeCollector(),
         retention=FakeRetention(),
+        switches=KillSwitches(None, now_ms=lambda: 1_000),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,

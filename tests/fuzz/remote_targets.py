@@ -42,6 +42,7 @@ from rlm.custom_metadata import CustomMetadata
 from rlm.index_check import IndexCheck
 from rlm.json_fields import Fields
 from rlm.json_lines import lines_of
+from rlm.kill_switches import Pause, Switch, encode_switches, parse_switches
 from rlm.list_offsets import parse_spec
 from rlm.manifest import parse_manifest
 from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_keys
@@ -96,6 +97,11 @@ def _fields(data: bytes) -> None:
 def _audit_line(data: bytes) -> None:
     line = parse_audit_line(data, source=_SOURCE)
     assert parse_audit_line(encode_audit_line(line), source=_SOURCE).action is line.action
+
+
+def _kill_switches(data: bytes) -> None:
+    pauses = parse_switches(data, source=_SOURCE)
+    assert parse_switches(encode_switches(pauses), source=_SOURCE) == pauses
 
 
 def _json_lines(data: bytes) -> None:
@@ -332,6 +338,13 @@ def _audit_targets() -> list[Target]:
             ("rlm.audit_log.parse_audit_line",),
             _audit_line,
             lambda: [encode_audit_line(line) for line in some_lines()],
+            factor=250,
+        ),
+        Target(
+            "kill switches",
+            ("rlm.kill_switches.parse_switches",),
+            _kill_switches,
+            lambda: [encode_switches({Switch.DELETING: Pause(1_700_000_000_000, "ann", "why")})],
             factor=250,
         ),
     ]

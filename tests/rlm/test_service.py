@@ -20,6 +20,7 @@ from rlm.events import (
     SegmentProgress,
     SegmentStarted,
 )
+from rlm.kill_switches import Switch
 from rlm.node_problem import ProblemArea
 from rlm.partition_status import Role
 from rlm.topic_filter import TopicFilter
@@ -207,11 +208,11 @@ def test_a_policy_or_the_kill_switch_pauses_copying_and_says_so(
 ) -> None:
     async def main() -> None:
         async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
-            node.remote_log.pause_copying()
-            assert node.remote_log.copying_paused
+            await node.remote_log.switches.pause(Switch.COPYING, by="ann")
+            assert node.remote_log.switches.pause_of(Switch.COPYING) is not None
             report = await node.remote_log.run_once()
             assert (report.copied, report.partitions[0].why_not) == ((), WhyNot.PAUSED)
-            node.remote_log.resume_copying()
+            await node.remote_log.switches.resume(Switch.COPYING, by="ann")
             policy = TopicPolicy(copy_paused=True)
             offset = await node.metadata.set_topic_policy(TopicPolicyChange("orders", policy, -1))
             assert "policy" in (await node.remote_log.run_once()).partitions[0].text

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Conflict, InvalidRequest, RetryLater
+from rlm.kill_switches import Switch
 from rlm.node_problem import ProblemArea
 from rlm.object_keys import segment_keys
 from rlm.read_request import RecordsRequest
@@ -162,13 +163,13 @@ def test_switches_and_a_doubtful_clock_hold_everything_back(
             await decide(node, replace(EVERYTHING_IS_OLD, delete_paused=True))
             await expire(node)
             await decide(node, EVERYTHING_IS_OLD)
-            node.remote_log.pause_deleting()
+            await node.remote_log.switches.pause(Switch.DELETING, by="ann")
             await expire(node)
             plan = await node.remote_log.expirer.plan(orders.partition)
             assert "paused on this node" in str(plan.held_back)
             assert [each.reason for each in plan.deletions] == [Reason.TIME] * 3
             assert (log_start(node, orders), len(node.finished(orders.partition))) == (0, 3)
-            node.remote_log.resume_deleting()
+            await node.remote_log.switches.resume(Switch.DELETING, by="ann")
             await expire(node)
             assert node.rows(orders.partition) == []
             await node.assert_quiesced()

@@ -1,0 +1,46 @@
+"""The node that is asked, and no other: its kill switches."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from api.admission import Context, require
+from api.context import ApiContext
+from api.models.node import PauseView, SwitchesView, SwitchRequest
+from api.tokens import Principal, Role
+from rlm.kill_switches import Switch
+
+router = APIRouter(prefix="/node", tags=["node"])
+
+
+@router.get("/switches", summary="Whether copying or deleting is paused on this node, and why")
+async def describe_switches(context: Context) -> SwitchesView:
+    """A topic's own switches stand in its policy."""
+    return _view(context)
+
+
+@router.put("/switches/{switch}", summary="Pause or resume copying or deleting on this node")
+async def throw_switch(
+    context: Context,
+    switch: Switch,
+    body: SwitchRequest,
+    principal: Annotated[Principal, Depends(require(Role.OPERATE))],
+) -> SwitchesView:
+    """Needs the role operate. A pause holds at once and survives a restart; copies under way
+    finish. Repeating it is safe, and the first pause stands.
+    """
+    if body.paused:
+        await context.switches.pause(switch, by=principal.name, why=body.why)
+    else:
+        await context.switches.resume(switch, by=principal.name)
+    return _view(context)
+
+
+def _view(context: ApiContext) -> SwitchesView:
+    return SwitchesView(
+        node_id=context.identity.node_id,
+        copying=PauseView.of(context.switches.pause_of(Switch.COPYING)),
+        deleting=PauseView.of(context.switches.pause_of(Switch.DELETING)),
+    )
