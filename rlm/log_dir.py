@@ -46,12 +46,15 @@ _NEVER_TIERED = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
 
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
-    """A segment on this disk. `next_base_offset` None means it is the active one."""
+    """A segment on this disk. `next_base_offset` and `sealed_at_ms` (since the epoch) are None for
+    the active one.
+    """
 
     base_offset: int
     log_path: Path
     size_bytes: int
     next_base_offset: int | None
+    sealed_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,13 @@ class _Scan:
             partition=TopicIdPartition(key[0], replica.topic_id, key[1]),
             directory=directory,
             segments=tuple(
-                LocalSegment(base, directory / segment_file_name(base, LOG_SUFFIX), size, next_base)
+                LocalSegment(
+                    base,
+                    directory / segment_file_name(base, LOG_SUFFIX),
+                    size,
+                    next_base,
+                    replica.sealed_at_ms.get(base),
+                )
                 for (base, size), next_base in zip(replica.logs, [*bases[1:], None], strict=True)
             ),
             leader_epochs=replica.leader_epochs,

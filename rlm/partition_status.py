@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.backoff import BackOff, FailureKind
-from rlm.copy_plan import Segment, Wait, WhyNot
+from rlm.copy_plan import Wait, WhyNot
+from rlm.lag import Lag, TimedSegment, answers_for_lag, lag
 from rlm.leadership import HeldClaim
 from rlmm.partition_state import LostOffsets, Mode, PartitionState
 from rlmm.segment import PartitionDeleteState, RemoteLogSegmentId, TopicIdPartition
@@ -46,24 +47,12 @@ class LastError:
 
 @dataclass(frozen=True, slots=True)
 class LocalFacts:
-    """What the last scan found on disk. `oldest_uncopied_ms`: when the oldest sealed segment that
-    is not copied was last written (its file's time), None when there is none.
-    """
+    """What the last scan found on disk."""
 
-    segments: Sequence[Segment]
+    segments: Sequence[TimedSegment]
     checkpoint: Epochs
     log_start_offset: int
     high_watermark: int | None
-    oldest_uncopied_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """Sealed segments at or after the next offset, whether or not they may be copied yet."""
-
-    size_bytes: int
-    segments: int
-    age_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +60,7 @@ class PartitionStatus:
     """One partition on this node. Offsets are -1 and epochs -1 where unknown or not yet there.
 
     `highest_copied_offset` is inclusive. `why_not_copying` is None only while a copy is under way.
+    `lag` is None where it is another node's to tell, or nobody's.
     `blocked` is a sentence while a corrupt segment stops the partition.
     """
 
@@ -89,7 +79,7 @@ class PartitionStatus:
     highest_copied_offset: int
     highest_copied_epoch: int
     next_offset: int
-    lag: Lag
+    lag: Lag | None
     remote_segments: int
     remote_bytes: int
     lost_ranges: tuple[LostOffsets, ...]
@@ -104,7 +94,11 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusFacts:
-    """Everything a status is made of; None where this node knows nothing."""
+    """Everything a status is made of; None where this node knows nothing.
+
+    `claimed_here`: the claim that stands is this node's. `led_when_last_heard`: its broker's last
+    answer, however old, was that it leads.
+    """
 
     partition: TopicIdPartition
     role: Role
@@ -119,6 +113,8 @@ class StatusFacts:
     copying: CopyUnderWay | None
     now_ms: int
     metadata_offset: int
+    claimed_here: bool = False
+    led_when_last_heard: bool = False
 
 
 def partition_status(facts: StatusFacts) -> PartitionStatus:
@@ -148,7 +144,7 @@ def partition_status(facts: StatusFacts) -> PartitionStatus:
         highest_copied_offset=highest[0],
         highest_copied_epoch=highest[1],
         next_offset=state.next_offset if state is not None else -1,
-        lag=lag(local, state.next_offset if state is not None else -1, facts.now_ms),
+        lag=_lag(facts),
         remote_segments=state.segment_count if state is not None else 0,
         remote_bytes=state.size_bytes if state is not None else 0,
         lost_ranges=state.lost_ranges if state is not None else (),
@@ -166,24 +162,17 @@ def _or_unknown(value: int | None) -> int:
     return -1 if value is None else value
 
 
-def lag(local: LocalFacts | None, next_offset: int, now_ms: int) -> Lag:
-    """Lag in bytes, segments and age; Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments.
-
-    Unlike Kafka's, it leaves the active segment out altogether: nobody can copy that.
-    """
-    if local is None:
-        return Lag(0, 0, 0)
-    behind = uncopied(local.segments, next_offset)
-    age_ms = 0
-    if behind and local.oldest_uncopied_ms is not None:
-        age_ms = max(0, now_ms - local.oldest_uncopied_ms)
-    return Lag(sum(segment.size_bytes for segment in behind), len(behind), age_ms)
+_LEADS = {Role.LEADER: True, Role.UNKNOWN: None}
 
 
-def uncopied(segments: Sequence[Segment], next_offset: int) -> tuple[Segment, ...]:
-    """Sealed segments that hold the next offset or later ones, oldest first."""
-    return tuple(
-        segment
-        for segment in segments
-        if segment.next_base_offset is not None and segment.next_base_offset > next_offset
+def _lag(facts: StatusFacts) -> Lag | None:
+    state, local = facts.state, facts.local
+    ours = answers_for_lag(
+        _LEADS.get(facts.role, False),
+        claimed_here=facts.claimed_here,
+        led_when_last_heard=facts.led_when_last_heard,
     )
+    deleted = state is not None and state.delete_state is not None
+    if local is None or deleted or not ours:
+        return None
+    return lag(local.segments, state.next_offset if state is not None else -1, facts.now_ms)

@@ -6,6 +6,7 @@ Blocks; nothing is ever written.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -63,12 +64,14 @@ class _ChangedError(Exception):
 class Replica:
     """A consistent look at a replica. `logs` are (base offset, bytes) of every `.log`, ascending.
 
-    `warning`: it is whole, but something beside it is not.
+    `sealed_at_ms` by base offset, of all but the active one. `warning`: it is whole, but something
+    beside it is not.
     """
 
     directory: Path
     topic_id: Uuid
     logs: tuple[tuple[int, int], ...]
+    sealed_at_ms: Mapping[int, int]
     producer_snapshots: tuple[int, ...]
     leader_epochs: Epochs
     checkpoint_bytes: bytes
@@ -115,9 +118,9 @@ def _read_once(directory: Path, high_watermark: int | None) -> Replica:
     listing = _list(directory)
     bases, snapshots = listing.logs, listing.snapshots
     checkpoint = _read_checkpoint(directory)
-    logs = tuple(
-        (base, (directory / segment_file_name(base, LOG_SUFFIX)).stat().st_size) for base in bases
-    )
+    files = [(directory / segment_file_name(base, LOG_SUFFIX)).stat() for base in bases]
+    logs = tuple((base, file.st_size) for base, file in zip(bases, files, strict=True))
+    sealed_at_ms = _sealed_at_ms(directory, bases, files, frozenset(snapshots))
     epochs = leader_epoch_checkpoint.parse(
         checkpoint, source=str(directory / LEADER_EPOCH_CHECKPOINT_FILE)
     )
@@ -142,7 +145,35 @@ def _read_once(directory: Path, high_watermark: int | None) -> Replica:
             ProblemKind.NO_SEGMENTS,
             f"{directory} holds no .log file: the broker is still making it",
         )
-    return Replica(directory, topic_id, logs, snapshots, epochs, checkpoint, bound, warning)
+    return Replica(
+        directory, topic_id, logs, sealed_at_ms, snapshots, epochs, checkpoint, bound, warning
+    )
+
+
+def _sealed_at_ms(
+    directory: Path,
+    bases: Sequence[int],
+    files: Sequence[os.stat_result],
+    snapshots: frozenset[int],
+) -> dict[int, int]:
+    """When each segment but the last was rolled: between its own last write and that of the next.
+
+    The producer snapshot at the next base is written at the roll (and again by a recovery). Without
+    it the last write has to do, which in a quiet partition is long before the roll.
+    """
+    sealed = {}
+    for number, next_base in enumerate(bases[1:]):
+        at_ms = files[number].st_mtime_ns // 1_000_000
+        if next_base in snapshots:
+            try:
+                path = directory / segment_file_name(next_base, SNAPSHOT_SUFFIX)
+                at_ms = max(at_ms, path.stat().st_mtime_ns // 1_000_000)
+            except FileNotFoundError:
+                pass  # cleaned up since the listing
+        if next_base != bases[-1]:
+            at_ms = min(at_ms, files[number + 1].st_mtime_ns // 1_000_000)
+        sealed[bases[number]] = at_ms
+    return sealed
 
 
 def _list(directory: Path) -> _Listing:

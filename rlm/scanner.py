@@ -15,7 +15,6 @@ from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.copy_plan import Wait, WhyNot
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlm.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
-from rlm.partition_status import uncopied
 from rlm.replica_memory import ReplicaMemory
 from rlm.topic_filter import TopicFilter
 from rlmm.segment import TopicIdPartition
@@ -51,7 +50,6 @@ class Found:
     local: LocalPartition
     word: BrokerWord
     left_out: Wait | None
-    oldest_uncopied_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,6 @@ PARTITIONS_PER_BREATH = 16
 Breathe = Callable[[], Awaitable[None]]
 """Lets others run; comes back at once."""
 
-NextOffset = Callable[[TopicIdPartition], int]
-"""The next offset to copy as the view has it, -1 unknown; asked on the event loop."""
-
 
 @dataclass(slots=True)
 class Scanner:
@@ -81,7 +76,6 @@ class Scanner:
     kafka_cluster_id: str | None
     broker: BrokerPort | None
     topics: TopicFilter
-    next_offset: NextOffset
     breathe: Breathe
     deadline_s: float
     _finding: asyncio.Future[LogDirScan] | None = None
@@ -98,14 +92,12 @@ class Scanner:
         left_out |= by_config
         chosen = [each for each in candidates if each.partition.topic not in left_out]
         words = await self._words([each for each in chosen if each.partition.topic not in unknown])
-        ages = await self._ages(chosen)
         return Look(
             tuple(
                 Found(
                     each,
                     words.get(each.partition) or _no_word(each.partition.topic, unknown),
                     left_out.get(each.partition.topic),
-                    ages.get(each.partition),
                 )
                 for each in scan.partitions
             ),
@@ -186,25 +178,6 @@ class Scanner:
             for each in partitions
         }
 
-    async def _ages(self, partitions: Sequence[LocalPartition]) -> dict[TopicIdPartition, int]:
-        oldest = {}
-        for number, each in enumerate(partitions, 1):
-            if number % PARTITIONS_PER_BREATH == 0:
-                await self.breathe()
-            behind = uncopied(each.segments, self.next_offset(each.partition))
-            if behind:
-                base = behind[0].base_offset
-                paths = [seg.log_path for seg in each.segments if seg.base_offset == base]
-                oldest[each.partition] = paths[0]
-        try:
-            async with asyncio.timeout(self.deadline_s):
-                return await asyncio.to_thread(_modified_ms, oldest)
-        except TimeoutError:
-            raise RetryLater(
-                f"files in {', '.join(map(str, self.log_dirs))} could not be looked at within "
-                f"{self.deadline_s:g} s: look whether a disk hangs"
-            ) from None
-
 
 def _no_word(topic: str, unknown: Mapping[str, str]) -> NoAnswer:
     """Nothing is copied on a guess: a topic whose configs are not known may be compacted."""
@@ -235,13 +208,3 @@ def standalone_word(local: LocalPartition) -> BrokerWord:
     if not local.leader_epochs:
         return NoAnswer("its leader-epoch-checkpoint has no entry")
     return Leads(local.leader_epochs[-1].epoch, local.last_stable_offset_bound)
-
-
-def _modified_ms(paths: dict[TopicIdPartition, Path]) -> dict[TopicIdPartition, int]:
-    found = {}
-    for partition, path in paths.items():
-        try:
-            found[partition] = path.stat().st_mtime_ns // 1_000_000
-        except OSError:
-            continue  # deleted since the look: the next look has another oldest segment
-    return found

@@ -98,7 +98,6 @@ class WorkTable:
         bases = {segment.base_offset for segment in found.local.segments}
         for base in work.fills_failed.keys() - bases:
             del work.fills_failed[base]
-        work.oldest_uncopied_ms = found.oldest_uncopied_ms
         if isinstance(work.word, NoAnswer):
             return False
         before, work.leadership = work.leadership, (isinstance(work.word, Leads), work.leader_epoch)
@@ -115,7 +114,6 @@ class WorkTable:
         """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
         work.local = None
         work.unusable = None
-        work.oldest_uncopied_ms = None
         work.word = NoAnswer(NO_LOCAL_LOG.text)
         work.wait = NO_LOCAL_LOG
         self._driver.lose_claim(work, NO_LOCAL_LOG.text)
@@ -202,7 +200,8 @@ class WorkTable:
             if state is None:
                 return None
             work = PartitionWork(partition, wait=NO_LOCAL_LOG)
-        return work.status(state, now_ms, self._metadata.applied_offset)
+        node_id = self._driver.identity.incarnation.node_id
+        return work.status(state, now_ms, self._metadata.applied_offset, node_id)
 
     def partitions(self) -> tuple[TopicIdPartition, ...]:
         """All partitions that have a status page, by topic, partition and topic id."""

@@ -23,6 +23,7 @@ from api.models.segments import SegmentView
 from api.validation import INT32_MAX, INT64_MAX
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlm.follower_fetch import FollowerFetchAnswer
+from rlm.lag import Lag
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.list_offsets import OffsetAnswer
 from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
@@ -73,7 +74,22 @@ class LagView(Wire):
 
     size_bytes: int
     segments: int
-    age_ms: int
+    age_ms: Annotated[
+        int, Field(description="How long the oldest of them has been sealed.", examples=[5000])
+    ]
+
+    @classmethod
+    def of(cls, lag: Lag | None) -> LagView | None:
+        """Map."""
+        if lag is None:
+            return None
+        return cls(size_bytes=lag.size_bytes, segments=lag.segments, age_ms=lag.age_ms)
+
+
+LagOrNull = Annotated[
+    LagView | None,
+    Field(description="Null where another node leads: that one tells it."),
+]
 
 
 class PartitionView(PartitionName):
@@ -98,7 +114,7 @@ class PartitionView(PartitionName):
     active_base_offset: OffsetOrNull
     last_stable_offset: OffsetOrNull
     high_watermark: OffsetOrNull
-    lag: LagView
+    lag: LagOrNull
     remote_segments: int
     remote_bytes: int
     lost_ranges: list[LostRangeView]
@@ -135,11 +151,7 @@ class PartitionView(PartitionName):
             active_base_offset=known(status.active_base_offset),
             last_stable_offset=known(status.last_stable_offset),
             high_watermark=known(status.high_watermark),
-            lag=LagView(
-                size_bytes=status.lag.size_bytes,
-                segments=status.lag.segments,
-                age_ms=status.lag.age_ms,
-            ),
+            lag=LagView.of(status.lag),
             remote_segments=status.remote_segments,
             remote_bytes=status.remote_bytes,
             lost_ranges=LostRangeView.all_of(status.lost_ranges),

@@ -7,7 +7,9 @@ from typing import Annotated
 from pydantic import Field, StrictBool, StrictInt
 
 from api.models.base import EpochOrNull, NextCursor, OffsetOrNull, TopicIdText, Wire, known
+from api.models.partitions import LagOrNull, LagView
 from api.validation import INT64_MAX
+from rlm.lag import summed
 from rlm.partition_status import PartitionStatus
 from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED, TopicPolicy
 from rlmm.records import TopicPolicyChange
@@ -21,16 +23,25 @@ class TopicSummary(Wire):
     partitions: Annotated[int, Field(description="Over all topic ids.", examples=[3])]
     remote_segments: int
     remote_bytes: int
+    lag: Annotated[
+        LagView | None,
+        Field(
+            description="Of the partitions that this node leads, and the age of the oldest; null "
+            "where it leads none."
+        ),
+    ]
 
     @classmethod
     def of_statuses(cls, topic: str, statuses: list[PartitionStatus]) -> TopicSummary:
         """Sum up the partitions of one topic."""
+        lags = [status.lag for status in statuses if status.lag is not None]
         return cls(
             topic=topic,
             topic_ids=sorted({str(status.partition.topic_id) for status in statuses}),
             partitions=len(statuses),
             remote_segments=sum(status.remote_segments for status in statuses),
             remote_bytes=sum(status.remote_bytes for status in statuses),
+            lag=LagView.of(summed(lags)) if lags else None,
         )
 
 
@@ -54,8 +65,7 @@ class PartitionSummary(Wire):
     next_offset: OffsetOrNull
     remote_segments: int
     remote_bytes: int
-    lag_bytes: int
-    lag_segments: int
+    lag: LagOrNull
     why_not_copying: Annotated[str | None, Field(examples=["no_sealed_segment"])]
     blocked: str | None
 
@@ -74,8 +84,7 @@ class PartitionSummary(Wire):
             next_offset=known(status.next_offset),
             remote_segments=status.remote_segments,
             remote_bytes=status.remote_bytes,
-            lag_bytes=status.lag.size_bytes,
-            lag_segments=status.lag.segments,
+            lag=LagView.of(status.lag),
             why_not_copying=None if why is None else why.value,
             blocked=status.blocked,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from api.lag_metrics import LAG_TOPICS_MAX
 from api.metrics import NodeMetrics
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import NotFound
@@ -21,6 +22,7 @@ from rlm.events import (
     SegmentProgress,
     SegmentStarted,
 )
+from rlm.lag import Lag
 from rlm.partition_status import Role as NodeRole
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.measured import MeasuredStore
@@ -80,17 +82,36 @@ async def test_store_calls_are_counted() -> None:
 def test_lag_counts_only_where_this_node_leads() -> None:
     metrics = NodeMetrics()
     led, copying = make_status(), copying_status(replace(TIP, partition=1))
-    followed = replace(make_status(), role=NodeRole.FOLLOWER)
+    followed = replace(make_status(), role=NodeRole.FOLLOWER, lag=None)
     metrics.state.set_partitions([led, copying, followed])
-    assert value(metrics, "strandline_copy_lag_bytes") == 2000
-    assert value(metrics, "strandline_copy_lag_seconds") == 5
+    assert value(metrics, "strandline_remote_copy_lag_bytes") == 2000
+    assert value(metrics, "strandline_remote_copy_lag_seconds") == 5
+    topic_lag = "strandline_topic_remote_copy_lag_segments"
+    assert value(metrics, topic_lag, topic=TIP.topic) == 2
     assert value(metrics, "strandline_partitions", role="leader") == 2
     assert value(metrics, "strandline_partitions_waiting", why="back_off") == 2
     assert value(metrics, "strandline_partitions_blocked") == 1
     assert value(metrics, "strandline_copies_in_flight") == 1
     metrics.state.set_partitions([])
     assert value(metrics, "strandline_partitions", role="leader") is None
-    assert value(metrics, "strandline_copy_lag_bytes") == 0
+    assert value(metrics, "strandline_remote_copy_lag_bytes") == 0
+    assert value(metrics, topic_lag, topic=TIP.topic) is None
+
+
+def test_topics_in_the_metrics_are_few_however_many_there_are() -> None:
+    metrics = NodeMetrics()
+    many = [
+        replace(make_status(replace(TIP, topic=f"t{number}")), lag=Lag(1, 1, number))
+        for number in range(LAG_TOPICS_MAX + 500)
+    ]
+    metrics.state.set_partitions(many)
+    (family,) = (
+        each
+        for each in metrics.registry.collect()
+        if each.name == "strandline_topic_remote_copy_lag_bytes"
+    )
+    assert len(family.samples) == LAG_TOPICS_MAX + 1
+    assert sum(each.value for each in family.samples) == len(many)
 
 
 async def test_a_scrape_shows_the_state_and_the_requests_before_it() -> None:

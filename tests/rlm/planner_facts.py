@@ -72,6 +72,7 @@ class LogSegment:
     base_offset: int
     next_base_offset: int | None
     size_bytes: int = 1_000
+    sealed_at_ms: int | None = None
 
 
 def log(*bases: int) -> tuple[LogSegment, ...]:

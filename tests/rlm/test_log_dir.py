@@ -372,3 +372,28 @@ def test_an_unlistable_directory_is_a_problem_of_it_alone(tmp_path: Path) -> Non
         scan = find(tmp_path / "a", tmp_path / "b")
     assert [p.partition.topic for p in scan.partitions] == ["alpha"]
     assert [p.kind for p in scan.problems] == [ProblemKind.UNREADABLE]
+
+
+def test_a_segment_is_sealed_when_it_was_rolled_not_when_it_was_last_written(
+    tmp_path: Path,
+) -> None:
+    replica = two_segments(write_log_dir(tmp_path))
+    replica.append(1)
+    replica.roll()
+    files = {
+        replica.path(0, ".log"): 1_000,
+        replica.path(10, ".snapshot"): 3_000,  # the roll, long after the last record
+        replica.path(10, ".log"): 5_000,
+        replica.path(16, ".snapshot"): 9_000,
+    }
+    for path, at_s in files.items():
+        os.utime(path, (at_s, at_s))
+
+    def sealed() -> list[int | None]:
+        return [each.sealed_at_ms for each in find(tmp_path).partitions[0].segments]
+
+    assert sealed() == [3_000_000, 9_000_000, None]
+    os.utime(replica.path(10, ".snapshot"), (8_000, 8_000))
+    assert sealed()[0] == 5_000_000, "a recovery that writes the snapshot anew makes it no younger"
+    replica.path(10, ".snapshot").unlink()
+    assert sealed()[0] == 1_000_000, "the last write is all that is known"

@@ -6,19 +6,17 @@ from dataclasses import replace
 
 from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind
 from rlm.copy_plan import Wait, WhyNot
+from rlm.lag import Lag
 from rlm.partition_status import (
     CopyUnderWay,
-    Lag,
     LastError,
     LocalFacts,
     Role,
     StatusFacts,
-    lag,
     partition_status,
-    uncopied,
 )
 from rlmm.partition_state import Mode
-from rlmm.segment import Incarnation
+from rlmm.segment import Incarnation, PartitionDeleteState
 from tests.rlm.planner_facts import (
     NOW_MS,
     PARTITION,
@@ -30,7 +28,11 @@ from tests.rlm.planner_facts import (
     uuid,
 )
 
-LOCAL = LocalFacts(log(100, 200, 300), epochs((0, 0)), 100, 280, NOW_MS - 5_000)
+SEALED_AT_MS = {100: NOW_MS - 6_000, 200: NOW_MS - 5_000, 300: None}
+SEGMENTS = tuple(
+    replace(each, sealed_at_ms=SEALED_AT_MS[each.base_offset]) for each in log(100, 200, 300)
+)
+LOCAL = LocalFacts(SEGMENTS, epochs((0, 0)), 100, 280)
 FACTS = StatusFacts(
     partition=PARTITION,
     role=Role.LEADER,
@@ -71,7 +73,7 @@ def test_what_nobody_knows_is_minus_one() -> None:
         page.next_offset,
     )  # fmt: skip
     assert set(unknown) == {-1}
-    assert page.lag == Lag(0, 0, 0)
+    assert page.lag is None
 
 
 def test_while_a_copy_is_under_way_there_is_no_reason_not_to_copy() -> None:
@@ -91,8 +93,34 @@ def test_a_corrupt_segment_shows_as_blocked_with_the_time_of_the_next_try() -> N
     assert page.last_error == error
 
 
-def test_lag_leaves_the_active_segment_out_and_is_never_negative() -> None:
-    assert [each.base_offset for each in uncopied(LOCAL.segments, 150)] == [100, 200]
-    assert lag(LOCAL, 300, NOW_MS) == Lag(0, 0, 0)
-    assert lag(replace(LOCAL, oldest_uncopied_ms=NOW_MS + 50), 0, NOW_MS) == Lag(2_000, 2, 0)
-    assert lag(replace(LOCAL, oldest_uncopied_ms=None), 0, NOW_MS).age_ms == 0
+def test_lag_is_told_where_the_partition_is_led_and_nowhere_else() -> None:
+    assert partition_status(FACTS).lag == Lag(1_000, 1, 5_000)
+    for role in (Role.FOLLOWER, Role.NOT_TIERED, Role.REMOTE_ONLY, Role.UNKNOWN):
+        assert partition_status(replace(FACTS, role=role)).lag is None
+
+
+def test_a_silent_broker_takes_the_lag_away_from_no_node() -> None:
+    silent = replace(FACTS, role=Role.UNKNOWN)
+    assert partition_status(replace(silent, claimed_here=True)).lag == Lag(1_000, 1, 5_000)
+    unclaimed = replace(silent, state=None, led_when_last_heard=True)
+    assert partition_status(unclaimed).lag == Lag(2_000, 2, 6_000)
+
+
+def test_a_new_leader_knows_its_lag_before_its_first_copy() -> None:
+    just_failed_over = replace(FACTS, held=None, wait=None, state=state(highest=(199, 0)))
+    assert partition_status(just_failed_over).lag == Lag(1_000, 1, 5_000)
+    never_claimed = replace(FACTS, state=None)
+    assert partition_status(never_claimed).lag == Lag(2_000, 2, 6_000)
+
+
+def test_the_age_grows_as_long_as_a_pause_or_a_corrupt_segment_lasts() -> None:
+    paused = replace(FACTS, wait=Wait(WhyNot.PAUSED, "paused", None))
+    stuck = replace(FACTS, back_off=BackOff(9, NOW_MS + 9, FailureKind.CORRUPT, "damaged"))
+    for facts in (paused, stuck):
+        later = replace(facts, now_ms=NOW_MS + 3_600_000)
+        assert partition_status(later).lag == Lag(1_000, 1, 3_605_000)
+
+
+def test_what_is_being_deleted_lags_behind_nothing() -> None:
+    deleted = state(delete_state=PartitionDeleteState.DELETE_PARTITION_MARKED)
+    assert partition_status(replace(FACTS, state=deleted)).lag is None

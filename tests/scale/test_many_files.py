@@ -30,9 +30,7 @@ async def test_a_hundred_thousand_files_are_looked_at_beside_the_event_loop(
         breaths += 1
         await asyncio.sleep(0)
 
-    scanner = Scanner(
-        (log_dir,), KAFKA_CLUSTER_ID, None, TopicFilter(("*",), ()), lambda _: -1, breathe, 60.0
-    )
+    scanner = Scanner((log_dir,), KAFKA_CLUSTER_ID, None, TopicFilter(("*",), ()), breathe, 60.0)
     looking = asyncio.ensure_future(scanner.look())
     turns = 0
     while not looking.done():
