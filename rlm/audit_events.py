@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlm.audit import AuditAction, AuditLine
-from rlm.events import CopyEvent, LogStartRecorded, LostRangeRecorded
+from rlm.events import CopyEvent, HoldReleased, LogStartRecorded, LostRangeRecorded
 
 
 def audit_line_of(event: CopyEvent, *, at_ms: int, by: str) -> AuditLine | None:
@@ -21,6 +21,11 @@ def audit_line_of(event: CopyEvent, *, at_ms: int, by: str) -> AuditLine | None:
             return AuditLine(
                 at_ms, AuditAction.LOST_RANGE, event.partition, None,
                 event.start, event.end, -1, event.why, by,
+            )  # fmt: skip
+        case HoldReleased() if event.missed:
+            return AuditLine(
+                at_ms, AuditAction.HOLD_RELEASED, event.partition, None,
+                event.start, event.end, event.size_bytes, event.why, by,
             )  # fmt: skip
         case _:
             return None

@@ -96,6 +96,20 @@ class SegmentDeleted:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class HoldReleased:
+    """A segment [start, end] (inclusive) is held no longer. `missed`: it was not copied, and the
+    broker does not have it any more.
+    """
+
+    partition: TopicIdPartition
+    start: int
+    end: int
+    size_bytes: int
+    why: str
+    missed: bool
+
+
 CopyEvent = (
     PartitionClaimed
     | ClaimLost
@@ -106,6 +120,7 @@ CopyEvent = (
     | SegmentCopied
     | SegmentFailed
     | SegmentDeleted
+    | HoldReleased
 )
 OnEvent = Callable[[CopyEvent], None]
 

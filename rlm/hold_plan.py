@@ -1,0 +1,196 @@
+"""What is kept from a broker's local retention until it is copied, and what is let go. Pure.
+
+Design 6.5. A *unit* is a sealed segment held by hard links, in a directory of its own that looks
+like a replica's: what copies a segment from the broker's directory copies it from there as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
+from rlm.log_dir import LocalSegment
+from rlmm.lineage import filtered
+from rlmm.partition_state import LostOffsets
+from rlmm.segment import TopicIdPartition
+
+
+class Release(StrEnum):
+    """Why a unit is let go. Stable words."""
+
+    COPIED = "copied"
+    PARTITION_DELETED = "partition_deleted"
+    NOT_TIERED = "not_tiered"
+    DIVERGED = "diverged"
+    CHANGED = "changed"
+    BYTES_MAX = "bytes_max"
+    FREE_BYTES_MIN = "free_bytes_min"
+
+
+NOT_A_LOSS = frozenset({Release.COPIED, Release.PARTITION_DELETED, Release.NOT_TIERED})
+"""What goes for these reasons is not missed by anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A held segment. `segment` is the one in the unit's own directory, always sealed.
+
+    `leader_epochs` are those inside it, the first moved to its base. `alone`: the broker has
+    removed its own links, so the bytes stay for us only. `witnessed`: this process saw it as a part
+    of the live log, and nothing since that contradicts it.
+    """
+
+    partition: TopicIdPartition
+    segment: LocalSegment
+    leader_epochs: Epochs
+    modified_ms: int
+    alone: bool
+    witnessed: bool
+
+    @property
+    def base_offset(self) -> int:
+        """First offset of the range."""
+        return self.segment.base_offset
+
+    @property
+    def next_base_offset(self) -> int:
+        """The offset behind the range."""
+        assert self.segment.next_base_offset is not None, "only sealed segments are held"
+        return self.segment.next_base_offset
+
+
+@dataclass(frozen=True, slots=True)
+class HoldFacts:
+    """One partition. `last_stable_offset` is a lower bound; `next_offset` -1: nothing is copied.
+
+    `segments` are the broker's own, `checkpoint` its leader epoch checkpoint.
+    """
+
+    segments: Sequence[LocalSegment]
+    checkpoint: Epochs
+    last_stable_offset: int
+    next_offset: int
+    lost_ranges: Sequence[LostOffsets]
+    deleted: bool
+    left_out: bool
+
+
+def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
+    """The sealed, committed, uncopied segments of the broker that are not held yet."""
+    if facts.deleted or facts.left_out:
+        return ()
+    known = {(unit.base_offset, unit.next_base_offset) for unit in held}
+    return tuple(
+        segment
+        for segment in facts.segments
+        if segment.next_base_offset is not None
+        and segment.next_base_offset <= facts.last_stable_offset
+        and (segment.base_offset, segment.next_base_offset) not in known
+        and not _copied(facts, segment.base_offset, segment.next_base_offset)
+    )
+
+
+def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
+    """Why a unit serves no purpose any more; None while it does."""
+    if facts.deleted:
+        return Release.PARTITION_DELETED
+    if facts.left_out:
+        return Release.NOT_TIERED
+    if _copied(facts, unit.base_offset, unit.next_base_offset):
+        return Release.COPIED
+    if _contradicts(facts, unit):
+        return Release.DIVERGED
+    return None
+
+
+def _copied(facts: HoldFacts, base: int, next_base: int) -> bool:
+    """Every offset is in the tier or was expired there, and none of them is recorded as lost."""
+    if next_base > facts.next_offset:
+        return False
+    return not any(lost.start < next_base and base <= lost.end for lost in facts.lost_ranges)
+
+
+def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
+    """Whether the live log has other epochs at offsets of the unit.
+
+    Compared only where the live log surely reaches: a replica that begins anew has no word yet.
+    """
+    if not facts.segments or not facts.checkpoint:
+        return False
+    first, reached = facts.checkpoint[0], facts.segments[-1].base_offset
+    if unit.next_base_offset <= min(reached, first.start_offset):
+        return unit.leader_epochs[-1].epoch > first.epoch
+    end = min(unit.next_base_offset, reached)
+    borders = (entry.start_offset for entry in (*unit.leader_epochs, *facts.checkpoint))
+    return any(
+        epoch_for_offset(unit.leader_epochs, offset) != epoch_for_offset(facts.checkpoint, offset)
+        for offset in (*borders, unit.base_offset)
+        if max(unit.base_offset, first.start_offset) <= offset < end
+    )
+
+
+def usable(
+    units: Iterable[Unit], segments: Sequence[LocalSegment], checkpoint: Epochs
+) -> tuple[Unit, ...]:
+    """Units that begin below the live log and fit to it, ascending: they may be copied."""
+    if not segments or not checkpoint:
+        return ()
+    epoch = checkpoint[0].epoch
+    found: list[Unit] = []
+    for unit in sorted(units, key=lambda each: each.base_offset, reverse=True):
+        if unit.base_offset < segments[0].base_offset and unit.leader_epochs[-1].epoch <= epoch:
+            found.append(unit)
+            epoch = unit.leader_epochs[0].epoch
+    return tuple(reversed(found))
+
+
+def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
+    """The checkpoint as it was before local retention cut its head, as far as `usable` units know.
+
+    Where both have an epoch, the smaller start stays: a start is only ever wrong upwards.
+    """
+    entries = list(checkpoint)
+    for unit in reversed(units):
+        for entry in reversed(unit.leader_epochs):
+            if entries and entry.epoch == entries[0].epoch:
+                start = min(entry.start_offset, entries[0].start_offset)
+                entries[0] = EpochEntry(entry.epoch, start)
+            elif entries and entry.start_offset < entries[0].start_offset:
+                entries.insert(0, entry)
+    return filtered(entries)
+
+
+def first_offset(units: Sequence[Unit], local_log_start_offset: int) -> int:
+    """Where the history on this machine begins: as far down as witnessed units reach without a gap.
+
+    A log start inside the first segment was set by DeleteRecords; nothing below it comes back.
+    """
+    offset = local_log_start_offset
+    for unit in reversed(units):
+        if unit.next_base_offset != offset or not unit.witnessed:
+            break
+        offset = unit.base_offset
+    return offset
+
+
+def over_budget(
+    units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
+) -> tuple[tuple[Unit, Release], ...]:
+    """Which units go, oldest first, so that those held alone fit into `bytes_max` and
+    `bytes_missing` of the disk become free. Only what is held alone frees anything.
+    """
+    alone = sorted(
+        (unit for unit in units if unit.alone),
+        key=lambda unit: (unit.modified_ms, unit.partition, unit.base_offset),
+    )
+    over = sum(unit.segment.size_bytes for unit in alone) - bytes_max
+    released = []
+    for unit in alone:
+        if over <= 0 and bytes_missing <= 0:
+            break
+        released.append((unit, Release.BYTES_MAX if over > 0 else Release.FREE_BYTES_MIN))
+        over -= unit.segment.size_bytes
+        bytes_missing -= unit.segment.size_bytes
+    return tuple(released)
