@@ -187,7 +187,9 @@ class Expirer:
         segments = sum(len(order.plan.delete_now) for order in taking)
         taken = sum(order.plan.expiring_bytes for order in taking)
         percent = self.limits.retention_max_percent
-        if segments < NODE_BRAKE_SEGMENTS_MIN or taken * 100 <= percent * node_bytes:
+        # Once it stopped, what is left after an acceptance or two must not slip below the number.
+        few = segments < NODE_BRAKE_SEGMENTS_MIN and None not in self.stopped
+        if few or taken * 100 <= percent * node_bytes:
             self._tell_brake(None, None)
             return orders
         self._tell_brake(

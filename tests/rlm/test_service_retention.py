@@ -202,6 +202,42 @@ def test_too_large_a_share_stops_until_somebody_accepts_it_once(tmp_path: Path) 
     run_virtually(main)
 
 
+def test_too_large_a_share_of_the_node_stops_though_no_partition_is_too_large_a_one(
+    tmp_path: Path,
+) -> None:
+    log_dir = new_log_dir(tmp_path / "kafka")
+    logs = []
+    for number in range(12):
+        log = KafkaLog.create(log_dir, f"orders-{number}", entries=((0, 0),))
+        log.write(*range(0, 10), end=10)
+        logs.append(log)
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log_dir,)).boot() as node:
+            await node.remote_log.run_once()
+            for log in logs:
+                await decide(node, EVERYTHING_IS_OLD, topic=log.partition.topic)
+            expirer = node.remote_log.expirer
+            await expire(node)
+            assert all(len(node.finished(log.partition)) == 9 for log in logs)
+            (problem,) = node.remote_log.node_problems()
+            assert (problem.area, problem.name) == (ProblemArea.RETENTION, None)
+            assert "108 segments of 12 partitions, 100.0 %" in problem.text
+            expirer.accept(logs[0].partition, 100.0)
+            await expire(node)
+            left = [len(node.rows(log.partition)) for log in logs]
+            assert left == [0] + [9] * 11, "the accepted one alone, though 99 are few"
+            for log in logs[1:7]:
+                await decide(node, TopicPolicy(), topic=log.partition.topic)
+            await expire(node)
+            left = [len(node.rows(log.partition)) for log in logs]
+            assert left == [0] + [9] * 6 + [0] * 5, "less than half of the node's"
+            assert node.remote_log.node_problems() == ()
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
 def test_only_the_node_of_the_claim_can_be_asked_to_accept(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
