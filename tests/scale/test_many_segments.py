@@ -1,5 +1,5 @@
-"""A large table: every answer right, work and memory bounded. 20,000 segments; a million with
-`make soak`, or as many as STRANDLINE_SCALE_SEGMENTS says there.
+"""A large table: every answer right, work and memory bounded. 20,000 segments; with `make soak` one
+million and ten in 1,000 partitions (an hour), or as many as SCALE_SEGMENTS says.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ from rlmm.metadata_log import SnapshotId
 from rlmm.rows import RowReader
 from rlmm.view import View, digest_of
 
-PARTITIONS = 100
 ASKED = 10_000
 GROWTH_MIB_MAX = 200
-SOAK_SEGMENTS = int(os.environ.get("STRANDLINE_SCALE_SEGMENTS", "1000000"))
+SOAK_SEGMENTS = tuple(map(int, os.environ.get("SCALE_SEGMENTS", "1000000,10000000").split(",")))
 ROWS_CHECKED_MAX = 5_000_000
 SEEKS_MAX = 100
 
 SIZES = [
     pytest.param(20_000, id="20k"),
-    pytest.param(
-        SOAK_SEGMENTS,
-        id="many",
-        marks=(pytest.mark.soak, pytest.mark.timeout(SOAK_SEGMENTS // 200)),
+    *(
+        pytest.param(segments, marks=(pytest.mark.soak, pytest.mark.timeout(segments // 200)))
+        for segments in SOAK_SEGMENTS
     ),
 ]
+
+
+def large_set(segments: int) -> MetadataSet:
+    """1,000 partitions, or fewer where that would leave them too short for a list."""
+    partitions = min(1_000, segments // 200)
+    return MetadataSet(partitions, segments // partitions)
 
 
 class CountedRows:
@@ -63,13 +67,13 @@ class CountedRows:
 async def test_a_large_table_answers_restarts_and_makes_snapshots(
     segments: int, tmp_path: Path
 ) -> None:
-    large = MetadataSet(PARTITIONS, segments // PARTITIONS)
+    large = large_set(segments)
     path = tmp_path / "node"
     make_data_directory(path, large, count=large.segments_each)
     async with metadata_node(path) as node:
         before_mib = resident_mib()
         totals = node.manager.totals()
-        assert (totals.copy_finished, totals.partitions) == (large.segments, PARTITIONS)
+        assert (totals.copy_finished, totals.partitions) == (segments, large.partitions)
         for partition, epoch, offset in Questions(large).some(ASKED):
             answer = node.manager.remote_log_segment_metadata(partition, epoch, offset)
             assert answer is not None
@@ -87,7 +91,7 @@ async def test_a_large_table_answers_restarts_and_makes_snapshots(
     async with metadata_node(path) as node:
         assert node.manager.applied_offset == offset + 1  # the new epoch's leader change
         assert node.manager.digest() == digest
-        assert len(list(node.manager.partitions())) == PARTITIONS
+        assert len(list(node.manager.partitions())) == large.partitions
         turns = Turns()
         snapshot = await turns.during(node.manager.take_snapshot())
         assert snapshot.end_offset == offset + 2
@@ -113,8 +117,7 @@ class Turns:
 async def test_pages_of_a_large_list_cost_a_page_wherever_they_begin(
     segments: int, tmp_path: Path
 ) -> None:
-    partitions = max(10, segments // 5_000)
-    large = MetadataSet(partitions, segments // partitions)
+    large = large_set(segments)
     page, chosen = 50, random.Random(3)
     view = View.open(tmp_path / "view")
     try:
