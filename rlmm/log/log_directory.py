@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import CorruptData, InternalError, NotFound, RetryLater
-from kafka_formats.leader_epoch_checkpoint import Epochs, append_entry
+from kafka_formats.leader_epoch_checkpoint import Epochs, append_entry, epoch_for_offset
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, check_crc, parse_header
 from rlmm.log.disk import AppendFile, Disk, replace_file
@@ -33,7 +33,7 @@ from rlmm.log.recovery import (
     restart_log,
     store_recovery_point,
 )
-from rlmm.log.segment_file import INDEX_INTERVAL_BYTES, SegmentFile
+from rlmm.log.segment_file import INDEX_INTERVAL_BYTES, SegmentFile, check_place
 from rlmm.log.snapshot_files import list_snapshots, snapshot_file_name
 from rlmm.metadata_log import SnapshotId
 
@@ -178,15 +178,18 @@ class LogDirectory:
 
     def _position_of(self, segment: SegmentFile, offset: int) -> int:
         """Where the batch at `offset`, a batch border in `segment`, starts in its file."""
-        position = segment.position_before(offset)
+        next_offset, position = segment.border_before(offset)
         source = str(segment.path)
         data = self._disk.read(segment.path, position, segment.size_bytes - position)
         at = 0
-        while at < len(data):
+        while next_offset < offset:
             header = parse_header(data, at, source=source, position=position + at)
-            if header.base_offset >= offset:
-                break
+            check_place(header, next_offset, source, position + at)
+            check_crc(data, at, header, source=source, position=position + at)
+            next_offset = header.last_offset + 1
             at += header.size_bytes
+        if next_offset > offset:
+            raise CorruptData(f"offset {offset} is no batch border", source=source, position=at)
         return position + at
 
     def install_snapshot(self, snapshot: SnapshotId, part: Path) -> None:
@@ -279,9 +282,11 @@ class LogDirectory:
     def read(self, from_offset: int, end_offset: int, *, bytes_max: int) -> tuple[StoredBatch, ...]:
         """Whole batches, from the one that holds `from_offset` to below `end_offset`.
 
-        About `bytes_max` bytes, at least one batch if there is one. NotFound: below the log start.
-        CorruptData: the stored bytes fail their check.
+        About `bytes_max` bytes, at least one batch. NotFound: below the log start. CorruptData: the
+        stored bytes fail their check, or are not the batches that belong there.
         """
+        if from_offset >= end_offset:
+            return ()
         segments = self._segments
         at = bisect_right(segments, from_offset, key=lambda segment: segment.base_offset) - 1
         if at < 0:
@@ -290,27 +295,37 @@ class LogDirectory:
                 f"{segments[0].base_offset}: install a snapshot first"
             )
         segment = segments[at]
-        start = segment.position_before(from_offset)
         # What precedes `from_offset` behind an index entry is shorter than the index interval, so
         # a read of this length always reaches the wanted batch's header.
         length = max(bytes_max, INDEX_INTERVAL_BYTES + HEADER_BYTES)
         try:
-            return self._batches(segment.path, start, length, from_offset, end_offset)
+            found = self._batches(segment, length, from_offset, end_offset)
         except FileNotFoundError as error:
             raise NotFound(
                 f"offset {from_offset} was cut from the metadata log: install a snapshot first"
             ) from error
+        # Looked up behind the reading: whoever appends puts the epoch here first.
+        epochs = self._epochs
+        for batch in found:
+            _check_epoch(batch, epochs)
+        return found
 
     def _batches(
-        self, path: Path, start: int, length: int, from_offset: int, end_offset: int
+        self, segment: SegmentFile, length: int, from_offset: int, end_offset: int
     ) -> tuple[StoredBatch, ...]:
-        source = str(path)
+        """Offset and length lie outside the CRC, and the last offset is believed before it is
+        checked: so each batch has to begin where the one before it ended.
+        """
+        path, source = segment.path, str(segment.path)
+        next_offset, start = segment.border_before(from_offset)
         data = self._disk.read(path, start, length)
         found: list[StoredBatch] = []
         at = 0
         while len(data) - at >= HEADER_BYTES:
             header = parse_header(data, at, source=source, position=start + at)
-            if header.last_offset >= end_offset:
+            check_place(header, next_offset, source, start + at)
+            next_offset = header.last_offset + 1
+            if next_offset > end_offset:
                 break
             if len(data) - at < header.size_bytes:
                 if found:
@@ -321,6 +336,12 @@ class LogDirectory:
                 batch = data[at : at + header.size_bytes]
                 found.append(StoredBatch(header, batch, source, start + at))
             at += header.size_bytes
+        if not found:
+            raise CorruptData(
+                f"no batch holds offset {from_offset}, and the log reaches {end_offset}",
+                source=source,
+                position=start + at,
+            )
         return tuple(found)
 
     def _read_one(self, path: Path, position: int, header: BatchHeader) -> bytes:
@@ -384,3 +405,16 @@ class LogDirectory:
                 "may or may not be there. Check the disk and its free space, then restart the node"
             )
             raise RetryLater(self._failure) from error
+
+
+def _check_epoch(batch: StoredBatch, epochs: Epochs) -> None:
+    """The epoch lies outside the CRC. Where the log's start was cut meanwhile, nothing is known."""
+    header = batch.header
+    wanted = epoch_for_offset(epochs, header.base_offset)
+    if wanted not in (None, header.partition_leader_epoch):
+        raise CorruptData(
+            f"the batch at offset {header.base_offset} has epoch {header.partition_leader_epoch} "
+            f"on the disk, and was written in epoch {wanted}",
+            source=batch.source,
+            position=batch.position,
+        )

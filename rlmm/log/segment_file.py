@@ -24,8 +24,7 @@ class SegmentFile:
     path: Path
     size_bytes: int = 0
     end_offset: int = -1
-    _offsets: list[int] = field(default_factory=list)
-    _positions: list[int] = field(default_factory=list)
+    _index: list[tuple[int, int]] = field(default_factory=list)
     _indexed_bytes: int = -INDEX_INTERVAL_BYTES
 
     def __post_init__(self) -> None:
@@ -35,24 +34,27 @@ class SegmentFile:
     def note(self, base_offset: int, last_offset: int, size_bytes: int) -> None:
         """A batch of these offsets was appended."""
         if self.size_bytes - self._indexed_bytes >= INDEX_INTERVAL_BYTES:
-            # Position first: a reader in another thread looks offsets up.
-            self._positions.append(self.size_bytes)
-            self._offsets.append(base_offset)
+            self._index.append((base_offset, self.size_bytes))
             self._indexed_bytes = self.size_bytes
         self.size_bytes += size_bytes
         self.end_offset = last_offset + 1
 
-    def position_before(self, offset: int) -> int:
-        """A batch border at or before the batch that holds `offset`."""
-        at = bisect_right(self._offsets, offset) - 1
-        return self._positions[at] if at >= 0 else 0
+    def border_before(self, offset: int) -> tuple[int, int]:
+        """Offset and position of a batch at or before the one that holds `offset`."""
+        index = self._index
+        at = bisect_right(index, offset, key=_offset) - 1
+        return index[at] if at >= 0 else (self.base_offset, 0)
 
     def cut(self, offset: int, position: int) -> None:
         """Forget everything from `offset` (a batch border, at `position`) on."""
-        keep = bisect_right(self._offsets, offset - 1)
-        del self._offsets[keep:], self._positions[keep:]
-        self._indexed_bytes = self._positions[-1] if self._positions else -INDEX_INTERVAL_BYTES
+        # Replaced, not shortened: a reader in another thread may be looking something up.
+        self._index = self._index[: bisect_right(self._index, offset - 1, key=_offset)]
+        self._indexed_bytes = self._index[-1][1] if self._index else -INDEX_INTERVAL_BYTES
         self.size_bytes, self.end_offset = position, offset
+
+
+def _offset(entry: tuple[int, int]) -> int:
+    return entry[0]
 
 
 @dataclass(slots=True)
@@ -84,7 +86,8 @@ def scan_segment(
         try:
             header = parse_header(data, at, source=source, position=at)
             check_crc(data, at, header, source=source, position=at)
-            _check_place(header, segment.end_offset, scan.epochs, source, at)
+            check_place(header, segment.end_offset, source, at)
+            _check_epoch_rises(header, scan.epochs, source, at)
         except CorruptData as damage:
             scan.damage = damage
             break
@@ -98,17 +101,27 @@ def scan_segment(
     return scan
 
 
-def _check_place(
-    header: BatchHeader, next_offset: int, epochs: Epochs, source: str, position: int
-) -> None:
-    problem = None
-    epoch = header.partition_leader_epoch
+def check_place(header: BatchHeader, next_offset: int, source: str, position: int) -> None:
+    """The base offset lies outside the CRC: CorruptData unless the batch starts at `next_offset`,
+    where the one before it ended.
+    """
     if header.base_offset != next_offset:
-        problem = f"the batch starts at offset {header.base_offset}, expected {next_offset}"
-    elif epoch < (epochs[-1].epoch if epochs else 0):
-        problem = f"the batch at offset {next_offset} has epoch {epoch}, lower than the one before"
-    if problem:
-        raise CorruptData(problem, source=source, position=position)
+        raise CorruptData(
+            f"the batch starts at offset {header.base_offset}, expected {next_offset}",
+            source=source,
+            position=position,
+        )
+
+
+def _check_epoch_rises(header: BatchHeader, epochs: Epochs, source: str, position: int) -> None:
+    epoch = header.partition_leader_epoch
+    if epoch < (epochs[-1].epoch if epochs else 0):
+        raise CorruptData(
+            f"the batch at offset {header.base_offset} has epoch {epoch}, lower than the one "
+            "before",
+            source=source,
+            position=position,
+        )
 
 
 def _check_epoch(header: BatchHeader, expected: Epochs, source: str, position: int) -> None:

@@ -19,10 +19,10 @@ from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from rlmm.feature_level import FeatureLevels
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
-from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.core_warnings import CoreWarnings
 from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
+from rlmm.quorum.disk_reads import DiskReads
 from rlmm.quorum.framing import place
 from rlmm.quorum.initial import stored
 from rlmm.quorum.observer import QuorumObserver
@@ -45,7 +45,6 @@ from rlmm.raft.messages import (
     LogRead,
     Request,
     Response,
-    SnapshotRead,
 )
 from rlmm.raft.timers import NEVER_MS
 
@@ -91,13 +90,13 @@ class QuorumDriver:
         self.failure: str | None = None
         self.shutdown_done = asyncio.Event()
         self._directory = directory
-        self._disk = disk
         self._peers = peers
         self._addresses = addresses
         self._listener_name = listener_name
         self._monotonic_ms = monotonic_ms
         self._now_ms = now_ms
         self._reader = reader
+        self._reads = DiskReads(directory, disk)
         self._on_advance = on_advance
         self._on_role = on_role
         self._on_failure = on_failure
@@ -159,8 +158,12 @@ class QuorumDriver:
         data = self.tail.bytes_at(from_offset, end, bytes_max)
         if data is not None:
             return data
-        read = partial(self._read_log, LogRead(from_offset, end, bytes_max, self._generation))
-        return await asyncio.get_running_loop().run_in_executor(self._reader, read)
+        read = partial(self._reads.log, LogRead(from_offset, end, bytes_max, self._generation))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, read)
+        except CorruptData as error:
+            self.damaged(error)
+            raise RetryLater(str(self.failure)) from error
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         """What another node knows. PeerFailedError: it did not say in time."""
@@ -316,6 +319,16 @@ class QuorumDriver:
             self._on_advance()
             self._on_failure(message)
 
+    def damaged(self, error: CorruptData) -> None:
+        """What was durable here is not what was written. No other node can help who is led by this
+        one, so it stops, and another leads (design 5.1 (6)).
+        """
+        self.fail(
+            f"the disk has changed what was durable in the metadata log: {error}. Another node "
+            "leads meanwhile. Check the disk, then restore this node's data directory from a "
+            "backup, or format it anew and let it join"
+        )
+
     def _disk_failed(self, error: Exception) -> None:
         self.fail(str(error))
 
@@ -371,26 +384,31 @@ class QuorumDriver:
             if data is not None:
                 waiting.set_result(Answer(response, data))
             else:
-                self._run(self._answer_from_disk(waiting, response, partial(self._read_log, read)))
+                self._read_answer(waiting, response, partial(self._reads.log, read))
         else:
-            reading = partial(self._read_snapshot, read)
-            self._run(self._answer_from_disk(waiting, response, reading))
+            self._read_answer(waiting, response, partial(self._reads.snapshot, read))
+
+    def _read_answer(
+        self, waiting: asyncio.Future[Answer], response: Response, read: Callable[[], bytes]
+    ) -> None:
+        self._run(self._answer_from_disk(waiting, response, read, self._generation))
 
     async def _answer_from_disk(
         self,
         waiting: asyncio.Future[Answer],
         response: Response,
         read: Callable[[], bytes],
+        generation: int,
     ) -> None:
-        generation = self._generation
         try:
             data = await asyncio.get_running_loop().run_in_executor(self._reader, read)
         except (NotFound, OSError) as error:
             log.info("nothing to send: %s", error)
             data = None
         except CorruptData as error:
-            self.fail(f"a committed part of the metadata log is damaged: {error}")
             data = None
+            if generation == self._generation:
+                self.damaged(error)
         if waiting.done():
             return
         if data is None or generation != self._generation:
@@ -402,14 +420,6 @@ class QuorumDriver:
             waiting.set_result(Answer(replace(response, error=error_code, read=None)))
         else:
             waiting.set_result(Answer(response, data))
-
-    def _read_log(self, read: LogRead) -> bytes:
-        batches = self._directory.read(read.from_offset, read.end_offset, bytes_max=read.bytes_max)
-        return b"".join(batch.data for batch in batches)
-
-    def _read_snapshot(self, read: SnapshotRead) -> bytes:
-        path = self._directory.snapshot_path(SnapshotId(*read.snapshot))
-        return self._disk.read(path, read.position, read.bytes_max)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

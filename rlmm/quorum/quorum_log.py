@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from kafka_formats.errors import (
     Conflict,
-    InternalError,
+    CorruptData,
     InvalidRequest,
     NotFound,
     OutcomeUnknown,
@@ -279,12 +279,14 @@ class QuorumLog:
         group = self.driver.tail.group_at(position, end, GROUP_RECORDS_MAX)
         if group is not None:
             return group
-        return await self._in(self._reader, self._read_group, position, end)
+        try:
+            return await self._in(self._reader, self._read_group, position, end)
+        except CorruptData as error:
+            self.driver.damaged(error)
+            raise
 
     def _read_group(self, position: int, end: int) -> CommittedGroup:
         batches = self._directory.read(position, end, bytes_max=self._limits.read_bytes_max)
-        if not batches:
-            raise InternalError(f"no batch at offset {position}, below the high watermark {end}")
         return committed_group(batches, position)
 
     # ---- snapshots

@@ -207,3 +207,41 @@ def test_a_closed_log_takes_nothing() -> None:
     log.close()
     with pytest.raises(RetryLater, match="shutting down"):
         append(log, b"x")
+
+
+def test_no_turned_bit_hides_what_the_log_has() -> None:
+    """Offset, length and epoch of a batch lie outside its CRC."""
+    disk = CrashDisk()
+    log = open_log(disk, segment_bytes_max=1 << 20)
+    values = [bytes([index]) * size for index, size in enumerate([10, 3_000, 30, 3_000, 70])]
+    for index, value in enumerate(values):
+        append(log, value, epoch=1 + index // 2)
+    path = PARTITION / segments(disk)[0]
+    borders = [batch.position for batch in log.read(0, 5, bytes_max=1 << 20)]
+    for position in (border + at for border in borders for at in range(61)):
+        for bit in (0, 7):
+            disk.damage(path, position, bit=bit)
+            for start in range(len(values)):
+                for bytes_max in (1, 4_000):
+                    try:
+                        assert read_all(log, start, bytes_max=bytes_max) == values[start:]
+                    except CorruptData:
+                        continue
+            disk.damage(path, position, bit=bit)
+    assert read_all(log, 0, bytes_max=1) == values
+
+
+def test_no_turned_bit_makes_a_truncation_cut_elsewhere() -> None:
+    for position in range(17):
+        disk = CrashDisk()
+        log = open_log(disk)
+        for _ in range(3):
+            append(log, bytes(50))
+        disk.damage(PARTITION / segments(disk)[0], position)
+        before = disk.size(PARTITION / segments(disk)[0])
+        try:
+            log.truncate_to(2)
+        except CorruptData:
+            assert disk.size(PARTITION / segments(disk)[0]) == before
+        else:
+            assert 3 * disk.size(PARTITION / segments(disk)[0]) == 2 * before

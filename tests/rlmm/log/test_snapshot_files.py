@@ -8,10 +8,12 @@ import pytest
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.record_batch import Record, encode_batch
 from rlmm.log.quorum_records import Voter
 from rlmm.log.snapshot_files import (
     BATCH_BYTES_TARGET,
     SnapshotWriter,
+    check_snapshot,
     list_snapshots,
     parse_snapshot_file_name,
     read_snapshot,
@@ -103,16 +105,16 @@ def test_snapshots_are_listed_oldest_first(disk: CrashDisk) -> None:
 
 
 def test_every_flipped_bit_is_noticed(disk: CrashDisk) -> None:
-    size = disk.size(written(disk, ROWS))
-    for position in range(0, size, 7):
-        path = written(disk, ROWS)
+    """Those outside the checksums too: who sends a snapshot on sends its bytes."""
+    path = written(disk, ROWS)
+    for position in range(disk.size(path)):
         disk.damage(path, position)
-        try:
-            rows = list(read_snapshot(disk, path))
-        except CorruptData:
-            continue
-        # Base offset and epoch lie outside the checksum and are not used.
-        assert rows == ROWS
+        with pytest.raises(CorruptData):
+            list(read_snapshot(disk, path))
+        with pytest.raises(CorruptData):
+            check_snapshot(disk, path)
+        disk.damage(path, position)
+    check_snapshot(disk, path)
 
 
 def test_a_cut_one_is_corrupt_wherever_it_is_cut(disk: CrashDisk) -> None:
@@ -122,12 +124,16 @@ def test_a_cut_one_is_corrupt_wherever_it_is_cut(disk: CrashDisk) -> None:
         disk.truncate(path, end)
         with pytest.raises(CorruptData):
             list(read_snapshot(disk, path))
+        with pytest.raises(CorruptData):
+            check_snapshot(disk, path)
 
 
 def test_records_after_the_footer_are_corrupt(disk: CrashDisk) -> None:
     path = written(disk, ROWS)
     handle = disk.open_append(path)
-    handle.append(disk.read(path))
+    end = [batch.header.last_offset for batch in snapshot_batches(disk, path)][-1] + 1
+    record = Record(offset=end, timestamp_ms=99, key=None, value=b"d")
+    handle.append(encode_batch([record], base_offset=end, partition_leader_epoch=SNAPSHOT.epoch))
     with pytest.raises(CorruptData, match="after the footer"):
         list(read_snapshot(disk, path))
 

@@ -1,0 +1,37 @@
+"""What is read from the disk to be sent to others, in the reader's thread."""
+
+from __future__ import annotations
+
+from rlmm.log.disk import Disk
+from rlmm.log.log_directory import LogDirectory
+from rlmm.log.snapshot_files import check_snapshot
+from rlmm.metadata_log import SnapshotId
+from rlmm.raft.messages import LogRead, SnapshotRead
+
+
+class DiskReads:
+    """One thread's. CorruptData: what is stored is not what was written."""
+
+    def __init__(self, directory: LogDirectory, disk: Disk) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._checked: SnapshotId | None = None
+
+    def log(self, read: LogRead) -> bytes:
+        """Whole batches."""
+        batches = self._directory.read(read.from_offset, read.end_offset, bytes_max=read.bytes_max)
+        return b"".join(batch.data for batch in batches)
+
+    def snapshot(self, read: SnapshotRead) -> bytes:
+        """A piece. Before the first of each download the whole file is checked: who downloads it
+        learns of damage only at its end, and would begin anew, for ever.
+        """
+        snapshot = SnapshotId(*read.snapshot)
+        path = self._directory.snapshot_path(snapshot)
+        # A file so large that the check outlasts a request is not checked again for the next one.
+        if read.position == 0 and self._checked != snapshot:
+            check_snapshot(self._disk, path)
+            self._checked = snapshot
+        elif read.position > 0:
+            self._checked = None
+        return self._disk.read(path, read.position, read.bytes_max)
