@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,12 +22,14 @@ from rlmm.log.limits import LogLimits
 from rlmm.log.log_directory import LogDirectory
 from rlmm.manager import MetadataLimits
 from rlmm.records import LogStart
+from rlmm.rows import RowChange
 from rlmm.view import NOTHING_APPLIED, View
 from tests.durability.quorum_node import QuorumNode, open_node
 from tests.rlmm.metadata_node import PARTITION, claim, finished, started
 
 LOG_LIMITS = LogLimits(segment_bytes_max=3_000, retain_bytes_max=0)
 LIMITS = MetadataLimits(view_flush_records=10_000)
+COMMIT_CHANGES = View.commit_changes
 LIVES = 3
 STEPS = 4
 
@@ -109,11 +111,28 @@ async def cut_without_flush(applying: ApplyLoop) -> None:
     applying._log.allow_truncation_to(applying._view.applied_offset + 1)
 
 
+def rows_before_position(
+    view: View, changes: Iterable[RowChange], *, applied_offset: int, epoch: int
+) -> None:
+    """Bug: the applied offset stands in another write than its rows, which reach the disk first."""
+    changes = list(changes)
+    for key, _, after in changes:
+        if after is None:
+            view._database.delete(key)
+        else:
+            view._database.put(key, after)
+    view._database.flush()
+    COMMIT_CHANGES(view, changes, applied_offset=applied_offset, epoch=epoch)
+
+
 def plant(bug: str) -> None:
     """Each leaves out one rule of the order between log, view and snapshot."""
     bugs: dict[str, Callable[[], None]] = {
         "the view claims a flush": lambda: setattr(View, "flush", never_flushed),
         "the log is cut before the flush": lambda: setattr(ApplyLoop, "flush", cut_without_flush),
+        "rows and offset are written apart": lambda: setattr(
+            View, "commit_changes", rows_before_position
+        ),
         "the log is never synced": lambda: setattr(LogDirectory, "_sync_active", lambda self: None),
         "an installed view is never synced": lambda: setattr(rlmm.view, "_sync", lambda path: None),
     }

@@ -223,6 +223,7 @@ async def test_thousands_of_power_cuts_lose_nothing_told(recording: Recording, h
     [
         "the view claims a flush",
         "the log is cut before the flush",
+        "rows and offset are written apart",
         "the log is never synced",
         "an installed view is never synced",
     ],
