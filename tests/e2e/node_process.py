@@ -16,6 +16,7 @@ import httpx
 
 from tests.e2e.http import PLAIN
 from tests.real.ports import free_ports
+from tests.real.process_tree import stop_tree, wake_tree
 
 START_DEADLINE_S = 60
 STOP_DEADLINE_S = 30
@@ -124,6 +125,14 @@ class NodeProcess:
         process, self._process = self._running(), None
         process.kill()
         process.wait()
+
+    def suspend(self) -> None:
+        """SIGSTOP, to its workers as well: a machine that hangs."""
+        stop_tree(self._running().pid)
+
+    def wake(self) -> None:
+        """SIGCONT: it goes on where it was."""
+        wake_tree(self._running().pid)
 
     def wait_until(self, holds: Callable[[], bool], what: str, *, deadline_s: float) -> None:
         """Look again and again until `holds()`; a dead node ends the wait at once."""

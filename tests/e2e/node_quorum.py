@@ -23,13 +23,20 @@ READY_SILENCE_MAX_S = 3.0
 
 
 class NodeQuorum:
-    """Node 1 has the log directory and copies. As a context manager: formatted and started."""
+    """As a context manager: formatted and started.
 
-    def __init__(self, home: Path, kafka_cluster_id: str, sections: Sections, kafka: Path) -> None:
+    `kafka` is the log directory of node 1, which copies alone; or the `[kafka]` of each node.
+    """
+
+    def __init__(
+        self, home: Path, kafka_cluster_id: str, sections: Sections, kafka: Path | Sections
+    ) -> None:
         self._home = home
         self._kafka_cluster_id = kafka_cluster_id
         self._sections = sections
-        self._kafka = kafka
+        self._kafka = (
+            {f"{COPIER_ID}": {"log_dirs": [str(kafka)]}} if isinstance(kafka, Path) else kafka
+        )
         self._cluster_id = str(ambient.new_uuid())
         self._secret = home / "quorum-secret"
         self._secret.touch(0o600)
@@ -153,7 +160,7 @@ class NodeQuorum:
             "ready_silence_max_s": READY_SILENCE_MAX_S,
             "bootstrap": bootstrap or [],
         }
-        kafka = {"log_dirs": [str(self._kafka)] if node_id == COPIER_ID else []}
+        kafka = self._kafka.get(f"{node_id}", {"log_dirs": []})
         sections = {**self._sections, "quorum": quorum, "kafka": kafka}
         self.nodes[node_id] = NodeProcess(self._home / f"node-{node_id}", sections)
 

@@ -17,12 +17,15 @@ READ_BYTES_MAX = 1 << 30
 class TierClient:
     """What the tests ask of one partition."""
 
-    def __init__(self, url: str, topic: str, partition: int) -> None:
+    def __init__(
+        self, url: str, topic: str, partition: int, *, topic_id: str | None = None
+    ) -> None:
         self._base = f"{url}/v1/topics/{topic}/partitions/{partition}"
+        self._which = {} if topic_id is None else {"topic_id": topic_id}
 
     def status(self) -> dict[str, Any]:
         """Where the partition stands; empty while the node does not know it."""
-        answer = PLAIN.get(self._base)
+        answer = PLAIN.get(self._base, params=self._which)
         if answer.status_code == 404:
             return {}
         return self._json(answer)
@@ -32,7 +35,7 @@ class TierClient:
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            parameters = {"limit": "20"} | ({"cursor": cursor} if cursor else {})
+            parameters = {"limit": "20"} | ({"cursor": cursor} if cursor else {}) | self._which
             answer = PLAIN.get(f"{self._base}/segments", params=parameters)
             if answer.status_code == 404:
                 return []
@@ -48,24 +51,25 @@ class TierClient:
         assert answer.status_code == 200, answer.text
         return answer.content
 
-    def records(self, isolation: Isolation) -> list[ConsumedRecord]:
-        """Everything in the tier, from JSON lines."""
-        data = self._read(isolation, "json_lines")
+    def records(self, isolation: Isolation, *, start: int = 0) -> list[ConsumedRecord]:
+        """Everything in the tier from `start` on, from JSON lines."""
+        data = self._read(isolation, "json_lines", start)
         return [_record(json.loads(line)) for line in data.splitlines()]
 
-    def batches(self) -> bytes:
-        """Everything in the tier, as stored."""
-        return self._read("read_uncommitted", "batches")
+    def batches(self, *, start: int = 0) -> bytes:
+        """Everything in the tier from `start` on, as stored."""
+        return self._read("read_uncommitted", "batches", start)
 
-    def _read(self, isolation: Isolation, wanted: str) -> bytes:
+    def _read(self, isolation: Isolation, wanted: str, start: int) -> bytes:
         answer = PLAIN.get(
             f"{self._base}/records",
             params={
-                "offset": "0",
+                "offset": str(start),
                 "max_bytes": str(READ_BYTES_MAX),
                 "isolation": isolation,
                 "format": wanted,
-            },
+            }
+            | self._which,
         )
         assert answer.status_code == 200, answer.text
         return answer.content

@@ -31,7 +31,8 @@ START_DEADLINE_S = 90
 STOP_DEADLINE_S = 60
 REQUEST_DEADLINE_S = 30
 TOOL_DEADLINE_S = 120
-JAVA_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+HEAP_MB = 512
+JAVA_OPTIONS = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 # A small broker for one test: one partition per internal topic, no waiting before the first
 # local deletion, offset checkpoints every second.
@@ -80,8 +81,9 @@ def run_tool(main_class: str, *arguments: str, version: str = KAFKA_VERSION) -> 
     return done.stdout
 
 
-def _java(version: str) -> list[str]:
-    return [require_java(), *JAVA_OPTIONS, "-cp", f"{kafka_jars(version)}/*"]
+def _java(version: str, heap_mb: int = HEAP_MB) -> list[str]:
+    jars = f"{kafka_jars(version)}/*"
+    return [require_java(), f"-Xmx{heap_mb}m", *JAVA_OPTIONS, "-cp", jars]
 
 
 class KafkaBroker:
@@ -103,8 +105,10 @@ class KafkaBroker:
         format_options: Sequence[str] = (),
         controller: KafkaBroker | None = None,
         version: str = KAFKA_VERSION,
+        heap_mb: int = HEAP_MB,
     ) -> None:
         self.home = home
+        self._heap_mb = heap_mb
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.version = version
@@ -137,23 +141,37 @@ class KafkaBroker:
             version=self.version,
         )
 
+    def override(self, overrides: Mapping[str, str]) -> None:
+        """Set properties for the format and the starts from now on."""
+        self._overrides.update(overrides)
+
     def start(self, *, overrides: Mapping[str, str] | None = None) -> None:
         """Start the process and wait until it answers; `overrides` stay for later starts."""
+        self.override(overrides or {})
+        self.spawn()
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def spawn(self) -> None:
+        """Start the process and return at once: alone, a broker of several does not answer."""
         assert self._process is None, "the broker runs already"
-        self._overrides.update(overrides or {})
         self._write_properties()
+        java = _java(self.version, self._heap_mb)
         with (self.home / "server.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [*_java(self.version), "kafka.Kafka", str(self.home / "server.properties")],
+                [*java, "kafka.Kafka", str(self.home / "server.properties")],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "LOG_DIR": str(self.home)},
             )
-        try:
-            self._wait_until_ready()
-        except BaseException:
-            self.kill()
-            raise
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and neither stopped nor killed since."""
+        return self._process is not None
 
     def stop(self) -> None:
         """A clean stop: SIGTERM, and wait for the end."""
@@ -272,7 +290,8 @@ class KafkaBroker:
         text = "".join(f"{name}={value}\n" for name, value in properties.items())
         (self.home / "server.properties").write_text(text)
 
-    def _wait_until_ready(self) -> None:
+    def wait_until_ready(self) -> None:
+        """It answers, and every partition has a leader."""
         self.wait_until(self._answers, "the broker to answer")
 
     def _answers(self) -> bool:

@@ -1,0 +1,165 @@
+"""A whole site: three stock brokers, a node beside each, MinIO behind a gate, and what is written.
+
+Everything a fault or the auditor needs is reached from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rsm_backends.store_config import StoreConfig
+from tests.e2e.bucket import store_settings
+from tests.e2e.http import PLAIN
+from tests.e2e.ledger import Ledger, LogKey
+from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_quorum import NodeQuorum
+from tests.e2e.steady_writer import SteadyWriter
+from tests.e2e.tier_client import TierClient
+from tests.real.kafka_cluster import KafkaCluster
+from tests.real.minio import MinioServer
+from tests.real.store_gate import StoreGate
+
+PREFIX = "e2e/site/"
+SEGMENT_BYTES = 49_152
+TOPIC_CONFIG = {
+    "internal.segment.bytes": str(SEGMENT_BYTES),
+    "index.interval.bytes": "2048",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "file.delete.delay.ms": "1000",
+}
+UPLOAD_DEADLINE_S = 5
+UPLOAD_MARGIN_S = 1
+SECTIONS: dict[str, dict[str, object]] = {
+    "topics": {"include": ["*"]},
+    "http": {"anonymous_role": "admin"},
+    "copier": {
+        "interval_s": 0.5,
+        "upload_deadline_s": UPLOAD_DEADLINE_S,
+        "upload_margin_s": UPLOAD_MARGIN_S,
+        "backoff_base_s": 0.2,
+        "backoff_max_s": 2,
+    },
+    "retention": {"interval_s": 1, "delete_delay_s": 1, "max_percent": 95},
+}
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic as it is now. `past_ids` are the topic ids of its earlier lives, oldest first."""
+
+    name: str
+    partitions: int
+    past_ids: list[str]
+    past_partitions: list[int]
+
+    @property
+    def keys(self) -> list[LogKey]:
+        """Its partitions in the ledger."""
+        return [LogKey(self.name, len(self.past_ids), each) for each in range(self.partitions)]
+
+
+class Site:
+    """See the module."""
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        quorum: NodeQuorum,
+        minio: MinioServer,
+        gate: StoreGate,
+        store: StoreConfig,
+        seed: int,
+    ) -> None:
+        self.cluster = cluster
+        self.quorum = quorum
+        self.minio = minio
+        self.gate = gate
+        self.store = store
+        self.ledger = Ledger()
+        self.writer = SteadyWriter(cluster.bootstrap, self.ledger, seed)
+        self.topics: dict[str, Topic] = {}
+
+    def make_topic(self, name: str, partitions: int) -> None:
+        """A topic that the writer writes to."""
+        self.cluster.create_topic(name, partitions=partitions, config=TOPIC_CONFIG)
+        topic = self.topics.setdefault(name, Topic(name, partitions, [], []))
+        self.writer.targets |= set(topic.keys)
+
+    def logs(self) -> list[LogKey]:
+        """Every partition that is there now."""
+        return [key for topic in self.topics.values() for key in topic.keys]
+
+    def tier(self, node: NodeProcess, key: LogKey) -> TierClient:
+        """One partition, of this or an earlier life, as `node` has it."""
+        topic = self.topics[key.topic]
+        past = topic.past_ids[key.life] if key.life < len(topic.past_ids) else None
+        return TierClient(node.url, key.topic, key.partition, topic_id=past)
+
+    def leader_node(self, key: LogKey) -> NodeProcess:
+        """The node beside the broker that leads."""
+        return self.quorum.nodes[self.cluster.leader(key.topic, key.partition)]
+
+    def topic_id(self, name: str) -> str:
+        """The present topic id, once the metadata has it."""
+        found: list[str] = []
+        topic = self.topics[name]
+
+        def known() -> bool:
+            node = self.leader_node(topic.keys[0])
+            answer = TierClient(node.url, name, 0).status()
+            found[:] = [answer["topic_id"]] if answer else []
+            return bool(found) and found[0] not in topic.past_ids
+
+        self.quorum.wait_until(known, f"{name} to be known")
+        return found[0]
+
+    def set_retention(self, topic: str, retention_bytes: int) -> None:
+        """The topic's policy, by way of any node."""
+        body = {
+            "retention_ms": None,
+            "retention_bytes": retention_bytes,
+            "copy_paused": False,
+            "delete_paused": False,
+        }
+        self._change("PUT", f"/v1/topics/{topic}/policy", json=body)
+
+    def delete_tiered_data(self, topic: str, topic_id: str) -> None:
+        """As soon as a node looks: no grace."""
+        asked = {"confirm": topic, "topic_id": topic_id, "grace_ms": "0"}
+        self._change("DELETE", f"/v1/topics/{topic}/tiered-data", params=asked)
+
+    def _change(self, method: str, path: str, **what: Any) -> None:
+        def done() -> bool:
+            url = next(iter(self.quorum.running.values())).url
+            answer = PLAIN.request(method, f"{url}{path}", **what)
+            assert answer.status_code in (200, 409, 503), answer.text
+            return answer.status_code == 200
+
+        self.quorum.wait_until(done, f"{method} {path}")
+
+
+@contextmanager
+def open_site(home: Path, seed: int) -> Iterator[Site]:
+    """Everything is up and empty."""
+    minio = MinioServer(home / "minio")
+    with ExitStack() as stack:
+        stack.enter_context(minio)
+        host, port = minio.endpoint_url.removeprefix("http://").split(":")
+        gate = stack.enter_context(StoreGate(host, int(port)))
+        cluster = stack.enter_context(KafkaCluster(home / "kafka"))
+        store = replace(minio.store_config, prefix=PREFIX)
+        sections = {
+            **SECTIONS,
+            "stores.main": store_settings(home, replace(store, endpoint_url=gate.url)),
+        }
+        beside = {
+            str(number): {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap}
+            for number, broker in cluster.brokers.items()
+        }
+        quorum = stack.enter_context(NodeQuorum(home, cluster.cluster_id, sections, beside))
+        yield Site(cluster, quorum, minio, gate, store, seed)

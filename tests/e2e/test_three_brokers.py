@@ -1,0 +1,126 @@
+"""Three stock brokers, a node beside each, MinIO: a bad half hour in minutes, then the audit.
+
+FAULTS_S is how long faults go on (each kind once, however short), FAULTS_SEED
+their order. A run that fails names its seed and leaves its logs in the test's directory.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.auditor import Auditor
+from tests.e2e.broker_site import Site, open_site
+from tests.e2e.faults import (
+    DELETED_TOPIC,
+    FAULTS,
+    GROWING_TOPIC,
+    RETAINED_BYTES,
+    SHORTENED_TOPIC,
+)
+from tests.e2e.ledger import LogKey
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+FAULTS_S = float(os.environ.get("FAULTS_S", "60"))
+SEED = int(os.environ.get("FAULTS_SEED", "20261121"))
+SOAK_SEEDS = range(1, 21)
+REPEATED = sorted(FAULTS.keys() - {"recreate_topic", "grow_and_reassign", "shorten_retention"})
+"""Those that may come again: the others make the site larger each time."""
+
+
+def order_of_faults(chance: random.Random) -> Iterator[str]:
+    """Each once, then whichever; no two orders alike."""
+    first = sorted(FAULTS)
+    chance.shuffle(first)
+    yield from first
+    while True:
+        yield chance.choice(REPEATED)
+
+
+def run_faults(site: Site, chance: random.Random) -> None:
+    """Until the time is over and each kind has been."""
+    started = time.monotonic()
+    for number, name in enumerate(order_of_faults(chance)):
+        if number >= len(FAULTS) and time.monotonic() - started > FAULTS_S:
+            return
+        print(f"{time.monotonic() - started:7.1f} s  {name}", flush=True)
+        FAULTS[name](site, chance)
+        for node in site.quorum.running.values():
+            node.assert_alive()
+
+
+def assert_nothing_is_lost(home: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    print(f"\nFAULTS_SEED={seed}, logs in {home}")
+    with open_site(home, seed) as site:
+        site.make_topic(GROWING_TOPIC, 2)
+        site.make_topic(SHORTENED_TOPIC, 1)
+        site.make_topic(DELETED_TOPIC, 1)
+        with site.writer:
+            run_faults(site, chance)
+        site.writer.write_filler()
+        auditor = Auditor(site, chance)
+        auditor.wait_until_quiet()
+        assert auditor.findings() == []
+        assert_retention_was_carried_out(site)
+        kept = {key: auditor.batches(key) for key in site.logs()}
+        drop_locally(site)
+        delete_past_lives(site)
+        auditor.wait_until_quiet()
+        assert auditor.reread(kept) == []
+        assert auditor.bucket_findings() == []
+        print(f"{site.ledger.total()} records, {sum(map(len, kept.values()))} batches audited")
+
+
+def assert_retention_was_carried_out(site: Site) -> None:
+    """The log start moved, and at least what is to be kept is there."""
+    for key in site.topics[SHORTENED_TOPIC].keys:
+        status = site.tier(site.leader_node(key), key).status()
+        assert status["log_start_offset"] > 0
+        assert status["remote_bytes"] >= RETAINED_BYTES
+
+
+def drop_locally(site: Site) -> None:
+    """The brokers keep no more than the active segments, and the nodes have noticed."""
+    broker = next(iter(site.cluster.running.values()))
+    for topic in site.topics.values():
+        broker.alter_topic(topic.name, {"retention.bytes": "1"})
+
+    def dropped(key: LogKey) -> bool:
+        files = site.cluster.leader_log(key.topic, key.partition)
+        status = site.tier(site.leader_node(key), key).status()
+        return len(files) == 1 and status["local_log_start_offset"] == int(files[0].stem)
+
+    site.quorum.wait_until(lambda: all(map(dropped, site.logs())), "local retention")
+
+
+def delete_past_lives(site: Site) -> None:
+    """What was tiered of deleted topics goes, with its objects."""
+    past = [
+        (LogKey(topic.name, life, each), topic_id)
+        for topic in site.topics.values()
+        for life, topic_id in enumerate(topic.past_ids)
+        for each in range(topic.past_partitions[life])
+    ]
+    for key, topic_id in past:
+        site.delete_tiered_data(key.topic, topic_id)
+    node = next(iter(site.quorum.running.values()))
+    site.quorum.wait_until(
+        lambda: not any(site.tier(node, key).segments() for key, _ in past), "past lives to go"
+    )
+
+
+def test_a_bad_half_hour_loses_nothing(tmp_path: Path) -> None:
+    assert_nothing_is_lost(tmp_path, SEED)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAK_SEEDS)
+def test_no_order_of_faults_loses_anything(tmp_path: Path, seed: int) -> None:
+    assert_nothing_is_lost(tmp_path, seed)

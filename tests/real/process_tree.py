@@ -1,0 +1,30 @@
+"""A process with all its children, stopped and woken as a machine that hangs and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+
+def stop_tree(pid: int) -> None:
+    """SIGSTOP to the process and its children: nothing of it runs until `wake_tree`."""
+    os.kill(pid, signal.SIGSTOP)  # first, so that it makes no more children
+    for child in _descendants(pid):
+        os.kill(child, signal.SIGSTOP)
+
+
+def wake_tree(pid: int) -> None:
+    """SIGCONT to the same."""
+    for child in _descendants(pid):
+        os.kill(child, signal.SIGCONT)
+    os.kill(pid, signal.SIGCONT)
+
+
+def _descendants(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    try:
+        direct = [int(each) for each in children.read_text().split()]
+    except FileNotFoundError:
+        return []
+    return [found for child in direct for found in (child, *_descendants(child))]
