@@ -19,6 +19,7 @@ from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from rlmm.feature_level import FeatureLevels
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
+from rlmm.quorum.address_book import AddressBook
 from rlmm.quorum.core_warnings import CoreWarnings
 from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
@@ -39,12 +40,16 @@ from rlmm.raft.events import (
     Tick,
 )
 from rlmm.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
     Error,
     FetchResponse,
     FetchSnapshotResponse,
     LogRead,
+    PeerResponse,
     Request,
     Response,
+    VoteResponse,
 )
 from rlmm.raft.timers import NEVER_MS
 
@@ -91,7 +96,7 @@ class QuorumDriver:
         self.shutdown_done = asyncio.Event()
         self._directory = directory
         self._peers = peers
-        self._addresses = addresses
+        self._addresses = AddressBook(addresses)
         self._listener_name = listener_name
         self._monotonic_ms = monotonic_ms
         self._now_ms = now_ms
@@ -124,7 +129,7 @@ class QuorumDriver:
         self._perform: dict[type, Callable[[object], None]] = self._performers()
 
     def start(self) -> None:
-        self._peers.set_addresses(self._addresses)
+        self._peers.set_addresses(self._addresses.everybody())
         self._take(self.core.start(self._monotonic_ms()))
 
     def feed(self, event: Event) -> None:
@@ -145,6 +150,8 @@ class QuorumDriver:
         if self._stopped:
             raise RetryLater(self.failure or "the node is shutting down")
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if isinstance(request, BeginQuorumEpochRequest):
+            self._leader_is_at(request.leader_id, request.leader_epoch, request.leader_at)
         self.feed(RequestReceived(waiting, request))
         if self.failure is not None and not waiting.done():
             raise RetryLater(self.failure)
@@ -180,7 +187,7 @@ class QuorumDriver:
     def nodes(self) -> tuple[tuple[int, str, int], ...]:
         """(node id, host, port) of every node whose address is known."""
         return tuple(
-            (node_id, host, port) for node_id, (host, port) in sorted(self._addresses.items())
+            (node_id, host, port) for node_id, (host, port) in self._addresses.everybody().items()
         )
 
     async def stop(self) -> None:
@@ -306,8 +313,8 @@ class QuorumDriver:
         self._on_role()
 
     def _voters_changed(self, action: do.VotersChanged) -> None:
-        self._addresses |= addresses(action.voters, self._listener_name)
-        self._peers.set_addresses(self._addresses)
+        self._addresses.voters(addresses(action.voters, self._listener_name))
+        self._peers.set_addresses(self._addresses.everybody())
         self._on_role()
 
     def fail(self, message: str) -> None:
@@ -359,21 +366,41 @@ class QuorumDriver:
         self._run(self._ask(action))
 
     async def _ask(self, action: do.SendRequest) -> None:
+        request = action.request
+        if isinstance(request, BeginQuorumEpochRequest | EndQuorumEpochRequest):
+            request = replace(request, leader_at=self._addresses.of(request.leader_id))
         try:
             response = await self._peers.ask(
-                action.destination, action.request, deadline_ms=action.deadline_ms
+                action.destination, request, deadline_ms=action.deadline_ms
             )
         except PeerFailedError as error:
             log.debug("node %d: %s", action.destination, error)
+            if not error.sent and self._addresses.not_reached(action.destination):
+                self._peers.set_addresses(self._addresses.everybody())
             self.feed(RequestFailed(action.request_id, error.unsupported_version))
         else:
+            if response.leader_at is not None:
+                self._leader_is_at(response.leader_id, response.leader_epoch, response.leader_at)
             self.feed(ResponseReceived(action.request_id, response))
+
+    def _leader_is_at(self, leader_id: int, epoch: int, at: tuple[str, int] | None) -> None:
+        """Somebody names a leader and its address, before the core hears of the leader."""
+        if at is None or leader_id == self.core.replica.key.node_id or epoch < self.core.epoch:
+            return
+        if self._addresses.told(leader_id, at):
+            log.info("node %d leads epoch %d, at %s:%d", leader_id, epoch, *at)
+            self._peers.set_addresses(self._addresses.everybody())
 
     def _send_response(self, action: do.SendResponse) -> None:
         waiting, response = action.correlation, action.response
         assert isinstance(waiting, asyncio.Future)
         if waiting.done():
             return
+        if isinstance(response, VoteResponse) or (
+            isinstance(response, PeerResponse) and response.error is not Error.NONE
+        ):
+            # Whoever is served by the leader knows where it is.
+            response = replace(response, leader_at=self._addresses.of(response.leader_id))
         read = (
             response.read if isinstance(response, FetchResponse | FetchSnapshotResponse) else None
         )

@@ -3,7 +3,8 @@
 Names and meaning are Kafka's (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, DescribeQuorum 55,
 Fetch 1, FetchSnapshot 59, AddRaftVoter 80, RemoveRaftVoter 81, UpdateRaftVoter 82). What the driver
 does alone and the core never sees: bytes, cluster id, topic and partition of a request,
-authorisation, addresses.
+authorisation, addresses: `leader_at`, the (host, port) of the leader that a message names, is put
+there and taken out by the driver (KIP-853), None where it is not told.
 
 Offsets count records. An *end offset* is exclusive. `NONE_ID` (-1) stands for "no replica",
 `NO_OFFSET` (-1) for "not known". Private tagged fields on the wire are marked *private*.
@@ -194,6 +195,7 @@ class VoteResponse:
     last_epoch: int = -1
     last_offset: int = NO_OFFSET
     tail_was_cut: bool = False
+    leader_at: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ class BeginQuorumEpochRequest:
     leader_id: int
     leader_epoch: int
     voter: ReplicaKey
+    leader_at: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,7 @@ class BeginQuorumEpochResponse:
     error: Error
     leader_id: int
     leader_epoch: int
+    leader_at: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +223,7 @@ class EndQuorumEpochRequest:
     leader_id: int
     leader_epoch: int
     preferred: tuple[ReplicaKey, ...]
+    leader_at: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +231,7 @@ class EndQuorumEpochResponse:
     error: Error
     leader_id: int
     leader_epoch: int
+    leader_at: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +271,7 @@ class FetchResponse:
     snapshot: SnapshotId | None = None
     read: LogRead | None = None
     batches: tuple[Batch, ...] = ()
+    leader_at: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +296,7 @@ class FetchSnapshotResponse:
     read: SnapshotRead | None = None
     payload: object = None
     payload_bytes: int = 0
+    leader_at: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +329,7 @@ class UpdateVoterResponse:
     error: Error
     leader_id: int
     leader_epoch: int
+    leader_at: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

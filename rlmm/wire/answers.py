@@ -123,6 +123,9 @@ class Answers:
     async def _fetch(self, fetch: FetchRequest, correlation_id: int) -> bytes:
         answer = await self._server.answer(fetch)
         assert isinstance(answer.response, FetchResponse)
+        if answer.response.leader_at is not None:
+            body = self._codec.response_body(answer.response, answer.data)
+            return frames.encode_response(Api.FETCH, FETCH_VERSION, correlation_id, body)
         return self._hot.encode_fetched(answer.response, answer.data, correlation_id)
 
     async def _produce_hot(self, produced: ProducedRecords, correlation_id: int) -> bytes:

@@ -7,6 +7,7 @@ request checks its cluster id, topic and partition, in this order (KafkaRaftClie
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -16,10 +17,7 @@ from rlmm.log.recovery import TOPIC
 from rlmm.quorum.config import LISTENER_NAME
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
-    EndQuorumEpochResponse,
-    EpochEnd,
     Error,
     FetchRequest,
     FetchResponse,
@@ -35,6 +33,7 @@ from rlmm.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from rlmm.wire import leader_endpoints
 from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import Api
 from rlmm.wire.identity import (
@@ -43,13 +42,12 @@ from rlmm.wire.identity import (
     directory_bytes,
     directory_text,
 )
+from rlmm.wire.peer_answers import read_partition
 from rlmm.wire.schema import Values
 
 NOT_A_HIGH_WATERMARK = 2**63 - 1
 """What stands in a Fetch of somebody who does not know KIP-1166."""
 
-HOST_CHARACTERS_MAX = 255
-PORT_MAX = 65_535
 KRAFT_VERSIONS = (0, 1)
 """Of `kraft.version`: what a voter says it supports; voters are in the log from 1 on."""
 
@@ -182,13 +180,19 @@ class QuorumCodec:
             "leader_id": request.leader_id,
             "leader_epoch": request.leader_epoch,
         }
-        return self._to_voter(request.voter.node_id, partition)
+        body = self._to_voter(request.voter.node_id, partition)
+        return {**body, "leader_endpoints": leader_endpoints.endpoints(request)}
 
     def _read_begin(self, body: Values) -> BeginQuorumEpochRequest:
         self.check_cluster(body["cluster_id"])
         partition = self.only_partition(body["topics"], "topic_name", "partition_index")
         voter = _key(body["voter_id"], partition["voter_directory_id"])
-        return BeginQuorumEpochRequest(partition["leader_id"], partition["leader_epoch"], voter)
+        return BeginQuorumEpochRequest(
+            partition["leader_id"],
+            partition["leader_epoch"],
+            voter,
+            leader_endpoints.read_endpoints(body),
+        )
 
     def _end_body(self, request: EndQuorumEpochRequest) -> Body:
         partition = {
@@ -206,6 +210,7 @@ class QuorumCodec:
         return {
             "cluster_id": self._cluster_id,
             "topics": [{"topic_name": TOPIC, "partitions": [partition]}],
+            "leader_endpoints": leader_endpoints.endpoints(request),
         }
 
     def _read_end(self, body: Values) -> EndQuorumEpochRequest:
@@ -215,7 +220,12 @@ class QuorumCodec:
             _key(each["candidate_id"], each["candidate_directory_id"])
             for each in partition["preferred_candidates"]
         )
-        return EndQuorumEpochRequest(partition["leader_id"], partition["leader_epoch"], preferred)
+        return EndQuorumEpochRequest(
+            partition["leader_id"],
+            partition["leader_epoch"],
+            preferred,
+            leader_endpoints.read_endpoints(body),
+        )
 
     def _to_voter(self, voter_id: int, partition: Body) -> Body:
         return {
@@ -315,13 +325,19 @@ class QuorumCodec:
 
     def response_body(self, response: PeerResponse, data: bytes) -> Body:
         """What a peer is answered; `data` are the bytes it announces."""
+        if isinstance(response, UpdateVoterResponse):
+            leader = _leader(response)
+            if response.leader_at is not None:
+                leader |= {"host": response.leader_at[0], "port": response.leader_at[1]}
+            return {"error_code": response.error.value, "current_leader": leader}
+        body = self._partition_body(response, data)
+        return {**body, "node_endpoints": leader_endpoints.node_endpoints(response)}
+
+    def _partition_body(self, response: PeerResponse, data: bytes) -> Body:
         if isinstance(response, FetchResponse):
             return self._fetched_body(response, data)
         if isinstance(response, FetchSnapshotResponse):
             return _fetched_snapshot_body(response, data)
-        if isinstance(response, UpdateVoterResponse):
-            leader = {"leader_id": response.leader_id, "leader_epoch": response.leader_epoch}
-            return {"error_code": response.error.value, "current_leader": leader}
         partition = {
             "partition_index": PARTITION,
             "error_code": response.error.value,
@@ -350,26 +366,9 @@ class QuorumCodec:
         code = partition["error_code"]
         if code not in _ERRORS:
             raise PeerRefusedError(code)
-        error = _ERRORS[code]
-        if api is Api.FETCH:
-            return _read_fetched(error, partition)
-        if api is Api.FETCH_SNAPSHOT:
-            return _read_fetched_snapshot(error, partition)
-        leader_id, epoch = partition["leader_id"], partition["leader_epoch"]
-        if api is Api.BEGIN_QUORUM_EPOCH:
-            return BeginQuorumEpochResponse(error, leader_id, epoch), b""
-        if api is Api.END_QUORUM_EPOCH:
-            return EndQuorumEpochResponse(error, leader_id, epoch), b""
-        voted = VoteResponse(
-            error,
-            leader_id,
-            epoch,
-            partition["vote_granted"],
-            partition["last_epoch"],
-            partition["last_offset"],
-            partition["tail_was_cut"],
-        )
-        return voted, b""
+        response, data = read_partition(api, _ERRORS[code], partition)
+        leader_at = leader_endpoints.read_node_endpoints(body, response.leader_id)
+        return response if leader_at is None else replace(response, leader_at=leader_at), data
 
     def _fetched_body(self, response: FetchResponse, data: bytes) -> Body:
         partition: dict[str, Any] = {
@@ -398,10 +397,7 @@ def reachable_voter(key: ReplicaKey, listeners: Any) -> Voter:
             f"a voter has a node id and a directory id, and this is {key.node_id} with "
             f"{key.directory_id or 'none'}: take them from its meta.properties",
         )
-    reachable = all(
-        0 < len(each.host) <= HOST_CHARACTERS_MAX and 0 < each.port <= PORT_MAX
-        for each in endpoints
-    )
+    reachable = all(leader_endpoints.is_reachable(each.host, each.port) for each in endpoints)
     if not reachable or LISTENER_NAME not in {each.name for each in endpoints}:
         raise RequestRefusedError(
             ErrorCode.invalid_request,
@@ -420,28 +416,13 @@ def _read_updated_voter(body: Values) -> UpdateVoterResponse:
     if error is None:
         raise PeerRefusedError(body["error_code"])
     leader = body["current_leader"]
-    return UpdateVoterResponse(error, leader["leader_id"], leader["leader_epoch"])
+    at = (leader["host"], leader["port"])
+    leader_at = at if leader_endpoints.is_reachable(*at) else None
+    return UpdateVoterResponse(error, leader["leader_id"], leader["leader_epoch"], leader_at)
 
 
-def _leader(response: FetchResponse | FetchSnapshotResponse) -> Body:
+def _leader(response: PeerResponse) -> dict[str, Any]:
     return {"leader_id": response.leader_id, "leader_epoch": response.leader_epoch}
-
-
-def _read_fetched(error: Error, partition: Values) -> tuple[FetchResponse, bytes]:
-    leader, diverging = partition["current_leader"], partition["diverging_epoch"]
-    snapshot = partition["snapshot_id"]
-    response = FetchResponse(
-        error,
-        leader["leader_id"],
-        leader["leader_epoch"],
-        partition["high_watermark"],
-        partition["log_start_offset"],
-        EpochEnd(diverging["epoch"], diverging["end_offset"]) if diverging["epoch"] >= 0 else None,
-        SnapshotId(snapshot["end_offset"], snapshot["epoch"])
-        if snapshot["end_offset"] >= 0
-        else None,
-    )
-    return response, partition["records"] or b""
 
 
 def _fetched_snapshot_body(response: FetchSnapshotResponse, data: bytes) -> Body:
@@ -456,22 +437,6 @@ def _fetched_snapshot_body(response: FetchSnapshotResponse, data: bytes) -> Body
         "unaligned_records": data,
     }
     return {"topics": [{"name": TOPIC, "partitions": [partition]}]}
-
-
-def _read_fetched_snapshot(error: Error, partition: Values) -> tuple[FetchSnapshotResponse, bytes]:
-    leader = partition["current_leader"]
-    snapshot = partition["snapshot_id"]
-    response = FetchSnapshotResponse(
-        error,
-        leader["leader_id"],
-        leader["leader_epoch"],
-        SnapshotId(snapshot["end_offset"], snapshot["epoch"])
-        if snapshot["end_offset"] >= 0
-        else None,
-        partition["size"],
-        partition["position"],
-    )
-    return response, partition["unaligned_records"]
 
 
 _READERS: Mapping[Api, Callable[[QuorumCodec, Values], PeerRequest]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,6 +79,7 @@ fetched = st.builds(
     int64,
     st.builds(EpochEnd, epochs, int64),
 )
+leader_at = st.none() | st.tuples(st.text("ab.", min_size=1), st.integers(1, 65_535))
 voter_keys = st.builds(
     ReplicaKey, epochs, st.binary(min_size=16, max_size=16).map(lambda raw: str(Uuid(raw)))
 ).filter(lambda key: key.directory_id != str(Uuid(bytes(ZERO_UUID))))
@@ -86,17 +88,21 @@ endpoints = st.builds(
 ).map(lambda each: (each,))
 requests: st.SearchStrategy[PeerRequest] = (
     st.builds(VoteRequest, int32, keys, keys, int32, int64, st.booleans(), st.booleans(), int64)
-    | st.builds(BeginQuorumEpochRequest, int32, int32, keys)
-    | st.builds(EndQuorumEpochRequest, int32, int32, st.lists(keys, max_size=5).map(tuple))
+    | st.builds(BeginQuorumEpochRequest, int32, int32, keys, leader_at)
+    | st.builds(
+        EndQuorumEpochRequest, int32, int32, st.lists(keys, max_size=5).map(tuple), leader_at
+    )
     | fetches
     | st.builds(FetchSnapshotRequest, keys, int32, snapshot_ids, int64, int32)
     | st.builds(UpdateVoterRequest, epochs, st.builds(Voter, voter_keys, endpoints))
 )
 responses: st.SearchStrategy[PeerResponse] = (
-    st.builds(VoteResponse, errors, int32, int32, st.booleans(), int32, int64, st.booleans())
-    | st.builds(BeginQuorumEpochResponse, errors, int32, int32)
-    | st.builds(EndQuorumEpochResponse, errors, int32, int32)
-    | fetched
+    st.builds(
+        VoteResponse, errors, int32, int32, st.booleans(), int32, int64, st.booleans(), leader_at
+    )
+    | st.builds(BeginQuorumEpochResponse, errors, int32, int32, leader_at)
+    | st.builds(EndQuorumEpochResponse, errors, int32, int32, leader_at)
+    | st.builds(replace, fetched, leader_at=leader_at)
     | st.builds(
         FetchSnapshotResponse,
         errors,
@@ -105,8 +111,9 @@ responses: st.SearchStrategy[PeerResponse] = (
         st.none() | snapshot_ids,
         int64,
         int64,
+        leader_at=leader_at,
     )
-    | st.builds(UpdateVoterResponse, errors, int32, int32)
+    | st.builds(UpdateVoterResponse, errors, int32, int32, leader_at)
 )
 _RESPONSE_API = {
     VoteResponse: Api.VOTE,

@@ -87,9 +87,13 @@ class WireReplica:
         port: int | None = None,
         directory: Uuid | None = None,
         starts: int = 0,
+        bootstrap: tuple[int, ...] = (),
     ) -> None:
-        """`port`, `directory`, `starts`: it is no voter of `ports`, or a copy of one."""
+        """`port`, `directory`, `starts`: it is no voter of `ports`, or a copy of one. `bootstrap`:
+        it joins, and knows these nodes of `ports` and no voters.
+        """
         self.node_id = node_id
+        self.ports = ports
         self.port = ports[node_id] if port is None else port
         self.directory_id = directory or directory_id(node_id)
         self.starts = starts
@@ -97,8 +101,8 @@ class WireReplica:
         self.disk = CrashDisk() if disk is None else disk
         self.failures: list[str] = []
         self.advertises = False
+        self._bootstrap = bootstrap
         self._metadata = metadata
-        self._ports = ports
         self._log: QuorumLog | None = None
         self._listener: QuorumListener | None = None
 
@@ -122,13 +126,16 @@ class WireReplica:
         around = Ambient(ambient.now_ms, ambient.monotonic, ambient.sleep, lambda: fraction)
         voters = tuple(
             Voter(node_id, directory_id(node_id), (Endpoint("QUORUM", HOST, port),))
-            for node_id, port in sorted(self._ports.items())
+            for node_id, port in sorted(self.ports.items())
         )
         config = QuorumConfig(
             self.wire.cluster_id,
             ReplicaKey(self.node_id, str(self.directory_id)),
-            voter_set(voters),
-            bootstrap=tuple((node_id, HOST, port) for node_id, port in self._ports.items()),
+            voter_set(() if self._bootstrap else voters),
+            bootstrap=tuple(
+                (node_id, HOST, self.ports[node_id])
+                for node_id in self._bootstrap or tuple(self.ports)
+            ),
             settings=self.wire.raft,
             incarnation=self.starts,
             endpoints=(Endpoint("QUORUM", HOST, self.port),) if self.advertises else (),
