@@ -251,9 +251,13 @@ class Retention(Protocol):
     """What retention would take, met by `rlm.expirer.Expirer`."""
 
     async def plan(
-        self, tip: TopicIdPartition, percent_max: float | None = None, /
+        self,
+        tip: TopicIdPartition,
+        percent_max: float | None = None,
+        policy: TopicPolicy | None = None,
+        /,
     ) -> RetentionPlan:
-        """A dry run; NotFound for a partition of which nothing is tiered."""
+        """A dry run, by another policy if one is given; NotFound where nothing is tiered."""
         ...
 
     def accept(self, tip: TopicIdPartition, percent: float, /) -> None:

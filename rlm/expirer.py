@@ -119,8 +119,16 @@ class Expirer:
             some = orders[start : start + PARTITIONS_PARALLEL_MAX]
             await asyncio.gather(*(self._carry_out(order) for order in some))
 
-    async def plan(self, tip: TopicIdPartition, percent_max: float | None = None) -> RetentionPlan:
-        """What a pass would do now (a dry run), whichever node would do it. NotFound if unknown."""
+    async def plan(
+        self,
+        tip: TopicIdPartition,
+        percent_max: float | None = None,
+        policy: TopicPolicy | None = None,
+    ) -> RetentionPlan:
+        """What a pass would do now (a dry run), whichever node would do it. NotFound if unknown.
+
+        `policy`: what it would do by that one, instead of the one that stands.
+        """
         state = self.metadata.partition_state(tip)
         if state is None:
             raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
@@ -132,7 +140,7 @@ class Expirer:
         facts = RetentionFacts(
             state=state,
             segments=rows,
-            policy=self.metadata.topic_policy(tip.topic),
+            policy=self.metadata.topic_policy(tip.topic) if policy is None else policy,
             now_ms=self.ambient.now_ms(),
             percent_max=(self.limits.retention_max_percent if percent_max is None else percent_max),
             held_back=self.held_back(tip.topic),

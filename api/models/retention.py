@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field, StrictFloat, StrictInt
 
 from api.models.base import TopicIdText, Wire
+from api.models.topics import Bytes, Milliseconds
 from rlm.retention_plan import Deletion, RetentionPlan
+from rlmm.partition_state import UNLIMITED, TopicPolicy
 from rlmm.segment import TopicIdPartition
 
 PLAN_SEGMENTS_MAX = 1_000
@@ -78,6 +81,21 @@ class RetentionPlanView(Wire):
             held_back=plan.held_back,
             brake=plan.brake,
             summary=plan.text,
+        )
+
+
+class RetentionRequest(Wire):
+    """The retention to try. Null is unlimited."""
+
+    retention_ms: Milliseconds | None
+    retention_bytes: Bytes | None
+
+    def policy(self, standing: TopicPolicy) -> TopicPolicy:
+        """The topic's policy with this retention."""
+        return replace(
+            standing,
+            retention_ms=UNLIMITED if self.retention_ms is None else self.retention_ms,
+            retention_bytes=UNLIMITED if self.retention_bytes is None else self.retention_bytes,
         )
 
 

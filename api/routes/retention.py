@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends
 
 from api.admission import Context, require
-from api.models.retention import AcceptedPercent, RetentionPlanView
+from api.models.retention import AcceptedPercent, RetentionPlanView, RetentionRequest
 from api.routes.found import FoundPartition
 from api.tokens import Role
 
@@ -16,6 +16,15 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/retention", ta
 async def retention_plan(context: Context, tip: FoundPartition) -> RetentionPlanView:
     """A dry run, by this node's clock. Changes nothing; the node that leads carries it out."""
     return RetentionPlanView.of(tip, await context.retention.plan(tip))
+
+
+@router.post("/plan", summary="What retention would delete now by another policy")
+async def retention_plan_by(
+    context: Context, tip: FoundPartition, body: RetentionRequest
+) -> RetentionPlanView:
+    """A dry run of a policy before it is set. Changes nothing."""
+    policy = body.policy(context.manager.topic_policy(tip.topic))
+    return RetentionPlanView.of(tip, await context.retention.plan(tip, None, policy))
 
 
 @router.put(

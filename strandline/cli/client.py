@@ -82,6 +82,16 @@ class NodeClient:
             except ValueError:
                 raise _no_node(answer) from None
 
+    def ask(self, path: str, body: dict[str, object], **params: object) -> Any:
+        """The JSON of the answer to a question too long for an address; changes nothing."""
+        with self._speaking():
+            answer = self._http.post(path, params=_present(params), json=body)
+            _raise_for_problem(answer)
+            try:
+                return answer.json()
+            except ValueError:
+                raise _no_node(answer) from None
+
     def change(
         self, method: str, path: str, body: dict[str, object] | None = None, **params: object
     ) -> Any:

@@ -80,6 +80,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "query_commands:records_command",
         "Read records back from the tier: one JSON object a line, or the stored batches.",
     ),
+    "policy": (
+        "policy_commands:policy_app",
+        "A topic's retention in the tier and its kill switches: show, set.",
+    ),
     "pause": (
         "pause_commands:pause_command",
         "Pause copying or deleting: of the node that is asked, or of one topic everywhere.",
@@ -123,6 +127,7 @@ PANELS = {
         "leader-transition",
         "follower-fetch",
         "records",
+        "policy",
         "pause",
         "resume",
         "collect",

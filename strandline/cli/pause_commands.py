@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from rlm.kill_switches import WHY_CHARACTERS_MAX, Switch
-from strandline.cli.answers import path_part
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
+from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import console, human_time, print_json
+from strandline.cli.policy_changes import change_policy, policy_path
 
 WhatArgument = Annotated[Switch, typer.Argument(help="What is meant.")]
 TopicOption = Annotated[
@@ -22,6 +23,7 @@ TopicOption = Annotated[
 def pause_command(
     what: WhatArgument,
     topic: TopicOption = None,
+    ahead: AheadOption = False,
     why: Annotated[str, typer.Option(help="For whoever finds it paused.")] = "",
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
@@ -34,12 +36,19 @@ def pause_command(
 
     Example: `strandline pause deleting --why "the policy of orders is wrong"`
     """
-    return _throw(what, True, topic, why[:WHY_CHARACTERS_MAX], (url, token_file), as_json=json)
+    with NodeClient(url, token_file) as client:
+        if topic is not None:
+            answer = _pause_topic(client, topic, what, paused=True, ahead=ahead)
+        else:
+            answer = _pause_node(client, what, paused=True, why=why[:WHY_CHARACTERS_MAX])
+    _show(answer, what, topic, as_json=json)
+    return ExitCode.OK
 
 
 def resume_command(
     what: WhatArgument,
     topic: TopicOption = None,
+    ahead: AheadOption = False,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
@@ -48,39 +57,33 @@ def resume_command(
 
     Example: `strandline resume copying --topic orders`
     """
-    return _throw(what, False, topic, "", (url, token_file), as_json=json)
-
-
-def _throw(
-    what: Switch,
-    paused: bool,
-    topic: str | None,
-    why: str,
-    node: tuple[str, Any],
-    *,
-    as_json: bool,
-) -> int:
-    with NodeClient(*node) as client:
+    with NodeClient(url, token_file) as client:
         if topic is not None:
-            answer = pause_topic(client, topic, what, paused=paused)
+            answer = _pause_topic(client, topic, what, paused=False, ahead=ahead)
         else:
-            body: dict[str, object] = {"paused": paused, "why": why}
-            answer = client.change("PUT", f"/v1/node/switches/{what}", body)
+            answer = _pause_node(client, what, paused=False, why="")
+    _show(answer, what, topic, as_json=json)
+    return ExitCode.OK
+
+
+def _pause_node(client: NodeClient, what: Switch, *, paused: bool, why: str) -> Any:
+    return client.change("PUT", f"/v1/node/switches/{what}", {"paused": paused, "why": why})
+
+
+def _pause_topic(client: NodeClient, topic: str, what: Switch, *, paused: bool, ahead: bool) -> Any:
+    """Change one switch of a topic's policy, and nothing else of it."""
+    policy = client.get(policy_path(topic))
+    if policy["offset"] is None and not ahead:
+        check_topic_known(client, topic)
+    field = "copy_paused" if what is Switch.COPYING else "delete_paused"
+    return change_policy(client, policy, {field: paused})
+
+
+def _show(answer: dict[str, Any], what: Switch, topic: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
         console.print(_text(answer, what, topic), markup=False)
-    return ExitCode.OK
-
-
-def pause_topic(client: NodeClient, topic: str, what: Switch, *, paused: bool) -> Any:
-    """Change one switch of a topic's policy, and nothing else of it."""
-    path = f"/v1/topics/{path_part(topic)}/policy"
-    policy = client.get(path)
-    field = "copy_paused" if what is Switch.COPYING else "delete_paused"
-    kept = ("retention_ms", "retention_bytes", "copy_paused", "delete_paused")
-    body = {name: policy[name] for name in kept} | {field: paused}
-    return client.change("PUT", path, body | {"replaces_offset": policy["offset"]})
 
 
 def _text(answer: dict[str, Any], what: Switch, topic: str | None) -> str:

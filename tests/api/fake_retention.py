@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kafka_formats.errors import Conflict
 from rlm.retention_plan import RetentionPlan
+from rlmm.partition_state import TopicPolicy
 from rlmm.segment import TopicIdPartition
 
 NOTHING = RetentionPlan(None, (), None, None, None, 0, 0, "nothing goes")
@@ -17,11 +18,17 @@ class FakeRetention:
 
     made: RetentionPlan = NOTHING
     claimed: bool = True
+    asked_by: list[TopicPolicy | None] = field(default_factory=list)
     accepted: list[tuple[TopicIdPartition, float]] = field(default_factory=list)
 
     async def plan(
-        self, tip: TopicIdPartition, percent_max: float | None = None, /
+        self,
+        tip: TopicIdPartition,
+        percent_max: float | None = None,
+        policy: TopicPolicy | None = None,
+        /,
     ) -> RetentionPlan:
+        self.asked_by.append(policy)
         return self.made
 
     def accept(self, tip: TopicIdPartition, percent: float, /) -> None:

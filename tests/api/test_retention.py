@@ -9,6 +9,7 @@ import pytest
 from api.models.retention import PLAN_SEGMENTS_MAX
 from api.tokens import Role
 from rlm.retention_plan import Deletion, LogStartMove, Reason
+from rlmm.partition_state import UNLIMITED, TopicPolicy
 from tests.api.fake_retention import NOTHING, FakeRetention
 from tests.api.fakes import FakeNode, make_node, make_segment
 
@@ -39,6 +40,20 @@ async def test_the_plan_says_what_goes_and_why() -> None:
     )  # fmt: skip
     assert (plan["expiring_bytes"], plan["tiered_bytes"]) == (10, 40)
     assert plan["held_back"] == "the clocks differ"
+
+
+async def test_a_policy_is_tried_before_it_is_set() -> None:
+    retention = FakeRetention()
+    node = node_with(retention, Role.READ)
+    node.manager.policies["payments"] = TopicPolicy(5, 6, delete_paused=True, offset=7)
+    async with node.client() as client:
+        body = {"retention_ms": 1_000, "retention_bytes": None}
+        answer = await client.post(f"{PATH}/plan", json=body)
+        assert answer.status_code == 200, answer.text
+        for wrong in ({}, body | {"retention_ms": -1}, body | {"copy_paused": True}):
+            answer = await client.post(f"{PATH}/plan", json=wrong)
+            assert answer.json()["kind"] == "invalid_request"
+    assert retention.asked_by == [TopicPolicy(1_000, UNLIMITED, delete_paused=True, offset=7)]
 
 
 async def test_an_answer_lists_a_bounded_number_of_segments() -> None:

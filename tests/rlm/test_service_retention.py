@@ -209,7 +209,7 @@ def test_too_large_a_share_of_the_node_stops_though_no_partition_is_too_large_a_
     logs = []
     for number in range(12):
         log = KafkaLog.create(log_dir, f"orders-{number}", entries=((0, 0),))
-        log.write(*range(0, 10), end=10)
+        log.write(*range(10), end=10)
         logs.append(log)
 
     async def main() -> None:

@@ -37,8 +37,20 @@ def copied_segments(url: str) -> int:
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """A node that has copied all there is to copy. Ask only; what changes it starts its own."""
-    home = tmp_path_factory.mktemp("node")
-    with NodeProcess(home, sections(home / "tier")) as process:
+    yield from _node_with_everything(tmp_path_factory.mktemp("node"), {})
+
+
+@pytest.fixture(scope="session")
+def changed_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """The same for what changes a topic: each test its own, or as it was. Nothing expires here."""
+    changes = {"http": {"anonymous_role": "admin"}, "retention": {"interval_s": 86_400}}
+    yield from _node_with_everything(tmp_path_factory.mktemp("changed"), changes)
+
+
+def _node_with_everything(
+    home: Path, changes: dict[str, dict[str, object]]
+) -> Iterator[NodeProcess]:
+    with NodeProcess(home, sections(home / "tier") | changes) as process:
         process.wait_until(
             lambda: copied_segments(process.url) == CAPTURED_SEGMENTS,
             "everything to be copied",

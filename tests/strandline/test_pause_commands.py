@@ -59,11 +59,11 @@ def test_a_pause_of_the_node_is_shown_and_survives_a_restart(idle: NodeProcess) 
 
 
 def test_a_topic_is_paused_without_touching_the_rest_of_its_policy(idle: NodeProcess) -> None:
-    said = ask(idle, "pause", "copying", "--topic", "orders").stdout
+    said = ask(idle, "pause", "copying", "--topic", "orders", "--ahead").stdout
     assert said == "copying of orders is paused, on all nodes\n"
     policy = json.loads(ask(idle, "pause", "deleting", "--topic", "orders", "--json").stdout)
     assert (policy["copy_paused"], policy["delete_paused"]) == (True, True)
-    said = ask(idle, "resume", "copying", "--topic", "orders").stdout
+    said = ask(idle, "resume", "copying", "--topic", "orders", "--ahead").stdout
     assert said == "copying of orders goes on, on all nodes\n"
     policy = json.loads(ask(idle, "resume", "copying", "--topic", "orders", "--json").stdout)
     assert (policy["copy_paused"], policy["delete_paused"]) == (False, True)

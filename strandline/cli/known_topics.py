@@ -1,0 +1,35 @@
+"""A topic that a change names must be known, or its name may be mistyped."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from kafka_formats.errors import NotFound
+from strandline.cli.answers import path_part
+from strandline.cli.client import NodeClient
+
+AheadOption = Annotated[
+    bool, typer.Option("--ahead", help="For a topic that this node does not know yet.")
+]
+TOPICS_COMPARED_MAX = 10_000
+
+
+def check_topic_known(client: NodeClient, topic: str) -> None:
+    """NotFound: the node that is asked never heard of it; names the nearest it knows."""
+    try:
+        client.get(f"/v1/topics/{path_part(topic)}", limit=1)
+    except NotFound:
+        names = []
+        for each in client.pages("/v1/topics", "topics"):
+            names.append(each["topic"])
+            if len(names) == TOPICS_COMPARED_MAX:
+                break
+        near = get_close_matches(topic, names, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise NotFound(
+            f"this node knows no topic {topic}: nothing was changed.{hint} To decide for a topic "
+            "before its first segment is tiered, say --ahead"
+        ) from None

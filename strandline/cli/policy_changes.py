@@ -1,0 +1,28 @@
+"""A topic's policy over HTTP: where it is, and changing a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from strandline.cli.answers import path_part
+from strandline.cli.client import NodeClient
+
+FIELDS = ("retention_ms", "retention_bytes", "copy_paused", "delete_paused")
+
+
+def policy_path(topic: str) -> str:
+    return f"/v1/topics/{path_part(topic)}/policy"
+
+
+def changed_policy(policy: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, object]:
+    """The whole policy with some fields changed; the node takes only whole ones."""
+    return {name: policy[name] for name in FIELDS} | dict(changes)
+
+
+def change_policy(
+    client: NodeClient, policy: Mapping[str, Any], changes: Mapping[str, object]
+) -> Any:
+    """Conflict: somebody changed it since `policy` was read."""
+    body = changed_policy(policy, changes) | {"replaces_offset": policy["offset"]}
+    return client.change("PUT", policy_path(policy["topic"]), body)

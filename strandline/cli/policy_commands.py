@@ -1,0 +1,168 @@
+"""`strandline policy`: how long and how much the tier keeps of a topic, and its kill switches."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from kafka_formats.errors import InvalidRequest, NotFound
+from strandline.cli.answers import TopicArgument, partition_path, path_part
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.known_topics import AheadOption, check_topic_known
+from strandline.cli.output import console, human_bytes, print_fields, print_json
+from strandline.cli.policy_changes import change_policy, changed_policy, policy_path
+from strandline.cli.quantities import parse_size_bytes, parse_time_ms, size_text, time_text
+
+
+class SwitchChoice(StrEnum):
+    """How a topic's kill switch stands."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+
+
+policy_app = typer.Typer(
+    help="A topic's retention in the tier and its kill switches: show, set.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@policy_app.command("show")
+def policy_show_command(
+    topic: TopicArgument,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """How long and how much the tier keeps of a topic; whether copying or deleting is paused.
+
+    Example: `strandline policy show orders`
+    """
+    with NodeClient(url, token_file) as client:
+        policy = client.get(policy_path(topic))
+        if policy["offset"] is None:
+            check_topic_known(client, topic)
+    if json:
+        print_json(policy)
+    else:
+        print_fields(_fields(policy))
+    return ExitCode.OK
+
+
+@policy_app.command("set")
+def policy_set_command(
+    topic: TopicArgument,
+    retention_time: Annotated[
+        str | None, typer.Option(help="Keep records so long: `7d`, `36h`, or `unlimited`.")
+    ] = None,
+    retention_size: Annotated[
+        str | None,
+        typer.Option(help="Keep so much of each partition: `100GiB`, or `unlimited`."),
+    ] = None,
+    copying: Annotated[SwitchChoice | None, typer.Option(help="Of this topic.")] = None,
+    deleting: Annotated[SwitchChoice | None, typer.Option(help="Of this topic.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would go; change nothing.")
+    ] = False,
+    ahead: AheadOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Change what is named of a topic's policy, on all nodes; the rest stays as it is.
+
+    Example: `strandline policy set orders --retention-time 90d --retention-size 500GiB`
+    """
+    changes = _changes(retention_time, retention_size, copying, deleting)
+    with NodeClient(url, token_file) as client:
+        before = client.get(policy_path(topic))
+        if before["offset"] is None and not ahead:
+            check_topic_known(client, topic)
+        policy = before | changed_policy(before, changes)
+        effect = _effect(client, topic, policy)
+        if not dry_run:
+            policy = change_policy(client, before, changes)
+    if json:
+        print_json({"policy": policy, "dry_run": dry_run, "next_pass": effect})
+        return ExitCode.OK
+    print_fields(_fields(policy))
+    console.print(_effect_text(policy, effect, dry_run=dry_run), markup=False)
+    return ExitCode.OK
+
+
+def _changes(
+    retention_time: str | None,
+    retention_size: str | None,
+    copying: SwitchChoice | None,
+    deleting: SwitchChoice | None,
+) -> dict[str, object]:
+    changes: dict[str, object] = {}
+    if retention_time is not None:
+        changes["retention_ms"] = parse_time_ms(retention_time, field="--retention-time")
+    if retention_size is not None:
+        changes["retention_bytes"] = parse_size_bytes(retention_size, field="--retention-size")
+    if copying is not None:
+        changes["copy_paused"] = copying is SwitchChoice.PAUSED
+    if deleting is not None:
+        changes["delete_paused"] = deleting is SwitchChoice.PAUSED
+    if not changes:
+        raise InvalidRequest(
+            "nothing to change: give --retention-time, --retention-size, --copying or --deleting"
+        )
+    return changes
+
+
+def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str, int]:
+    """What the next pass would take of all partitions, by the new retention."""
+    effect = {"segments": 0, "expiring_bytes": 0, "tiered_bytes": 0, "partitions_braked": 0}
+    try:
+        partitions = list(client.pages(f"/v1/topics/{path_part(topic)}", "partition_list"))
+    except NotFound:
+        return effect
+    asked = {name: body[name] for name in ("retention_ms", "retention_bytes")}
+    for each in partitions:
+        if not each["remote_segments"]:
+            continue
+        path = f"{partition_path(topic, each['partition'])}/retention/plan"
+        plan = client.ask(path, asked, topic_id=each["topic_id"])
+        effect["segments"] += plan["segment_count"]
+        effect["expiring_bytes"] += plan["expiring_bytes"]
+        effect["tiered_bytes"] += plan["tiered_bytes"]
+        effect["partitions_braked"] += plan["brake"] is not None
+    return effect
+
+
+def _effect_text(policy: dict[str, Any], effect: dict[str, int], *, dry_run: bool) -> str:
+    start = "nothing was changed; with this, " if dry_run else ""
+    if not effect["segments"]:
+        return f"{start}nothing of what is tiered goes now"
+    sums = (
+        f"{effect['segments']} segments go, {human_bytes(effect['expiring_bytes'])} of "
+        f"{human_bytes(effect['tiered_bytes'])}"
+    )
+    text = f"{start}{sums}, as soon as retention looks"
+    if policy["delete_paused"]:
+        text = f"{start}{sums}, once deleting is resumed"
+    if effect["partitions_braked"]:
+        text += (
+            f". In {effect['partitions_braked']} partitions that is too much at once: retention "
+            "stops there until `strandline retention accept`"
+        )
+    return text
+
+
+def _fields(policy: dict[str, Any]) -> dict[str, object]:
+    offset = policy["offset"]
+    return {
+        "topic": policy["topic"],
+        "retention time": time_text(policy["retention_ms"]),
+        "retention size": f"{size_text(policy['retention_bytes'])}"
+        + ("" if policy["retention_bytes"] is None else " a partition"),
+        "copying": "paused" if policy["copy_paused"] else "running",
+        "deleting": "paused" if policy["delete_paused"] else "running",
+        "set": "never: the defaults stand" if offset is None else f"at metadata offset {offset}",
+    }
