@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from bench.table import Measure, write_table
 from rlm.data_plane import DataPlane
 from rlm.log_dir import find_partitions
 from rlm.object_keys import segment_keys
-from rlm.read_request import LogRequest, RecordsRequest, SegmentPiece
-from rlm.verified_chunks import WINDOW_BYTES
+from rlm.read_request import LogRequest, RecordsEnd, RecordsRequest, SegmentPiece
+from rlm.verified_chunks import WINDOW_BYTES, Parts
 from rsm_backends.open_store import open_store
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
@@ -34,31 +34,41 @@ from tests.rlm.tier import STORE, Pieces, copy_job, tiered
 MIB = 1 << 20
 READERS = 8
 RANGE_BYTES = 4 * MIB
-RANGES_PER_READER = 24
-ROUNDS = 5
-FIRST_BYTES = 30
+RANGES_PER_READER = 48
+ROUNDS = 9
+FIRST_BYTES = 100
 NEVER_MS = 10**15
 
 
-async def drain(stream: AsyncIterator[bytes]) -> int:
+async def drain(stream: AsyncIterator[Parts]) -> int:
     """How many bytes come."""
+    async with closing_stream(stream):
+        return sum([len(part) async for parts in stream for part in parts])
+
+
+async def drain_bare(stream: AsyncIterator[bytes]) -> int:
+    """The same of a store's own stream."""
     async with closing_stream(stream):
         return sum([len(piece) async for piece in stream])
 
 
-async def speed(read: Callable[[int], AsyncIterator[bytes]], size: int) -> float:
+async def speed(read: Callable[[int], Awaitable[int]], size: int) -> float:
     """MiB/s of all readers together; each begins elsewhere."""
 
     async def reader(number: int) -> int:
         done = 0
         for step in range(RANGES_PER_READER):
             at = (number * 7 + step * 3) * RANGE_BYTES % (size - RANGE_BYTES)
-            done += await drain(read(at))
+            done += await read(at)
         return done
 
     began_at = time.perf_counter()
     total = sum(await asyncio.gather(*(reader(number) for number in range(READERS))))
     return total / MIB / (time.perf_counter() - began_at)
+
+
+def ignore_end(_: RecordsEnd) -> None:
+    """Where a read ends is known here."""
 
 
 async def first_byte_ms(stream: AsyncIterator[bytes]) -> float:
@@ -95,17 +105,18 @@ async def run(config: StoreConfig, log_dir: Path) -> list[Measure]:
     size = segment.custom_metadata.log_bytes
     plane = plane_on(store)
 
-    def verified(at: int) -> AsyncIterator[bytes]:
-        return plane.read_log(LogRequest(segment, at, at + RANGE_BYTES))
+    pieces = Pieces([SegmentPiece(segment, segment.end_offset)])
 
-    def bare(at: int) -> AsyncIterator[bytes]:
-        return store.get(key, start=at, end=at + RANGE_BYTES)
+    def verified(at: int) -> Awaitable[int]:
+        return drain(plane.parts(LogRequest(segment, at, at + RANGE_BYTES), pieces, ignore_end))
+
+    def bare(at: int) -> Awaitable[int]:
+        return drain_bare(store.get(key, start=at, end=at + RANGE_BYTES))
 
     ours, theirs = [], []
     for _ in range(ROUNDS):
         theirs.append(await speed(bare, size))
         ours.append(await speed(verified, size))
-    pieces = Pieces([SegmentPiece(segment, segment.end_offset)])
     middle = (segment.start_offset + segment.end_offset) // 2
     cold, got = [], []
     for _ in range(FIRST_BYTES):

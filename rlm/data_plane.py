@@ -21,7 +21,9 @@ from rlm.read_request import (
 from rlm.segment_copy import copy_segment
 from rlm.segment_reader import SegmentReader
 from rlm.tiered_read import RecordsRead, read_index, read_log
+from rlm.verified_chunks import Parts
 from rsm_backends.store import ObjectStore
+from rsm_backends.streams import closing_stream
 
 CACHE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -54,11 +56,11 @@ class DataPlane:
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a segment's `.log`."""
-        return read_log(self._reader, request)
+        return _joined(read_log(self._reader, request))
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
         """Verified bytes of one index; NotFound at the first step if the segment has none."""
-        return read_index(self._reader, request)
+        return _joined(read_index(self._reader, request))
 
     def read_records(
         self,
@@ -68,7 +70,26 @@ class DataPlane:
     ) -> AsyncIterator[bytes]:
         """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends."""
         end = on_end if on_end is not None else _tell_nobody
-        return RecordsRead(self._reader, self._json, request, resolver, end).pieces()
+        return _joined(self.parts(request, resolver, end))
+
+    def parts(
+        self,
+        request: LogRequest | IndexRequest | RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None],
+    ) -> AsyncIterator[Parts]:
+        """What the three above read, in the pieces that it lies in: nothing is put together."""
+        if isinstance(request, LogRequest):
+            return read_log(self._reader, request)
+        if isinstance(request, IndexRequest):
+            return read_index(self._reader, request)
+        return RecordsRead(self._reader, self._json, request, resolver, on_end).pieces()
+
+
+async def _joined(stream: AsyncIterator[Parts]) -> AsyncIterator[bytes]:
+    async with closing_stream(stream):
+        async for parts in stream:
+            yield b"".join(parts)
 
 
 def _tell_nobody(_: object) -> None:

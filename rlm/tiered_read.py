@@ -25,26 +25,27 @@ from rlm.read_request import (
     SegmentResolver,
 )
 from rlm.segment_reader import SegmentReader
+from rlm.verified_chunks import Parts
 from rsm_backends.streams import closing_stream
 
 _INDEX_ENTRY = struct.Struct(">ii")
 _INT64_MAX = 2**63 - 1
 
 
-async def read_log(reader: SegmentReader, request: LogRequest) -> AsyncIterator[bytes]:
+async def read_log(reader: SegmentReader, request: LogRequest) -> AsyncIterator[Parts]:
     """Bytes of a `.log`; InvalidRequest for a range that is none."""
     log = await reader.log(request.segment)
     end = log.size_bytes if request.end is None else request.end
     async with closing_stream(log.stream(request.start, end)) as stream:
-        async for piece in stream:
-            yield piece
+        async for parts in stream:
+            yield parts
 
 
-async def read_index(reader: SegmentReader, request: IndexRequest) -> AsyncIterator[bytes]:
+async def read_index(reader: SegmentReader, request: IndexRequest) -> AsyncIterator[Parts]:
     """One whole index in pieces; NotFound when the segment has none of this type."""
-    data = await reader.index(request.segment, request.index)
+    data = memoryview(await reader.index(request.segment, request.index))
     for at in range(0, len(data), CHUNK_BYTES):
-        yield data[at : at + CHUNK_BYTES]
+        yield (data[at : at + CHUNK_BYTES],)
 
 
 class RecordsRead:
@@ -74,7 +75,7 @@ class RecordsRead:
         self._undecided = False
         self._jumped = False
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncIterator[Parts]:
         """Whole batches, or whole lines; the pieces' borders mean nothing else."""
         while not self._full and not self._undecided:
             piece = await self._resolver.piece_at(self._next_offset)
@@ -91,7 +92,7 @@ class RecordsRead:
             RecordsEnd(self._next_offset, self._batches, self._stored_bytes, at_end=not self._full)
         )
 
-    async def _read_piece(self, piece: SegmentPiece) -> AsyncIterator[bytes]:
+    async def _read_piece(self, piece: SegmentPiece) -> AsyncIterator[Parts]:
         committed = None
         if self._request.isolation is Isolation.READ_COMMITTED:
             committed = await committed_view(self._reader, self._resolver, piece, self._next_offset)
@@ -105,7 +106,7 @@ class RecordsRead:
         )
         async with closing_stream(stream) as chunks:
             async for chunk in chunks:
-                batches = self._proven(scanner.feed(chunk), log.key)
+                batches = self._proven(_scanned(scanner, chunk), log.key)
                 taken, more = self._take(batches, piece.valid_until, committed)
                 async with closing_stream(self._formatted(taken, log.key)) as parts:
                     async for part in parts:
@@ -163,10 +164,10 @@ class RecordsRead:
             taken.append(batch)
         return taken, True
 
-    async def _formatted(self, batches: list[ScannedBatch], source: str) -> AsyncIterator[bytes]:
+    async def _formatted(self, batches: list[ScannedBatch], source: str) -> AsyncIterator[Parts]:
         if self._request.format is RecordFormat.BATCHES:
             if batches:
-                yield b"".join([batch.data for batch in batches])
+                yield (b"".join([batch.data for batch in batches]),)
             return
         for batch in batches:
             if batch.header.is_control:
@@ -174,7 +175,7 @@ class RecordsRead:
             lines = self._json.of(batch, from_offset=self._request.offset, source=source)
             async with closing_stream(lines) as pieces:
                 async for piece in pieces:
-                    yield piece
+                    yield (piece,)
 
     async def _start_position(self, piece: SegmentPiece) -> int:
         """Where the batch that holds the next offset stands, or one before it."""
@@ -183,6 +184,11 @@ class RecordsRead:
             return 0
         index = await self._reader.chunk_offset_index(segment)
         return floor_position(index, self._next_offset - segment.start_offset)
+
+
+def _scanned(scanner: BatchScanner, parts: Parts) -> Iterator[ScannedBatch]:
+    for part in parts:
+        yield from scanner.feed(part)
 
 
 def floor_position(index: bytes, relative_offset: int) -> int:

@@ -6,9 +6,9 @@ the asked part of it handed on.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
-from kafka_formats.crc32c import crc32c
+from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
 from rlm.manifest import ChunkChecksums
 from rsm_backends.store import ObjectStore
@@ -16,6 +16,9 @@ from rsm_backends.streams import closing_stream
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """How much one request fetches at most: a reader that leaves early wastes no more."""
+
+Parts = Sequence[Buffer]
+"""Bytes that lie in several places, in order: put together only where they leave the process."""
 
 
 class VerifiedObject:
@@ -39,12 +42,12 @@ class VerifiedObject:
     async def read(self, start: int, end: int) -> bytes:
         """Bytes [start, end) in one piece; for parts known to be small."""
         async with closing_stream(self.stream(start, end)) as stream:
-            return b"".join([piece async for piece in stream])
+            return b"".join([part async for parts in stream for part in parts])
 
     async def stream(
         self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
-    ) -> AsyncIterator[bytes]:
-        """Bytes [start, end), `end` cut to the size, in pieces of at most one chunk.
+    ) -> AsyncIterator[Parts]:
+        """Bytes [start, end), `end` cut to the size, a chunk at a time: as the store gave them.
 
         CorruptData(key, position) at the chunk that fails its checksum or is missing;
         InvalidRequest for a range that is none.
@@ -62,35 +65,42 @@ class VerifiedObject:
         while chunk < behind:
             until = min(chunk + max(1, -(-window // chunk_bytes)), behind)
             async with closing_stream(self._fetch(chunk, until)) as verified:
-                async for data in verified:
+                async for parts in verified:
                     at = chunk * chunk_bytes
-                    yield data[max(0, start - at) : end - at]
+                    if at < start or at + chunk_bytes > end:
+                        yield _cut(parts, max(0, start - at), end - at)
+                    else:
+                        yield parts
                     chunk += 1
             window = WINDOW_BYTES
 
-    async def _fetch(self, chunk: int, until: int) -> AsyncIterator[bytes]:
+    async def _fetch(self, chunk: int, until: int) -> AsyncIterator[Parts]:
         """The whole verified chunks [chunk, until), by one request."""
         chunk_bytes, size = self._checksums.chunk_bytes, self.size_bytes
         start, end = chunk * chunk_bytes, min(until * chunk_bytes, size)
-        held: list[memoryview] = []
+        held: list[Buffer] = []
         crc = 0
         wanted = min(chunk_bytes, end - start)
         async with closing_stream(self._store.get(self._key, start=start, end=end)) as pieces:
             async for piece in pieces:
-                rest = memoryview(piece)
-                while len(rest):
+                rest: Buffer = piece
+                while rest:
                     if chunk == until:
                         raise self._corrupt("the store sent more than was asked for", end)
-                    taken, rest = rest[:wanted], rest[wanted:]
+                    taken: Buffer = rest
+                    if len(rest) > wanted:
+                        whole = memoryview(rest)
+                        taken, rest = whole[:wanted], whole[wanted:]
+                    else:
+                        rest = b""
                     held.append(taken)
                     crc = crc32c(taken, crc)
                     wanted -= len(taken)
                     if wanted == 0:
                         self._check(chunk, crc)
-                        yield b"".join(held)
+                        yield held
                         chunk += 1
-                        held.clear()
-                        crc = 0
+                        held, crc = [], 0
                         wanted = min(chunk_bytes, end - chunk * chunk_bytes)
         if chunk < until:
             raise self._corrupt(
@@ -111,3 +121,15 @@ class VerifiedObject:
 
     def _corrupt(self, message: str, position: int) -> CorruptData:
         return CorruptData(message, source=self._key, position=position)
+
+
+def _cut(parts: Parts, start: int, end: int) -> Parts:
+    """Bytes [start, end) of what the parts are together; `end` may lie behind them."""
+    found: list[Buffer] = []
+    at = 0
+    for part in parts:
+        wanted = memoryview(part)[max(0, start - at) : max(0, end - at)]
+        if wanted:
+            found.append(wanted)
+        at += len(part)
+    return found

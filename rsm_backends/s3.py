@@ -62,7 +62,7 @@ from rsm_backends.store_config import StoreConfig
 if TYPE_CHECKING:
     from types_aiobotocore_s3.client import S3Client
 
-GET_PIECE_BYTES = 256 * 1024
+GET_PIECE_BYTES = 128 * 1024
 USER_AGENT = "strandline"
 UPLOAD_PAGES_MAX = 1000
 """How many pages `list_uploads` follows before it calls the store broken."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from rsm_backends.store import ObjectStore
 
+_Item = TypeVar("_Item")
+
 
 @asynccontextmanager
-async def closing_stream(stream: AsyncIterator[bytes]) -> AsyncIterator[AsyncIterator[bytes]]:
+async def closing_stream(stream: AsyncIterator[_Item]) -> AsyncIterator[AsyncIterator[_Item]]:
     """Close `stream` at the end of the block, so that its connection is free at once.
 
     Without it an abandoned stream is closed too, but only when the garbage collector finds it.

@@ -86,7 +86,7 @@ async def test_good_chunks_before_a_bad_one_are_given() -> None:
     damaged[35] ^= 1
     _, verified = await stored(bytes(damaged))
     stream = verified.stream(5, 95)
-    given_out = b"".join([await anext(stream) for _ in range(3)])
+    given_out = b"".join([part for _ in range(3) for part in await anext(stream)])
     with pytest.raises(CorruptData):
         await anext(stream)
     assert given_out == DATA[5:30]
@@ -115,7 +115,8 @@ async def test_one_request_fetches_no_more_than_a_window(monkeypatch: pytest.Mon
 
 async def test_a_small_first_window_is_followed_by_full_ones() -> None:
     store, verified = await stored()
-    data = b"".join([piece async for piece in verified.stream(12, 95, first_window_bytes=11)])
+    stream = verified.stream(12, 95, first_window_bytes=11)
+    data = b"".join([part async for parts in stream for part in parts])
     assert data == DATA[12:]
     assert store.ranges == [(10, 30), (30, 95)]
 
