@@ -35,6 +35,8 @@ from rlmm.segment import (
 )
 
 STALL_CHECKS_PER_DEADLINE = 4
+SLACK_FACTOR = 1.5
+"""What a limit makes of a duration, with something for retries and uneven shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,14 @@ class AttemptFailed:
 
 FactsReader = Callable[[LocalSegment, Epochs], SegmentFacts]
 
+SlackOf = Callable[[str, int], float]
+"""How many seconds longer so many bytes of a topic may take for the sake of a rate limit."""
+
+
+def no_slack(_topic: str, _size_bytes: int) -> float:
+    """Nothing is limited."""
+    return 0.0
+
 
 class Copier:
     """Runs attempts, and remembers this incarnation's so that left-overs are told from them."""
@@ -83,6 +93,7 @@ class Copier:
         on_event: OnEvent,
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
         read_facts: FactsReader = segment_facts,
+        slack_of: SlackOf = no_slack,
     ) -> None:
         """`read_facts` blocks for a few file reads and runs in an executor. `confirm_prefix` raises
         Refused once the store's prefix is another cluster's.
@@ -95,6 +106,7 @@ class Copier:
         self._on_event = on_event
         self._confirm_prefix = confirm_prefix
         self._read_facts = read_facts
+        self._slack_of = slack_of
         self._uploading: set[Uuid] = set()
 
     def is_under_way(self, segment_uuid: Uuid) -> bool:
@@ -148,8 +160,20 @@ class Copier:
             txn_index_empty=facts.txn_index_empty,
             token=order.token,
             writer=self._identity.incarnation,
-            upload_deadline_ms=now_ms + round(self._limits.upload_deadline_s * 1000),
+            upload_deadline_ms=now_ms + round(self._deadline_s(order, facts.size_bytes) * 1000),
         )
+
+    def _deadline_s(self, order: CopyOrder, size_bytes: int) -> float:
+        """A limited rate is shared by as many copies as there may be, and retries take some."""
+        shared_bytes = size_bytes * self._limits.copies_parallel_max
+        slack_s = SLACK_FACTOR * self._slack_of(order.partition.topic, shared_bytes)
+        return self._limits.upload_deadline_s + slack_s
+
+    def _stall_s(self, topic: str) -> float:
+        """Progress is told part by part, and under a limit all parts under way share the rate."""
+        limits = self._limits
+        parts_bytes = limits.part_bytes * (limits.parts_parallel + 1) * limits.copies_parallel_max
+        return limits.stall_deadline_s + SLACK_FACTOR * self._slack_of(topic, parts_bytes)
 
     async def _attempt(
         self, order: CopyOrder, store: TierStore, row: RemoteLogSegmentMetadata
@@ -218,7 +242,8 @@ class Copier:
         """The pool's copy under a watchdog: an upload that hangs is cancelled long before its
         deadline, an upload that trickles is cancelled at it.
         """
-        watch = _Watch(self._limits.stall_deadline_s, self._ambient, job.upload_deadline_ms)
+        topic = job.segment_id.partition.topic
+        watch = _Watch(lambda: self._stall_s(topic), self._ambient, job.upload_deadline_ms)
 
         def on_progress(progress: CopyProgress) -> None:
             watch.moved()
@@ -243,7 +268,8 @@ class Copier:
 class _Watch:
     """Says when an upload is to be given up, and why."""
 
-    def __init__(self, stall_s: float, ambient: Ambient, deadline_ms: int) -> None:
+    def __init__(self, stall_s: Callable[[], float], ambient: Ambient, deadline_ms: int) -> None:
+        """`stall_s` is asked anew each time: limits change while an upload runs."""
         self._stall_s = stall_s
         self._ambient = ambient
         self._deadline_ms = deadline_ms
@@ -254,9 +280,10 @@ class _Watch:
 
     async def until_given_up(self) -> str:
         while True:
-            if self._ambient.monotonic() - self._moved_at >= self._stall_s:
-                return f"the upload made no progress for {self._stall_s:g} s and was cancelled"
+            stall_s = self._stall_s()
+            if self._ambient.monotonic() - self._moved_at >= stall_s:
+                return f"the upload made no progress for {stall_s:g} s and was cancelled"
             left_s = (self._deadline_ms - self._ambient.now_ms()) / 1000
             if left_s <= 0:
                 return "the upload did not end before its deadline and was cancelled"
-            await self._ambient.sleep(min(self._stall_s / STALL_CHECKS_PER_DEADLINE, left_s))
+            await self._ambient.sleep(min(stall_s / STALL_CHECKS_PER_DEADLINE, left_s))

@@ -18,7 +18,9 @@ from contextlib import AsyncExitStack
 from kafka_formats.errors import InternalError, StrandlineError
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
 from rlm.data_plane import DataPlane
+from rlm.flow_limits import Flow, Paces
 from rlm.limits import Ambient
+from rlm.paced_store import PacedStore
 from rlm.read_request import IndexRequest, LogRequest, RecordsEnd, SegmentPiece
 from rlm.worker_messages import (
     DATA_BYTES_MAX,
@@ -33,6 +35,7 @@ from rlm.worker_messages import (
     End,
     Failed,
     FromWorker,
+    Granted,
     Heartbeat,
     LastPiece,
     NextWithTxnIndex,
@@ -41,12 +44,15 @@ from rlm.worker_messages import (
     Question,
     Ready,
     Request,
+    SetPaces,
     StartJob,
     StoreCalls,
+    TakeBytes,
     Welcome,
     frame,
     receive,
 )
+from rlm.worker_pace import GrantBook, WorkerPace
 from rlm.worker_store_calls import StoreCallLog
 from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_all
@@ -114,12 +120,23 @@ async def serve(
             writer.write(frame(Failed(NO_JOB, error)))
             await writer.drain()
             return
+        grants = GrantBook(functools.partial(ask_for_bytes, writer))
+        pace = WorkerPace(Paces(), grants.ask)
         stores: dict[str, ObjectStore] = {}
         for name, store in opened.items():
             stores_open.push_async_callback(store.close)
-            stores[name] = MeasuredStore(store, calls.observer(name), monotonic=ambient.monotonic)
+            measured = MeasuredStore(store, calls.observer(name), monotonic=ambient.monotonic)
+            stores[name] = PacedStore(measured, welcome.stores[name].prefix, pace)
         plane = DataPlane(stores, now_ms=ambient.now_ms, cache_bytes_max=welcome.cache_bytes_max)
-        await _Worker(reader, writer, plane, welcome, ambient, calls).serve()
+        await _Worker(reader, writer, plane, welcome, ambient, calls, pace, grants).serve()
+
+
+def ask_for_bytes(
+    writer: asyncio.StreamWriter, number: int, flow: Flow, topic: str | None, size: int
+) -> None:
+    """Put the question to the supervisor."""
+    if not writer.is_closing():
+        writer.write(frame(TakeBytes(number, flow, topic, size)))
 
 
 def tell_store_calls(writer: asyncio.StreamWriter, calls: StoreCallLog) -> None:
@@ -140,8 +157,12 @@ class _Worker:
         welcome: Welcome,
         ambient: Ambient,
         store_calls: StoreCallLog,
+        pace: WorkerPace,
+        grants: GrantBook,
     ) -> None:
         self._store_calls = store_calls
+        self._pace = pace
+        self._grants = grants
         self._reader = reader
         self._writer = writer
         self._plane = plane
@@ -178,6 +199,10 @@ class _Worker:
             case Credit(job_id):
                 if job_id in self._jobs:
                     self._jobs[job_id].credit.release()
+            case Granted(number):
+                self._grants.answered(number)
+            case SetPaces(paces):
+                self._pace.change(paces)
             case Answer(job_id, piece):
                 if job_id in self._jobs:
                     self._jobs[job_id].answered(piece)

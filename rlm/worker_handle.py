@@ -13,15 +13,19 @@ from dataclasses import dataclass
 
 from kafka_formats.errors import InternalError, RetryLater
 from rlm.copy_job import CopyJob
+from rlm.flow_limits import Flow, Paces
 from rlm.worker_call import Call, CallMessage
 from rlm.worker_messages import (
     STREAM_LIMIT_BYTES,
     Failed,
+    Granted,
     Heartbeat,
     Ready,
     Request,
+    SetPaces,
     StartJob,
     StoreCalls,
+    TakeBytes,
     ToWorker,
     Welcome,
     frame,
@@ -65,6 +69,14 @@ class WorkerAmbient:
     sleep: Callable[[float], Awaitable[None]]
 
 
+TakeFlow = Callable[[Flow, str | None, int], Awaitable[None]]
+"""Direction, topic and size; returns when so many bytes may move."""
+
+
+async def take_no_flow(_flow: Flow, _topic: str | None, _size: int) -> None:
+    """Without limits nobody waits."""
+
+
 class WorkerHandle:
     """A started and ready worker. `dead` is set once the process is gone and every call failed."""
 
@@ -76,8 +88,11 @@ class WorkerHandle:
         limits: WorkerLimits,
         ambient: WorkerAmbient,
         on_store_call: OnStoreCall = ignore_store_call,
+        take: TakeFlow = take_no_flow,
     ) -> None:
         self.dead = asyncio.Event()
+        self._take = take
+        self._grants: set[asyncio.Task[None]] = set()
         self._process = process
         self._reader = reader
         self._writer = writer
@@ -101,6 +116,7 @@ class WorkerHandle:
         limits: WorkerLimits,
         ambient: WorkerAmbient,
         on_store_call: OnStoreCall = ignore_store_call,
+        take: TakeFlow = take_no_flow,
     ) -> WorkerHandle:
         """Start a process and wait until it is ready.
 
@@ -120,7 +136,7 @@ class WorkerHandle:
                 ) from error
             raise
         if isinstance(first, Ready):
-            return cls(process, reader, writer, limits, ambient, on_store_call)
+            return cls(process, reader, writer, limits, ambient, on_store_call, take)
         await _end(process, writer)
         if isinstance(first, Failed):
             raise first.error
@@ -147,6 +163,10 @@ class WorkerHandle:
         self._calls[call.job_id] = (call, isinstance(request, CopyJob))
         self._send(StartJob(call.job_id, request))
         return call
+
+    def set_paces(self, paces: Paces) -> None:
+        """Tell the worker of other limits."""
+        self._send(SetPaces(paces))
 
     def kill(self, why: str) -> None:
         """End the process at once; its calls fail with `why`."""
@@ -181,6 +201,9 @@ class WorkerHandle:
                     for store, call in message.calls:
                         self._on_store_call(store, call)
                     continue
+                if isinstance(message, TakeBytes):
+                    self._grant(message)
+                    continue
                 if not isinstance(message, CallMessage):
                     raise InternalError(f"a worker does not send {type(message).__name__}")
                 known = self._calls.get(message.job_id)
@@ -192,6 +215,17 @@ class WorkerHandle:
             _log.exception("a worker process sent what cannot be read")
         await _end(self._process, self._writer)
         self._fail_calls()
+
+    def _grant(self, asked: TakeBytes) -> None:
+        """Answer once the bytes may move; bounded by the requests a worker has under way."""
+
+        async def grant() -> None:
+            await self._take(asked.flow, asked.topic, asked.size)
+            self._send(Granted(asked.number))
+
+        task = asyncio.create_task(grant(), name=f"grant {asked.size} bytes to worker {self.pid}")
+        self._grants.add(task)
+        task.add_done_callback(self._grants.discard)
 
     async def _watch(self) -> None:
         """Kill a worker that is silent or does not confirm; fail reads that bring nothing."""
@@ -228,6 +262,8 @@ class WorkerHandle:
 
     def _fail_calls(self) -> None:
         self.dead.set()
+        for grant in self._grants:
+            grant.cancel()
         for call, _ in self._calls.values():
             error = RetryLater(
                 f"the worker process {self.pid} ended ({self._why or 'by itself'}; "

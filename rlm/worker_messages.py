@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from kafka_formats.errors import InternalError, StrandlineError
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
+from rlm.flow_limits import Flow, Paces
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
@@ -43,6 +44,20 @@ class Welcome:
     cache_bytes_max: int
     heartbeat_s: float
     window_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetPaces:
+    """The node's limits, before the first job and whenever they change."""
+
+    paces: Paces
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """To a TakeBytes: so many bytes may move now."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,16 @@ class StoreCalls:
     """Ended calls to stores, by name: for the supervisor's metrics."""
 
     calls: tuple[tuple[str, StoreCall], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBytes:
+    """Bytes are about to move that a limit counts; they wait for a Granted of this number."""
+
+    number: int
+    flow: Flow
+    topic: str | None
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +186,10 @@ class Cancelled:
     job_id: int
 
 
-ToWorker = Welcome | StartJob | CancelJob | Credit | Answer
-FromWorker = Ready | Heartbeat | StoreCalls | Progress | Data | Ask | End | Failed | Cancelled
+ToWorker = Welcome | SetPaces | Granted | StartJob | CancelJob | Credit | Answer
+FromWorker = (
+    Ready | Heartbeat | StoreCalls | TakeBytes | Progress | Data | Ask | End | Failed | Cancelled
+)
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:

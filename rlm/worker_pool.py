@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from kafka_formats.errors import InternalError, RetryLater, StrandlineError
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.flow_control import FlowControl
+from rlm.flow_limits import Paces
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
@@ -18,7 +20,7 @@ from rlm.read_request import (
     SegmentResolver,
 )
 from rlm.worker_call import Call
-from rlm.worker_handle import WorkerAmbient, WorkerHandle, WorkerLimits
+from rlm.worker_handle import WorkerAmbient, WorkerHandle, WorkerLimits, take_no_flow
 from rlm.worker_messages import (
     Ask,
     Data,
@@ -59,12 +61,16 @@ class WorkerPool:
         monotonic: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         on_store_call: OnStoreCall = ignore_store_call,
+        flow: FlowControl | None = None,
     ) -> None:
         """`command` starts a worker; the number of its socket is appended as the last argument.
 
         `on_store_call` is told of every call of the workers to a store, somewhat later; it must
-        not block or raise.
+        not block or raise. `flow` limits what the workers move; None: nothing does.
         """
+        self._flow = flow
+        if flow is not None:
+            flow.tell(self._set_paces)
         self._command = tuple(command)
         self._limits = limits or WorkerLimits()
         self._ambient = WorkerAmbient(monotonic, sleep)
@@ -193,9 +199,22 @@ class WorkerPool:
         return min(self._workers.values(), key=lambda worker: worker.jobs).call(request)
 
     async def _start_worker(self) -> WorkerHandle:
-        return await WorkerHandle.start(
-            self._command, self._welcome, self._limits, self._ambient, self._on_store_call
+        flow = self._flow
+        worker = await WorkerHandle.start(
+            self._command,
+            self._welcome,
+            self._limits,
+            self._ambient,
+            self._on_store_call,
+            take_no_flow if flow is None else flow.take,
         )
+        if flow is not None:
+            worker.set_paces(flow.paces())
+        return worker
+
+    def _set_paces(self, paces: Paces) -> None:
+        for worker in self._workers.values():
+            worker.set_paces(paces)
 
     async def _keep(self, slot: int) -> None:
         """Replace the worker of one slot whenever it dies."""

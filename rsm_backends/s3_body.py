@@ -12,13 +12,16 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
 from kafka_formats.crc32c import Buffer
+from rsm_backends.body_pace import current_pace
 
 WRITE_BYTES = 1024 * 1024
 """So much is handed to the connection at once: what it holds beside the socket's own buffer."""
 
 
 class MemoryBody(Payload):
-    """`data`, which must not change until the request has ended."""
+    """`data`, which must not change until the request has ended. Sent at the pace that holds where
+    it was made.
+    """
 
     _autoclose = True  # there is nothing to close
 
@@ -27,6 +30,7 @@ class MemoryBody(Payload):
         self._view = memoryview(data)
         self._size = len(self._view)
         self._at = 0
+        self._pace = current_pace()
 
     def read(self, size: int = -1) -> bytes:
         """As of a file: for the SHA-256 of a signed body."""
@@ -63,5 +67,10 @@ class MemoryBody(Payload):
         """As `write`, at most `content_length` bytes."""
         size = self._view.nbytes
         end = size if content_length is None else min(size, content_length)
-        for at in range(0, end, WRITE_BYTES):
-            await writer.write(self._view[at : min(at + WRITE_BYTES, end)])
+        pace = self._pace
+        step = WRITE_BYTES if pace is None else min(WRITE_BYTES, pace.piece_bytes)
+        for at in range(0, end, step):
+            behind = min(at + step, end)
+            if pace is not None:
+                await pace.before(behind - at)
+            await writer.write(self._view[at:behind])

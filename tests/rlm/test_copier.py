@@ -13,7 +13,7 @@ import pytest
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
-from rlm.copier import AttemptFailed, Copier, CopyOrder
+from rlm.copier import AttemptFailed, Copier, CopyOrder, SlackOf, no_slack
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.events import ignore_event
 from rlm.limits import CopyLimits, Identity
@@ -75,7 +75,7 @@ class SlowPool:
         raise asyncio.CancelledError
 
 
-def copier(pool: SlowPool, limits: CopyLimits) -> Copier:
+def copier(pool: SlowPool, limits: CopyLimits, slack_of: SlackOf = no_slack) -> Copier:
     ambient = virtual_ambient()
     return Copier(
         Proposals(Rows(), limits, ambient),
@@ -86,6 +86,7 @@ def copier(pool: SlowPool, limits: CopyLimits) -> Copier:
         on_event=ignore_event,
         confirm_prefix=ours,
         read_facts=facts,
+        slack_of=slack_of,
     )
 
 
@@ -149,5 +150,25 @@ def test_a_disk_that_never_answers_fails_the_attempt_instead_of_holding_its_slot
         assert isinstance(outcome.error, RetryLater)
         assert "0.log" in str(outcome.error)
         assert outcome.row is None
+
+    run_virtually(main)
+
+
+def test_a_limited_rate_makes_deadlines_later_and_they_still_end_a_hung_upload() -> None:
+    async def main() -> None:
+        pool = SlowPool()
+        limits = CopyLimits(stall_deadline_s=10, upload_deadline_s=100, copies_parallel_max=2)
+        attempts = copier(pool, limits, lambda _topic, size_bytes: size_bytes / 2**20)
+        rows: list[RemoteLogSegmentMetadata] = []
+        big = CopyOrder(PARTITION, LocalSegment(0, Path("/log/0.log"), 2**30, 10), ONE_EPOCH, 0, 7)
+        began_s = asyncio.get_running_loop().time()
+        outcome = await attempts.copy(big, tier(), rows.append)
+        took_s = asyncio.get_running_loop().time() - began_s - LETS_GO_AFTER_S
+        parts_s = 1.5 * 2 * 3 * 12  # of both copies, three parts of 12 MiB each
+        assert isinstance(outcome, AttemptFailed)
+        assert str(outcome.error).startswith("the upload made no progress for")
+        assert 10 + parts_s <= took_s <= 1.25 * (10 + parts_s)
+        whole_ms = round((100 + 1.5 * 2 * 1024) * 1000)
+        assert rows[0].upload_deadline_ms - rows[0].event_timestamp_ms == whole_ms
 
     run_virtually(main)

@@ -9,6 +9,7 @@ import pytest
 from aiohttp.abc import AbstractStreamWriter
 
 from kafka_formats.crc32c import Buffer
+from rsm_backends.body_pace import BodyPace, pacing
 from rsm_backends.s3_body import WRITE_BYTES, MemoryBody
 
 DATA = bytes(range(256)) * 40
@@ -58,3 +59,18 @@ async def test_the_signer_reads_it_as_a_file() -> None:
     assert body.read(2) == DATA[7:9]
     assert await body.as_bytes() == DATA
     assert MemoryBody(b"text").decode() == "text"
+
+
+async def test_a_paced_body_asks_before_each_piece_and_never_sends_more_than_it_asked_for() -> None:
+    socket = Socket()
+    asked: list[int] = []
+
+    async def ask(size: int) -> None:
+        assert len(b"".join(socket.pieces)) <= sum(asked)
+        asked.append(size)
+
+    with pacing(BodyPace(ask, 1_000)):
+        body = MemoryBody(DATA[:2_500])
+    await body.write(writer(socket))
+    assert asked == [1_000, 1_000, 500]
+    assert b"".join(socket.pieces) == DATA[:2_500]
