@@ -14,6 +14,7 @@ from kafka_formats.log_names import check_topic_name
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.apply_claim_holes import forget_lost_ranges, record_holes, settle_after_mode_change
+from rlmm.apply_offsets import forget_lost_below
 from rlmm.apply_outcome import (
     ACCEPTED,
     NO_EFFECT,
@@ -232,6 +233,7 @@ def _accept(
     draft.rows.put(keys.lineage_key(partition), values.encode_lineage(merged.epochs))
     if cut_at is not None:
         forget_lost_ranges(draft, partition, cut_at)
+        forget_lost_below(draft, partition, row.log_start_offset)
     if row.mode is Mode.SIDECAR and since_mode:
         row = settle_after_mode_change(draft, partition, row, merged)
     elif row.mode is Mode.SIDECAR:

@@ -59,10 +59,17 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
 
 
 def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) -> None:
-    """What was lost wholly below a log start is nothing that anybody misses."""
+    """What was lost below a log start is nothing that anybody misses, and must not count as lost
+    where an earlier lineage comes back and serves it.
+    """
     for lost in list(read_lost_ranges(draft.rows, partition, end=offset)):
-        if lost.end < offset:
+        if lost.start < offset:
             draft.rows.delete(keys.lost_range_key(partition, lost.start))
+            if lost.end >= offset:
+                draft.rows.put(
+                    keys.lost_range_key(partition, offset),
+                    values.encode_lost_range(lost.end, lost.why),
+                )
 
 
 def _is_in_epoch(lineage: Epochs, offset: int, epoch: int) -> bool:
@@ -81,7 +88,7 @@ def apply_lost_range(draft: Draft, record: LostRange) -> Outcome:
         return row
     if not 0 <= record.start <= record.end <= OFFSET_MAX:
         return Outcome(Verdict.INVALID, f"{record.start}-{record.end} is no range of offsets")
-    if _is_recorded(draft, record):
+    if _is_recorded(draft, record, row.log_start_offset):
         return NO_EFFECT
     problem = without_token(row, record.token, "a lost range")
     if problem is not None:
@@ -102,10 +109,12 @@ def apply_lost_range(draft: Draft, record: LostRange) -> Outcome:
     return ACCEPTED
 
 
-def _is_recorded(draft: Draft, record: LostRange) -> bool:
+def _is_recorded(draft: Draft, record: LostRange, log_start: int) -> bool:
+    """As far as log start has not passed it."""
+    start = max(record.start, log_start)
     return any(
-        lost.start <= record.start and record.end <= lost.end and lost.why == record.why
-        for lost in read_lost_ranges(draft.rows, record.partition, record.start, record.start)
+        lost.start <= start and record.end <= lost.end and lost.why == record.why
+        for lost in read_lost_ranges(draft.rows, record.partition, start, start)
     )
 
 

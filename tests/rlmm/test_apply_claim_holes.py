@@ -58,6 +58,35 @@ def test_what_a_known_head_serves_is_lost_no_more() -> None:
     assert world.lost() == [(550, 599)]
 
 
+def test_what_is_lost_below_log_start_is_forgotten_before_a_known_head_serves_it() -> None:
+    """As above, but log start has moved on into the lost range."""
+    world = World()
+    world.leads((5, 500), mode=Mode.DELEGATED)
+    world.copy(1, 480, 549, [(3, 480)])
+    world.mode(Mode.SIDECAR)
+    taken_over(world, (4, 600), (6, 700))
+    lost = world.a_lost_range(500, 599)
+    world.accept(lost)
+    world.log_start(560, 4)
+    assert world.lost() == [(560, 599)]
+    assert world.put(lost).verdict is Verdict.NO_EFFECT
+    taken_over(world, (3, 400), (4, 550), (6, 700), (7, 800))
+    assert world.serving(3, 549) == 1
+    assert world.lost() == [(560, 599)]
+
+
+def test_a_cut_below_which_something_was_lost_takes_log_start_back_and_keeps_no_lost_range() -> (
+    None
+):
+    world = World()
+    world.leads((5, 500))
+    world.accept(world.a_lost_range(500, 599))
+    world.log_start(600, 5)
+    taken_over(world, (5, 500), (6, 550))
+    assert world.state.log_start_offset == 550
+    assert world.lost() == []
+
+
 def test_a_head_below_log_start_touches_no_lost_range() -> None:
     world = World()
     world.leads((5, 500))
@@ -67,7 +96,7 @@ def test_a_head_below_log_start_touches_no_lost_range() -> None:
     world.log_start(650, 5)
     taken_over(world, (3, 100), (5, 450), (6, 800))
     assert world.state.lineage == epochs((3, 100), (5, 450), (6, 800))
-    assert world.lost() == [(600, 699)]
+    assert world.lost() == [(650, 699)]
 
 
 def test_what_is_served_below_a_cut_head_stays_in_the_lineage() -> None:
