@@ -15,6 +15,7 @@ from api.metrics import NodeMetrics
 from api.streaming import StreamSlots
 from api.tokens import Role, TokenBook
 from kafka_formats.kafka_uuid import Uuid
+from rlm.audit import AuditLine
 from rlm.audit_log import AuditPage, AuditPosition, Matches
 from rlm.collector import Collection, CollectionRequest
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
@@ -229,6 +230,10 @@ class AuditTrail(Protocol):
     """What this node took away or moved, met by `rlm.audit_log.AuditLog`."""
 
     async def newest(
+    def note(self, line: AuditLine, /) -> None:
+        """Write a line about what was done; returns at once."""
+        ...
+
         self, before: AuditPosition | None, limit: int, matches: Matches, /
     ) -> AuditPage:
         """At most `limit` lines, newest first."""
@@ -317,6 +322,7 @@ class ApiContext:
     monotonic: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
     new_uuid: Callable[[], Uuid]
+    now_ms: Callable[[], int]
     anonymous_role: Role | None = None
     limits: ApiLimits = field(default_factory=ApiLimits)
     metrics: NodeMetrics = field(default_factory=NodeMetrics)

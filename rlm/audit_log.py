@@ -28,6 +28,8 @@ from rlmm.segment import TopicIdPartition
 
 logger = logging.getLogger(__name__)
 
+DIRECTORY_NAME = "audit"
+"""Within a node's data directory."""
 WORK = "writing the audit"
 SUFFIX = ".jsonl"
 NUMBER_DIGITS = 20

@@ -10,11 +10,13 @@ from typing import TypeVar
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import MetaProperties, parse_meta_properties
+from rlm.audit import AuditAction, AuditLine
+from rlm.audit_log import DIRECTORY_NAME, AuditLog
 from rlmm.data_directory import META_PROPERTIES, format_data_directory
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.quorum.config import LISTENER_NAME
 from strandline import ambient
-from strandline.restarting import restart_from
+from strandline.restarting import TakenOver, restart_from
 from strandline.settings import Settings
 from strandline.voter_text import parse_address
 
@@ -70,7 +72,7 @@ def format_for(
         raise InvalidRequest(
             "a node that joins a quorum gets its snapshot from there", field="--from-snapshot"
         )
-    asyncio.run(
+    taken = asyncio.run(
         restart_from(
             settings,
             from_snapshot,
@@ -79,7 +81,25 @@ def format_for(
             write_directory=lambda path, step: write(snapshot=path, before_last_step=step),
         )
     )
+    asyncio.run(_keep_takeover(data_dir, taken, f"node {own_id}, format"))
     return True
+
+
+async def _keep_takeover(data_dir: Path, taken: TakenOver, by: str) -> None:
+    """The first line of the new node's audit. RetryLater: the disk takes none; all else is done."""
+    why = (
+        f"from the cluster {taken.predecessor}, with its snapshot {taken.snapshot}; stores: "
+        f"{', '.join(taken.stores)}"
+    )
+    audit = AuditLog(data_dir / DIRECTORY_NAME, sleep=ambient.sleep)
+    try:
+        await audit.keep(
+            AuditLine(
+                ambient.now_ms(), AuditAction.PREFIX_TAKEN_OVER, None, None, -1, -1, -1, why, by
+            )
+        )
+    finally:
+        await audit.close()
 
 
 def _initial_voters(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from rlm.audit_events import audit_line_of
 from rlm.audit_log import AuditLimits, AuditLog
+from rlm.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.collector import Collector, CollectorLimits
 from rlm.events import CopyEvent, OnEvent, ignore_event
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 WORKER_COMMAND = (sys.executable, "-m", "strandline.worker_process")
 """Everything secret comes later, over the worker's socket."""
-
-AUDIT_DIRECTORY = "audit"
 
 AMBIENT = Ambient(
     now_ms=ambient.now_ms,

@@ -84,6 +84,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         monotonic=ambient.monotonic,
         sleep=ambient.sleep,
         new_uuid=ambient.new_uuid,
+        now_ms=ambient.now_ms,
         anonymous_role=_ROLES[http.anonymous_role],
         limits=limits,
         metrics=metrics,

@@ -5,7 +5,8 @@ Marking is all that happens here. After the grace the nodes delete (`rlm/topic_d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -17,9 +18,10 @@ from api.gate import METADATA_OFFSET_SCOPE_KEY
 from api.listing import first_after
 from api.models.tiered_data import TieredDataChange, TieredDataView, TieredPartitionView
 from api.routes.found import CheckedTopic
-from api.tokens import Role
+from api.tokens import Principal, Role
 from api.validation import PAGE_LIMIT_DEFAULT, OffsetNumber, PageCursor, PageLimit, parse_uuid
-from kafka_formats.errors import InvalidRequest, NotFound
+from kafka_formats.errors import InvalidRequest, NotFound, OutcomeUnknown
+from rlm.audit import AuditAction, AuditLine
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, PartitionState
 from rlmm.records import PartitionDeleteUndo
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
@@ -65,12 +67,12 @@ async def tiered_data(
 @router.delete(
     "",
     summary="Mark a topic's data in the tier for deletion",
-    dependencies=[Depends(require(Role.ADMIN))],
 )
 async def delete_tiered_data(
     request: Request,
     context: Context,
     topic: CheckedTopic,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
     confirm: Annotated[
         str, Query(max_length=1_000, description="The topic's name once more, for certainty.")
     ],
@@ -87,18 +89,18 @@ async def delete_tiered_data(
     for state in states:
         if state.delete_state not in (None, MARKED):
             continue  # on its way already
-        request.scope[
-            METADATA_OFFSET_SCOPE_KEY
-        ] = await context.manager.put_remote_partition_delete_metadata(
-            RemotePartitionDeleteMetadata(
-                state.partition,
-                context.identity.node_id,
-                -1,  # the record's batch has its time
-                MARKED,
-                replaces_offset=state.delete_offset,
-                grace_ms=grace_ms,
-            )
+        mark = RemotePartitionDeleteMetadata(
+            state.partition,
+            context.identity.node_id,
+            -1,  # the record's batch has its time
+            MARKED,
+            replaces_offset=state.delete_offset,
+            grace_ms=grace_ms,
         )
+        with _told(context, state, AuditAction.PARTITION_MARKED, f"grace {grace_ms} ms", principal):
+            request.scope[
+                METADATA_OFFSET_SCOPE_KEY
+            ] = await context.manager.put_remote_partition_delete_metadata(mark)
         changed += state.delete_state is None
     return _changed(context, topic, states, changed)
 
@@ -106,10 +108,13 @@ async def delete_tiered_data(
 @router.post(
     "/undo",
     summary="Take the deletion marks of a topic back",
-    dependencies=[Depends(require(Role.ADMIN))],
 )
 async def undo_deletion(
-    request: Request, context: Context, topic: CheckedTopic, topic_id: WhichTopicIds = ALL_TOPIC_IDS
+    request: Request,
+    context: Context,
+    topic: CheckedTopic,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
+    topic_id: WhichTopicIds = ALL_TOPIC_IDS,
 ) -> TieredDataChange:
     """Needs the role admin. `conflict` with the reason GONE for a partition whose deletion started:
     the others are taken back first.
@@ -120,11 +125,34 @@ async def undo_deletion(
     for state in states:
         if state.delete_state is None:
             continue
-        request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.undo_partition_delete(
-            PartitionDeleteUndo(state.partition, state.delete_offset)
-        )
+        undo = PartitionDeleteUndo(state.partition, state.delete_offset)
+        with _told(context, state, AuditAction.DELETE_UNDONE, "the mark was taken back", principal):
+            offset = await context.manager.undo_partition_delete(undo)
+        request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
         changed += 1
     return _changed(context, topic, states, changed)
+
+
+@contextmanager
+def _told(
+    context: ApiContext, state: PartitionState, action: AuditAction, why: str, by: Principal
+) -> Iterator[None]:
+    """A line of the audit, unless nothing was changed."""
+
+    def note(text: str) -> None:
+        context.audit.note(
+            AuditLine(
+                context.now_ms(), action, state.partition, None,
+                -1, -1, state.size_bytes, text, by.name,
+            )
+        )  # fmt: skip
+
+    try:
+        yield
+    except OutcomeUnknown:
+        note(f"{why}; whether it was recorded is not known")
+        raise
+    note(why)
 
 
 async def _states(context: ApiContext, topic: str, topic_id: str | None) -> list[PartitionState]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter, Depends, Request
 
 from api.admission import Context, require
@@ -17,9 +19,10 @@ from api.models.topics import (
     TopicView,
 )
 from api.routes.found import CheckedTopic
-from api.tokens import Role
+from api.tokens import Principal, Role
 from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
 from kafka_formats.errors import NotFound
+from rlm.audit import AuditAction, AuditLine
 from rlm.partition_status import PartitionStatus
 from rlmm.segment import TopicIdPartition
 
@@ -85,16 +88,21 @@ async def topic_policy(context: Context, topic: CheckedTopic) -> PolicyView:
     return PolicyView.of(topic, context.manager.topic_policy(topic))
 
 
-@router.put(
-    "/{topic}/policy",
-    summary="Replace a topic's policy",
-    dependencies=[Depends(require(Role.ADMIN))],
-)
+@router.put("/{topic}/policy", summary="Replace a topic's policy")
 async def set_topic_policy(
-    request: Request, context: Context, topic: CheckedTopic, body: PolicyRequest
+    request: Request,
+    context: Context,
+    topic: CheckedTopic,
+    body: PolicyRequest,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> PolicyView:
     """Needs the role admin. Takes effect at the metadata offset that the answer's header names."""
-    request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(
-        body.change(topic, context.manager.topic_policy(topic))
+    change = body.change(topic, context.manager.topic_policy(topic))
+    request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(change)
+    why = f"{topic}: {body.model_dump_json(exclude={'replaces_offset'})}"
+    context.audit.note(
+        AuditLine(
+            context.now_ms(), AuditAction.POLICY_SET, None, None, -1, -1, -1, why, principal.name
+        )
     )
     return PolicyView.of(topic, context.manager.topic_policy(topic))

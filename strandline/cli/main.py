@@ -58,7 +58,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "query_commands:status_command",
         "Who the node is, what the tier holds, what this node could not take.",
     ),
-    "topics": ("query_commands:topics_command", "Topics the node knows."),
+    "topics": (
+        "topic_commands:topics_app",
+        "Topics: list, show, delete their tiered data, deletion, undo-delete.",
+    ),
     "partitions": (
         "query_commands:partitions_command",
         "Partitions: how far they are copied, how much waits, and why.",

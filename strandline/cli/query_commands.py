@@ -73,28 +73,6 @@ def _problem_text(problem: dict[str, Any]) -> str:
     return f"problem with {about}{name}: {problem['text']}"
 
 
-def topics_command(
-    url: UrlOption = DEFAULT_URL, token_file: TokenFileOption = None, json: JsonOption = False
-) -> int:
-    """Topics the node knows.
-
-    Example: `strandline topics --json`
-    """
-    with NodeClient(url, token_file) as client:
-        topics = list(client.pages("/v1/topics", "topics"))
-    if json:
-        print_json(topics)
-        return ExitCode.OK
-    print_table(
-        ["topic", "partitions", "segments", "size"],
-        [
-            (t["topic"], t["partitions"], t["remote_segments"], human_bytes(t["remote_bytes"]))
-            for t in topics
-        ],
-    )
-    return ExitCode.OK
-
-
 def partitions_command(
     topic: Annotated[str | None, typer.Argument(help="Topic name; all topics by default.")] = None,
     url: UrlOption = DEFAULT_URL,

@@ -31,6 +31,9 @@ class FakeAudit:
 
     lines: list[AuditLine] = field(default_factory=some_lines)
 
+    def note(self, line: AuditLine, /) -> None:
+        self.lines.append(line)
+
     async def newest(
         self, before: AuditPosition | None, limit: int, matches: Matches, /
     ) -> AuditPage:

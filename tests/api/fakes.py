@@ -110,6 +110,7 @@ class FakeMetadata:
     error: Exception | None = None
     waited_for: list[int] = field(default_factory=list)
     finalised: list[int] = field(default_factory=lambda: [1])
+    refusal: Exception | None = None
     never_applies: bool = False
 
     async def wait_for_offset(self, offset: int, /, *, deadline_s: float) -> None:
@@ -166,6 +167,8 @@ class FakeMetadata:
     ) -> int:
         return self.applied_offset
 
+        if self.refusal is not None:
+            raise self.refusal
     async def undo_partition_delete(self, record: PartitionDeleteUndo, /) -> int:
         return self.applied_offset
 
@@ -448,6 +451,7 @@ def _context(
         sleep=no_pause,
         new_uuid=lambda: next(uuids),
     )
+        now_ms=lambda: 1_000,
 
 
 def make_node(

@@ -366,6 +366,9 @@ async def test_a_policy_is_replaced_by_the_one_who_saw_the_standing_one() -> Non
         assert late.json()["reason"] == "CONFLICT"
         del body["replaces_offset"]
         assert (await client.put(path, json=body)).status_code == 200
+        lines = (await client.get("/v1/audit", params={"action": "policy_set"})).json()["lines"]
+    assert [line["by"] for line in lines] == ["anonymous"] * 2, "none about what was refused"
+    assert lines[0]["why"].startswith('payments: {"retention_ms":1000,')
 
 
 async def test_a_node_is_alive_and_ready_unless_it_says_what_is_missing() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from api.routes.tiered_data import _of_topic_id
 from api.tokens import Role
-from kafka_formats.errors import InvalidRequest, NotFound
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound, OutcomeUnknown
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS
-from tests.api.fakes import make_node
+from tests.api.fake_audit import FakeAudit
+from tests.api.fakes import make_node, write_tokens
 from tests.api.test_over_real_parts import asked, get, new_orders
 from tests.rlm.planner_facts import PARTITION, state, uuid
 from tests.rlm.virtual_time import run_virtually
@@ -48,6 +49,24 @@ def test_a_topic_is_marked_seen_and_taken_back(tmp_path: Path) -> None:
             assert now.json()["changed"] == 1
 
     run_virtually(main)
+
+
+async def test_marks_and_undos_have_a_line_with_who_asked(tmp_path: Path) -> None:
+    node = make_node(tokens=write_tokens(tmp_path / "tokens"))
+    path = "/v1/topics/payments/tiered-data"
+    async with node.client(token="boss-token") as client:
+        params = {"confirm": "payments", "grace_ms": "60000"}
+        assert (await client.delete(path, params=params)).status_code == 200
+        node.manager.refusal = OutcomeUnknown("no answer")
+        assert (await client.delete(path, params=params)).status_code == 504
+        node.manager.refusal = Conflict("another mark stands")
+        assert (await client.delete(path, params=params)).status_code == 409
+    assert isinstance(node.context.audit, FakeAudit)
+    told = [(line.action, line.by, line.why) for line in node.context.audit.lines[4:]]
+    assert told == [
+        ("partition_marked", "boss", "grace 60000 ms"),
+        ("partition_marked", "boss", "grace 60000 ms; whether it was recorded is not known"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 @pytest.fixture(scope="session")
 def changed_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """The same for what changes a topic: each test its own, or as it was. Nothing expires here."""
-    changes = {"http": {"anonymous_role": "admin"}, "retention": {"interval_s": 86_400}}
+    changes: dict[str, dict[str, object]] = {
+        "http": {"anonymous_role": "admin"},
+        "retention": {"interval_s": 86_400, "delete_delay_s": 0.5},
+    }
     yield from _node_with_everything(tmp_path_factory.mktemp("changed"), changes)
 
 

@@ -120,6 +120,11 @@ def test_all_is_read_again_after_the_data_directory_was_lost(tmp_path: Path) -> 
         marker = json.loads((tier / "_strandline" / "cluster.json").read_text())
         assert marker["predecessorClusterIds"] == [snapshot.parent.name]
 
+        audit = (home / "data" / "audit").glob("*.jsonl")
+        (line,) = (json.loads(path.read_text()) for path in audit)
+        assert (line["action"], line["by"]) == ("prefix_taken_over", "node 1, format")
+        assert snapshot.parent.name in line["why"]
+
         report = reconcile(node.config)
         assert (report["missing"], report["reconciled"]) == ([], False)
         assert report["whole"] + report["unknown"] + report["unfinished"] == CAPTURED_SEGMENTS

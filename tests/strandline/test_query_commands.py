@@ -48,10 +48,10 @@ def test_status_tells_node_and_totals(node: NodeProcess) -> None:
 
 
 def test_topics_are_listed_with_their_sums(node: NodeProcess) -> None:
-    topics = {each["topic"]: each for each in answer(node, "topics")}
+    topics = {each["topic"]: each for each in answer(node, "topics", "list")}
     assert topics["orders"]["remote_segments"] == 27
-    assert table(node, "topics")[0] == "topic partitions segments size"
-    assert any(line.startswith("orders 3 27 ") for line in table(node, "topics"))
+    assert table(node, "topics", "list")[0] == "topic partitions segments size"
+    assert any(line.startswith("orders 3 27 ") for line in table(node, "topics", "list"))
 
 
 def test_partitions_say_how_far_and_why_not_further(node: NodeProcess) -> None:
@@ -170,9 +170,13 @@ def test_committed_records_leave_aborted_transactions_out(node: NodeProcess) -> 
         (("records", "orders", 0, "--offset", 2**70), ExitCode.USAGE, "offset"),
         (("records", "orders", 0, "--offset", 100_000), ExitCode.NOT_FOUND, "offset"),
         (("records", "nosuch", 0), ExitCode.NOT_FOUND, "nosuch"),
-        (("topics", "--url", "http://127.0.0.1:1"), ExitCode.RETRY_LATER, "is the node running"),
-        (("topics", "--url", "nonsense"), ExitCode.USAGE, "--url"),
-        (("topics", "--token-file", "/nonexistent"), ExitCode.USAGE, "--token-file"),
+        (
+            ("topics", "list", "--url", "http://127.0.0.1:1"),
+            ExitCode.RETRY_LATER,
+            "is the node running",
+        ),
+        (("topics", "list", "--url", "nonsense"), ExitCode.USAGE, "--url"),
+        (("topics", "list", "--token-file", "/nonexistent"), ExitCode.USAGE, "--token-file"),
     ],
 )
 def test_what_can_not_be_answered_says_why_with_its_exit_code(
