@@ -55,6 +55,7 @@ from rsm_backends.arguments import (
 )
 from rsm_backends.s3_body import MemoryBody
 from rsm_backends.s3_errors import error_for_code
+from rsm_backends.s3_quick_get import QuickGets
 from rsm_backends.s3_timestamps import parsed_timestamp
 from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
 from rsm_backends.store_config import StoreConfig
@@ -80,11 +81,18 @@ _CONNECTION = (
 class S3Store:
     """One bucket. Build with `await S3Store.open(config)`; call `close` when done."""
 
-    def __init__(self, config: StoreConfig, client: S3Client, resources: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        client: S3Client,
+        resources: AsyncExitStack,
+        quick_gets: QuickGets | None = None,
+    ) -> None:
         self._bucket = config.bucket
         self._endpoint = config.endpoint_url
         self._client = client
         self._resources = resources
+        self._quick_gets = quick_gets
         # Whether the store takes FULL_OBJECT checksums: assumed until an upload's answer denies it.
         self._full_object_checksums = True
 
@@ -126,7 +134,7 @@ class S3Store:
                     ),
                 )
             )
-        return cls(config, client, resources)
+        return cls(config, client, resources, QuickGets(client, config.bucket, USER_AGENT))
 
     def __repr__(self) -> str:
         """Bucket and endpoint; never credentials."""
@@ -180,7 +188,11 @@ class S3Store:
             extra["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         with self._errors("get", key):
             try:
-                answer = await self._client.get_object(Bucket=self._bucket, Key=key, **extra)
+                answer: Any = None
+                if self._quick_gets is not None:
+                    answer = await self._quick_gets.get(key, extra.get("Range"))
+                if answer is None:
+                    answer = await self._client.get_object(Bucket=self._bucket, Key=key, **extra)
             except ClientError as error:
                 if _status(error) == 416:  # the range starts at or past the end
                     return
