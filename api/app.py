@@ -22,6 +22,7 @@ from api.routes import (
     contents,
     health,
     jobs,
+    limits,
     node,
     partitions,
     quorum,
@@ -80,7 +81,7 @@ def _v1() -> APIRouter:
         ],
     )
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
-    asked_rarely = (tiered_data, cluster, quorum, audit, jobs, retention, node)
+    asked_rarely = (tiered_data, cluster, quorum, audit, jobs, retention, node, limits)
     for resource in (segments, contents, partitions, topics, *asked_rarely):
         router.include_router(resource.router)
     return router

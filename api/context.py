@@ -18,6 +18,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.audit import AuditLine
 from rlm.audit_log import AuditPage, AuditPosition, Matches
 from rlm.collector import Collection, CollectionRequest
+from rlm.flow_control import FlowControl
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.kill_switches import Pause, Switch
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
@@ -317,6 +318,7 @@ class ApiContext:
     collector: GarbageCollector
     retention: Retention
     switches: Switches
+    flow: FlowControl
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
+from api.flow_metrics import FlowMetrics
+from api.hold_metrics import HoldMetrics
 from api.lag_metrics import LagMetrics
 from api.quorum_metrics import QuorumMetrics
 from rlm.events import (
@@ -244,7 +246,9 @@ class NodeMetrics:
         self.store = StoreMetrics(self.registry)
         self.copy = CopyMetrics(self.registry)
         self.state = StateMetrics(self.registry)
+        self.hold = HoldMetrics(self.registry)
         self.quorum = QuorumMetrics(self.registry)
+        self.flow = FlowMetrics(self.registry)
         ProcessCollector(registry=self.registry)
 
     def exposition(self) -> bytes:

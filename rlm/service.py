@@ -21,7 +21,7 @@ from rlm.clean_up import CleanUp
 from rlm.clean_up_tasks import CleanUpTasks
 from rlm.clock_check import clock_trouble
 from rlm.cluster_marker import confirm_prefix, ignore_shut_out
-from rlm.copier import Copier
+from rlm.copier import Copier, SlackOf, no_slack
 from rlm.copy_slots import CopySlots
 from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.expirer import Expirer
@@ -79,6 +79,7 @@ class RemoteLogManager:
         audit: Audit = no_audit,
         keep_audit: KeepAudit = keep_no_audit,
         switches: KillSwitches | None = None,
+        slack_of: SlackOf = no_slack,
     ) -> None:
         """`broker` None: standalone directories, of which this node counts as leader.
 
@@ -93,6 +94,7 @@ class RemoteLogManager:
         self._on_shut_out = on_shut_out
         self._audit = audit
         self._keep_audit = keep_audit
+        self._slack_of = slack_of
         self._switches = switches or KillSwitches(None, now_ms=ambient.now_ms, audit=audit)
         self._clock_trouble: str | None = CLOCK_NOT_CHECKED
         self._clock_checked_at: float | None = None
@@ -148,6 +150,7 @@ class RemoteLogManager:
             ambient=self._ambient,
             on_event=self._copy_event,
             confirm_prefix=self.confirm_prefix,
+            slack_of=self._slack_of,
         )
         return PartitionDriver(
             metadata=manager,

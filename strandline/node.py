@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from rlm.audit_events import audit_line_of
@@ -19,6 +20,8 @@ from rlm.audit_log import AuditLimits, AuditLog
 from rlm.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.collector import Collector, CollectorLimits
 from rlm.events import CopyEvent, OnEvent, ignore_event
+from rlm.flow_control import FlowControl
+from rlm.flow_limits import Flow, FlowLimits, Rates
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
@@ -93,6 +96,7 @@ class Node:
     snapshots: SnapshotUploader
     audit: AuditLog
     collector: Collector
+    flow: FlowControl
     failure: Failure
     _parts: AsyncExitStack
 
@@ -117,7 +121,8 @@ class Node:
             check_log_dirs(settings.kafka.log_dirs, directory)
             log, view, metadata = await _open_metadata(settings, directory, failure, building)
             stores = await _open_stores(settings, configs, on_store_call, building)
-            pool = await _start_workers(settings, configs, on_store_call, building)
+            flow = flow_control(settings)
+            pool = await _start_workers(settings, configs, on_store_call, flow, building)
             broker = await _open_broker(settings.kafka, directory, building)
             audit = _open_audit(settings, directory, building)
             identity = _identity(directory)
@@ -135,6 +140,7 @@ class Node:
                 on_shut_out=failure.report,
                 audit=audit.note,
                 keep_audit=audit.keep,
+                slack_of=partial(flow.slack_s, Flow.COPY),
                 switches=KillSwitches(
                     directory.path / SWITCHES_FILE, now_ms=ambient.now_ms, audit=audit.note
                 ),
@@ -152,7 +158,7 @@ class Node:
             remote_log.tell_problems_of(audit.problems)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
-                collector, failure, building.pop_all(),
+                collector, flow, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
@@ -185,6 +191,27 @@ def copy_limits(settings: Settings) -> CopyLimits:
         retention_interval_s=settings.retention.interval_s,
         retention_max_percent=settings.retention.max_percent,
         delete_delay_s=settings.retention.delete_delay_s,
+    )
+
+
+def flow_control(settings: Settings) -> FlowControl:
+    """The node's rate limits. InvalidRequest for one that cannot be held."""
+    limits = settings.limits
+    topics = limits.topic_copy_bytes_per_s.keys() | limits.topic_read_bytes_per_s.keys()
+    return FlowControl(
+        FlowLimits(
+            Rates(limits.copy_bytes_per_s or None, limits.read_bytes_per_s or None),
+            {
+                topic: Rates(
+                    limits.topic_copy_bytes_per_s.get(topic) or None,
+                    limits.topic_read_bytes_per_s.get(topic) or None,
+                )
+                for topic in topics
+            },
+        ),
+        part_bytes=settings.copier.part_bytes,
+        workers=settings.worker.count,
+        monotonic=ambient.monotonic,
     )
 
 
@@ -260,6 +287,7 @@ async def _start_workers(
     settings: Settings,
     configs: dict[str, StoreConfig],
     on_store_call: OnStoreCall,
+    flow: FlowControl,
     building: AsyncExitStack,
 ) -> WorkerPool:
     pool = WorkerPool(
@@ -270,6 +298,7 @@ async def _start_workers(
         monotonic=ambient.monotonic,
         sleep=ambient.sleep,
         on_store_call=on_store_call,
+        flow=flow,
     )
     building.push_async_callback(pool.close)
     await pool.start()

@@ -66,6 +66,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
     limits = api_limits(http)
     tokens = TokenBook(http.tokens_file)
     metrics.quorum.watch(node.metadata_log.stats)
+    metrics.flow.watch(node.flow)
     context = ApiContext(
         manager=node.metadata,
         rlm=node.remote_log,
@@ -74,6 +75,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         collector=node.collector,
         retention=node.remote_log.expirer,
         switches=node.remote_log.switches,
+        flow=node.flow,
         identity=NodeIdentity(
             cluster_id=str(node.directory.cluster_id),
             kafka_cluster_id=node.directory.kafka_cluster_id,

@@ -17,6 +17,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 PositiveInt = Annotated[int, Field(gt=0, le=2**53)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+RateLimit = Annotated[int, Field(ge=0, le=2**53)]
+TopicRateLimits = Annotated[dict[str, RateLimit], Field(max_length=1_000)]
 PatternList = Annotated[list[str], Field(max_length=1_000)]
 
 
@@ -160,6 +162,23 @@ class CopierSettings(_Section):
         default=1.0, description="Pause after the first failed copy of a partition; doubles."
     )
     backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
+
+
+class LimitSettings(_Section):
+    """How fast bytes move to and from the stores; changed while the node runs over HTTP."""
+
+    copy_bytes_per_s: RateLimit = Field(
+        default=0, description="Bytes a second to the stores, all copies together; 0: no limit."
+    )
+    read_bytes_per_s: RateLimit = Field(
+        default=0, description="Bytes a second from the stores, all reads together; 0: no limit."
+    )
+    topic_copy_bytes_per_s: TopicRateLimits = Field(
+        default={}, description="The same for single topics, by name, within `copy_bytes_per_s`."
+    )
+    topic_read_bytes_per_s: TopicRateLimits = Field(
+        default={}, description="The same for single topics, by name, within `read_bytes_per_s`."
+    )
 
 
 class MetadataSettings(_Section):
@@ -355,6 +374,7 @@ class Settings(BaseSettings):
     default_store: str = Field(default="main", description="Name of the store that copies go to.")
     stores: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,15}$")], StoreSettings] = {}
     copier: CopierSettings = CopierSettings()
+    limits: LimitSettings = LimitSettings()
     metadata: MetadataSettings = MetadataSettings()
     audit: AuditSettings = AuditSettings()
     collector: CollectorSettings = CollectorSettings()

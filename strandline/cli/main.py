@@ -104,6 +104,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "retention_command:retention_app",
         "What retention takes from a partition's tier: plan, accept.",
     ),
+    "limits": (
+        "limits_commands:limits_app",
+        "How fast a node copies to the stores and reads from them: show, set.",
+    ),
     "quorum": (
         "quorum_commands:quorum_app",
         "The metadata quorum: describe it, change its voters, move its leadership.",
@@ -136,6 +140,7 @@ PANELS = {
         "collect",
         "audit",
         "retention",
+        "limits",
         "quorum",
     ),
     "Without a node": ("copy", "demo"),

@@ -25,6 +25,8 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlm.copy_plan import WhyNot
 from rlm.custom_metadata import CustomMetadata
+from rlm.flow_control import FlowControl
+from rlm.flow_limits import FlowLimits
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
 from rlm.kill_switches import KillSwitches
 from rlm.lag import Lag
@@ -445,6 +447,7 @@ def _context(
         collector=FakeCollector(),
         retention=FakeRetention(),
         switches=KillSwitches(None, now_ms=lambda: 1_000),
+        flow=FlowControl(FlowLimits(), part_bytes=2**20, workers=1, monotonic=lambda: 0.0),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,
