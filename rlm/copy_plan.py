@@ -67,7 +67,8 @@ class Segment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """Everything the decision depends on.
+    """Everything the decision depends on. The first `held` of `segments`, which ascend, are held
+    from local retention and may leave gaps; the others are the broker's own.
 
     `local_log_start_offset` is the larger of the broker's log start and the first segment's base.
     `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried` are base offsets
@@ -83,6 +84,7 @@ class PlanFacts:
     now_ms: int
     back_off: BackOff = NO_BACK_OFF
     fills_tried: frozenset[int] = frozenset()
+    held: int = 0
     paused: str | None = None
     clock_trouble: str | None = None
 
@@ -143,7 +145,7 @@ def plan(facts: PlanFacts) -> Step:
     for segment in _sealed(facts.segments):
         if _fills_a_lost_range(facts, segment):
             return _copy(segment, fills_lost_range=True)
-    first = facts.segments[0].base_offset
+    first = _first_that_reaches(facts)
     if first > facts.state.next_offset:
         return _gap(facts, first)
     return _next_segment(facts)
@@ -177,6 +179,20 @@ def _first_log_start(facts: PlanFacts) -> Step:
     return RecordLogStart(offset, epoch)
 
 
+def _first_that_reaches(facts: PlanFacts) -> int:
+    """Base of the first segment that reaches the next offset, down to the broker's own first.
+
+    A gap among the broker's own is damage, or a look at a moment of change: nothing is lost by it.
+    """
+    return next(
+        segment.base_offset
+        for number, segment in enumerate(facts.segments)
+        if number == facts.held
+        or segment.next_base_offset is None
+        or segment.next_base_offset > facts.state.next_offset
+    )
+
+
 def _gap(facts: PlanFacts, first: int) -> Step:
     if facts.last_stable_offset < first:
         # What is on disk is not known to be committed yet, so neither is the gap before it.
@@ -184,8 +200,8 @@ def _gap(facts: PlanFacts, first: int) -> Step:
     return RecordLostRange(
         facts.state.next_offset,
         first - 1,
-        f"the local log starts at offset {first}: the broker deleted segments before they were "
-        "copied (local retention, DeleteRecords, or a replica that started later)",
+        f"what this machine has begins at offset {first}: the broker deleted segments before they "
+        "were copied (local retention, DeleteRecords, or a replica that started later)",
     )
 
 

@@ -16,6 +16,7 @@ class ProblemArea(StrEnum):
     LOG_DIRS = "log_dirs"
     STORE = "store"
     CLOCK = "clock"
+    HOLD = "hold"
     SNAPSHOTS = "snapshots"
     AUDIT = "audit"
     RETENTION = "retention"

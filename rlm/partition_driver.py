@@ -194,11 +194,11 @@ class PartitionDriver:
         )
 
     def _plan_facts(self, work: PartitionWork, state: PartitionState, lso: int) -> PlanFacts:
-        local = work.local
         return PlanFacts(
-            segments=local.segments if local is not None else (),
-            checkpoint=local.leader_epochs if local is not None else (),
-            local_log_start_offset=local.local_log_start_offset if local is not None else 0,
+            segments=work.segments,
+            held=len(work.kept),
+            checkpoint=work.checkpoint,
+            local_log_start_offset=work.first_offset,
             last_stable_offset=lso,
             state=state,
             now_ms=self.ambient.now_ms(),
@@ -218,7 +218,7 @@ class PartitionDriver:
             leader_epoch=leader_epoch,
             incarnation=self.identity.incarnation,
             claim_number=self.claim_number,
-            leader_epochs=local.leader_epochs,
+            leader_epochs=work.claimed_checkpoint,
             local_log_start_offset=local.local_log_start_offset,
         )
         try:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.backoff import NO_BACK_OFF, BackOff
 from rlm.copy_plan import Wait, WhyNot
+from rlm.hold_plan import Unit, first_offset, with_heads
 from rlm.leadership import BrokerWord, HeldClaim, Leads, NoAnswer, NotLeading, RefusedClaim
 from rlm.log_dir import LocalPartition, LocalSegment
 from rlm.partition_status import (
@@ -34,6 +36,7 @@ class PartitionWork:
     `unusable` while its directory is there but cannot be read: `local` is then as it was last read.
     `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
     `leadership` is whether the broker led when it last answered, and the leader epoch.
+    `kept` are held segments below the broker's own that may be copied, ascending.
     `fills_failed` are base offsets of segments that were to fill a lost range.
     """
 
@@ -47,6 +50,7 @@ class PartitionWork:
     refused: RefusedClaim | None = None
     back_off: BackOff = NO_BACK_OFF
     trouble: BackOff = NO_BACK_OFF
+    kept: tuple[Unit, ...] = ()
     fills_done: frozenset[int] = frozenset()
     fills_failed: dict[int, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED
@@ -76,11 +80,36 @@ class PartitionWork:
             return self.local.leader_epochs[-1].epoch
         return -1
 
+    @property
+    def segments(self) -> tuple[LocalSegment, ...]:
+        """What may be copied from this machine: held segments, then the broker's; ascending."""
+        if self.local is None:
+            return ()
+        return (*(unit.segment for unit in self.kept), *self.local.segments)
+
+    @property
+    def checkpoint(self) -> Epochs:
+        """The leader epochs of `segments`."""
+        return () if self.local is None else with_heads(self.kept, self.local.leader_epochs)
+
+    @property
+    def claimed_checkpoint(self) -> Epochs:
+        """What a claim may say: the broker's checkpoint, with the heads that this process saw."""
+        if self.local is None:
+            return ()
+        seen = tuple(unit for unit in self.kept if unit.witnessed)
+        return with_heads(seen, self.local.leader_epochs)
+
+    @property
+    def first_offset(self) -> int:
+        """Where the history on this machine begins."""
+        return (
+            0 if self.local is None else first_offset(self.kept, self.local.local_log_start_offset)
+        )
+
     def segment(self, base_offset: int) -> LocalSegment | None:
         """The local segment with this base, as of the last scan."""
-        if self.local is None:
-            return None
-        for segment in self.local.segments:
+        for segment in self.segments:
             if segment.base_offset == base_offset:
                 return segment
         return None
@@ -107,7 +136,7 @@ class PartitionWork:
             local=None
             if local is None
             else LocalFacts(
-                segments=local.segments,
+                segments=self.segments,
                 checkpoint=local.leader_epochs,
                 log_start_offset=local.local_log_start_offset,
                 high_watermark=local.high_watermark,

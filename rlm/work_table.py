@@ -10,6 +10,7 @@ from pathlib import Path
 from kafka_formats.errors import StrandlineError
 from rlm.copy_plan import Wait, WhyNot
 from rlm.events import SegmentProgress
+from rlm.hold import Hold
 from rlm.leadership import Leads, NoAnswer, StandBy
 from rlm.log_dir import LogDirProblem
 from rlm.partition_driver import PartitionDriver, RunLog
@@ -42,7 +43,9 @@ class WorkTable:
         scanner: Scanner,
         driver: PartitionDriver,
         metadata: MetadataPort,
+        hold: Hold | None = None,
     ) -> None:
+        self._hold = hold
         self._scanner = scanner
         self._driver = driver
         self._metadata = metadata
@@ -86,7 +89,9 @@ class WorkTable:
                 else:
                     self._gone(work)
             elif cancel_lost:
-                self._cancel_if_lost(work)
+                self.cancel_if_lost(work)
+        if self._hold is not None:
+            await self._hold.after_look(self._works.values())
 
     def _update(self, found: Found) -> bool:
         """Whether the partition has another leadership than when the broker was last heard."""
@@ -121,6 +126,7 @@ class WorkTable:
             work.task.cancel()
         else:
             del self._works[work.partition]
+        work.kept = ()
 
     def _cancel_if_lost(self, work: PartitionWork) -> None:
         decision = self._driver.decision(work)

@@ -147,6 +147,18 @@ def test_an_empty_directory_has_nothing_to_copy() -> None:
     assert waits(planned).why is WhyNot.NO_SEALED_SEGMENT
 
 
+def test_a_gap_among_held_segments_or_behind_them_is_lost_and_one_in_the_log_is_not() -> None:
+    segments = (LogSegment(0, 10), LogSegment(20, 30), LogSegment(40, 50), LogSegment(60, None))
+    for next_offset, held, expected in ((10, 2, (10, 19)), (30, 2, (30, 39)), (50, 2, None)):
+        partition = state(highest=(next_offset - 1, 0))
+        step = plan(replace(facts(segments, 500, partition), held=held))
+        if expected is None:
+            assert isinstance(step, Wait)
+        else:
+            assert isinstance(step, RecordLostRange)
+            assert (step.start, step.end) == expected
+
+
 def test_a_next_offset_in_no_segment_is_said() -> None:
     segments = (LogSegment(0, 100), LogSegment(200, None))
     assert "contains" in waits(facts(segments, 500, state(highest=(149, 0)))).text

@@ -1,0 +1,257 @@
+"""Keeps what is not yet copied from the broker's local retention, by hard links (design 6.5).
+
+One pass after each look at the log directories: hold what was sealed since, let go what is copied
+or does not fit any more, and give each partition the units that it may copy from. The rules are in
+`hold_plan`, the links in `hold_directory`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import RetryLater
+from rlm.events import HoldReleased, OnEvent
+from rlm.hold_directory import HoldDirectory
+from rlm.hold_plan import (
+    NOT_A_LOSS,
+    HoldFacts,
+    Release,
+    Unit,
+    over_budget,
+    to_hold,
+    usable,
+    why_let_go,
+)
+from rlm.leadership import Leads
+from rlm.log_dir import LocalPartition, LocalSegment
+from rlm.node_problem import NodeProblem, ProblemArea
+from rlm.partition_work import PartitionWork
+from rlm.ports import MetadataPort
+from rlm.scanner import PARTITIONS_PER_BREATH
+from rlmm.segment import PartitionDeleteState, TopicIdPartition
+
+_DELETED = frozenset(
+    {
+        PartitionDeleteState.DELETE_PARTITION_STARTED,
+        PartitionDeleteState.DELETE_PARTITION_FINISHED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLimits:
+    """Bounds of each hold directory. `bytes_max` counts what the broker has removed already;
+    `free_bytes_min` is kept free on its mount. `pass_deadline_s` is when a disk that hangs is told.
+    """
+
+    bytes_max: int
+    free_bytes_min: int
+    pass_deadline_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HoldUsage:
+    """What is held now: units and their bytes; `alone`: bytes that the broker no longer has."""
+
+    units: int
+    size_bytes: int
+    alone_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What one pass looks at for one partition, collected on the event loop."""
+
+    local: LocalPartition
+    facts: HoldFacts
+    busy_base_offset: int | None
+
+
+class Hold:
+    """One per node. `begin` first; `after_look` is never called twice at once."""
+
+    def __init__(
+        self,
+        directories: Sequence[HoldDirectory],
+        metadata: MetadataPort,
+        limits: HoldLimits,
+        *,
+        breathe: Callable[[], Awaitable[None]],
+        on_event: OnEvent,
+    ) -> None:
+        self._directories = tuple(directories)
+        self._metadata = metadata
+        self._limits = limits
+        self._breathe = breathe
+        self._on_event = on_event
+        self._held: dict[HoldDirectory, list[Unit]] = {}
+        self._trouble: str | None = None
+        self._unknown: frozenset[Path] = frozenset()
+        self._running: asyncio.Future[list[HoldReleased]] | None = None
+
+    async def begin(self) -> None:
+        """Probe, clean up after a crash, find what is held. Refused with what to do."""
+        for directory in self._directories:
+            await asyncio.to_thread(directory.prepare)
+            self._held[directory] = await asyncio.to_thread(directory.units)
+
+    def usage(self) -> HoldUsage:
+        """As of the last pass."""
+        units = [unit for held in self._held.values() for unit in held]
+        return HoldUsage(
+            len(units),
+            sum(unit.segment.size_bytes for unit in units),
+            sum(unit.segment.size_bytes for unit in units if unit.alone),
+        )
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """What keeps the last pass from being whole."""
+        texts = [] if self._trouble is None else [self._trouble]
+        texts += [
+            f"{log_dir} was not there when the node started: its segments are not held before the "
+            "next start"
+            for log_dir in sorted(self._unknown)
+        ]
+        return tuple(NodeProblem(ProblemArea.HOLD, None, text) for text in texts)
+
+    async def after_look(self, works: Iterable[PartitionWork]) -> None:
+        """One pass; what goes wrong stands in `problems` and keeps nobody from copying."""
+        try:
+            await self._keep(works)
+            self._trouble = None
+        except OSError as error:
+            self._trouble = f"{error.filename or 'a hold directory'}: {error.strerror}"
+        except RetryLater as error:
+            self._trouble = str(error)
+
+    async def _keep(self, works: Iterable[PartitionWork]) -> None:
+        rows = [work for work in works if work.local is not None]
+        orders: dict[TopicIdPartition, _Order] = {}
+        for number, work in enumerate(rows, 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._breathe()
+            orders[work.partition] = self._order(work)
+        known = {log_dir for each in self._directories for log_dir in each.log_dirs}
+        used = {order.local.directory.parent for order in orders.values()}
+        self._unknown = frozenset(used - known)
+        await self._in_time(orders)
+        by_partition: dict[TopicIdPartition, list[Unit]] = {}
+        for held in self._held.values():
+            for unit in held:
+                by_partition.setdefault(unit.partition, []).append(unit)
+        for work in rows:
+            if work.local is not None:
+                work.kept = usable(
+                    by_partition.get(work.partition, ()),
+                    work.local.segments,
+                    work.local.leader_epochs,
+                )
+
+    def _order(self, work: PartitionWork) -> _Order:
+        local = work.local
+        assert local is not None, "only partitions on this disk"
+        state = self._metadata.partition_state(work.partition)
+        stable = local.last_stable_offset_bound
+        if isinstance(work.word, Leads):
+            stable = max(stable, work.word.last_stable_offset)
+        facts = HoldFacts(
+            segments=local.segments,
+            checkpoint=local.leader_epochs,
+            last_stable_offset=stable,
+            next_offset=-1 if state is None else state.next_offset,
+            lost_ranges=() if state is None else state.lost_ranges,
+            deleted=state is not None and state.delete_state in _DELETED,
+            left_out=work.left_out is not None,
+        )
+        return _Order(local, facts, None if work.copying is None else work.copying.start_offset)
+
+    async def _in_time(self, orders: dict[TopicIdPartition, _Order]) -> None:
+        """A pass that hangs is waited for again, never joined by a second one."""
+        if self._running is None:
+            self._running = asyncio.ensure_future(asyncio.to_thread(self._pass, orders))
+        done, _ = await asyncio.wait({self._running}, timeout=self._limits.pass_deadline_s)
+        if not done:
+            raise RetryLater(
+                f"{', '.join(str(each.path) for each in self._directories)} could not be brought "
+                f"up to date within {self._limits.pass_deadline_s:g} s: look whether a disk hangs"
+            )
+        finished, self._running = self._running, None
+        for event in finished.result():
+            self._on_event(event)
+
+    def _pass(self, orders: dict[TopicIdPartition, _Order]) -> list[HoldReleased]:
+        """Blocks."""
+        released: list[HoldReleased] = []
+        for directory in self._directories:
+            held = self._look_again(directory, orders, released)
+            for order in orders.values():
+                if order.local.directory.parent in directory.log_dirs:
+                    held += self._link(directory, order, held)
+            self._held[directory] = self._within_budget(directory, orders, held, released)
+        return released
+
+    def _look_again(
+        self,
+        directory: HoldDirectory,
+        orders: dict[TopicIdPartition, _Order],
+        released: list[HoldReleased],
+    ) -> list[Unit]:
+        kept = []
+        for unit in self._held.get(directory, []):
+            order = orders.get(unit.partition)
+            live = None if order is None else _segment(order.local, unit.base_offset)
+            now = directory.look_again(unit, live)
+            why = Release.CHANGED if now is None else None
+            if now is not None and order is not None:
+                why = why_let_go(order.facts, now)
+            if why is None and now is not None:
+                kept.append(now)
+            elif order is None or order.busy_base_offset != unit.base_offset:
+                directory.release(unit)
+                released.append(_event(now or unit, why))
+            else:
+                kept.append(unit)  # its copy is under way and ends by itself
+        return kept
+
+    @staticmethod
+    def _link(directory: HoldDirectory, order: _Order, held: Sequence[Unit]) -> list[Unit]:
+        mine = [unit for unit in held if unit.partition == order.local.partition]
+        linked = (directory.hold(order.local, each) for each in to_hold(order.facts, mine))
+        return [unit for unit in linked if unit is not None]
+
+    def _within_budget(
+        self,
+        directory: HoldDirectory,
+        orders: dict[TopicIdPartition, _Order],
+        held: list[Unit],
+        released: list[HoldReleased],
+    ) -> list[Unit]:
+        def busy(unit: Unit) -> bool:
+            order = orders.get(unit.partition)
+            return order is not None and order.busy_base_offset == unit.base_offset
+
+        going = over_budget(
+            (unit for unit in held if not busy(unit)),
+            bytes_max=self._limits.bytes_max,
+            bytes_missing=self._limits.free_bytes_min - directory.free_bytes(),
+        )
+        for unit, why in going:
+            directory.release(unit)
+            released.append(_event(unit, why))
+        gone = {id(unit) for unit, _ in going}
+        return [unit for unit in held if id(unit) not in gone]
+
+
+def _segment(local: LocalPartition, base_offset: int) -> LocalSegment | None:
+    return next((each for each in local.segments if each.base_offset == base_offset), None)
+
+
+def _event(unit: Unit, why: Release | None) -> HoldReleased:
+    assert why is not None, "a unit goes for a reason"
+    return HoldReleased(
+        unit.partition, unit.base_offset, unit.next_base_offset - 1,
+        unit.segment.size_bytes, why.value, missed=unit.alone and why not in NOT_A_LOSS,
+    )  # fmt: skip

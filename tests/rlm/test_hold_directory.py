@@ -1,0 +1,171 @@
+"""Hard links to sealed segments: whole units, and no half one after a crash."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import InvalidRequest, Refused
+from rlm.hold_directory import HoldDirectory, hold_directories
+from rlm.hold_plan import Unit
+from rlm.log_dir import LocalPartition, find_partitions
+from rlm.replica_directory import read_replica
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.planner_facts import epochs
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return new_log_dir(tmp_path / "kafka")
+
+
+@pytest.fixture
+def orders(log_dir: Path) -> KafkaLog:
+    log = KafkaLog.create(log_dir, "orders", entries=((0, 0), (2, 15)))
+    log.write(0, 10, 20, end=25)
+    return log
+
+
+@pytest.fixture
+def directory(tmp_path: Path, log_dir: Path) -> HoldDirectory:
+    (tmp_path / "hold").mkdir()
+    (found,) = hold_directories([tmp_path / "hold"], [log_dir], own_name="cluster-1")
+    found.prepare()
+    return found
+
+
+def local(log: KafkaLog) -> LocalPartition:
+    (found,) = find_partitions([log.log_dir], kafka_cluster_id=None).partitions
+    return found
+
+
+def held(directory: HoldDirectory, log: KafkaLog, number: int) -> Unit:
+    partition = local(log)
+    unit = directory.hold(partition, partition.segments[number])
+    assert unit is not None
+    return unit
+
+
+def test_a_unit_outlives_the_brokers_own_files_and_looks_like_a_replica(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    before = orders.log_bytes(10)
+    unit = held(directory, orders, 1)
+    assert (unit.alone, unit.witnessed) == (False, True)
+    assert unit.leader_epochs == epochs((0, 10), (2, 15))
+    orders.delete_segment(0)
+    orders.delete_segment(10)
+    assert unit.segment.log_path.read_bytes() == before
+    replica = read_replica(unit.segment.log_path.parent, None)
+    assert replica.topic_id == orders.partition.topic_id
+    assert replica.logs == ((10, len(before)), (20, 0))
+    assert replica.leader_epochs == epochs((0, 0), (2, 15))
+    assert replica.producer_snapshots == (10, 20)
+    now = directory.look_again(unit, None)
+    assert now is not None
+    assert now.alone
+
+
+def test_what_is_held_is_found_again_and_not_taken_for_witnessed(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    unit = held(directory, orders, 0)
+    (found,) = directory.units()
+    assert found == replace(unit, witnessed=False)
+    again = directory.look_again(found, local(orders).segments[0])
+    assert again is not None
+    assert again.witnessed
+    other = directory.look_again(found, local(orders).segments[1])
+    assert other is not None
+    assert not other.witnessed
+
+
+def test_nothing_is_held_of_a_segment_that_is_not_what_was_looked_at(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    before = local(orders)
+
+    def unheld() -> bool:
+        return directory.hold(before, before.segments[0]) is None and directory.units() == []
+
+    orders.set_epochs((0, 0), (3, 12))
+    assert unheld(), "an election between the look and the link"
+    orders.set_epochs((0, 0), (2, 15))
+    orders.delete_segment(10)
+    orders.delete_segment(20)
+    assert unheld(), "what followed was truncated away"
+    orders.write(0, 10, 20, end=25)
+    (orders.directory / "partition.metadata").unlink()
+    assert unheld(), "the directory is being taken away"
+
+
+def test_a_segment_whose_size_changed_is_not_held(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    before = local(orders)
+    os.truncate(before.segments[0].log_path, 50)
+    assert directory.hold(before, before.segments[0]) is None
+    assert directory.units() == []
+
+
+def test_a_unit_that_a_truncation_reached_through_its_inode_is_not_it_any_more(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    unit = held(directory, orders, 0)
+    os.truncate(local(orders).segments[0].log_path, 50)
+    assert directory.look_again(unit, None) is None
+    assert directory.units() == []
+
+
+def test_a_released_unit_leaves_nothing_behind_and_takes_nothing_from_the_broker(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    before = orders.log_bytes(0)
+    directory.release(held(directory, orders, 0))
+    assert orders.log_bytes(0) == before
+    assert os.listdir(directory.path) == []
+
+
+@pytest.mark.parametrize("name", [".making-x", ".removing-y"])
+def test_what_a_crash_left_half_done_goes_at_the_next_start(
+    directory: HoldDirectory, orders: KafkaLog, name: str
+) -> None:
+    unit = held(directory, orders, 0)
+    half = unit.segment.log_path.parent.parent / name
+    half.mkdir()
+    os.link(unit.segment.log_path, half / "00000000000000000000.log")
+    directory.prepare()
+    assert not half.exists()
+    assert len(directory.units()) == 1
+
+
+def test_a_hold_directory_in_a_log_directory_is_refused(log_dir: Path) -> None:
+    (log_dir / "hold").mkdir()
+    with pytest.raises(InvalidRequest, match="lies in the log directory") as refused:
+        hold_directories([log_dir / "hold"], [log_dir], own_name="x")
+    assert refused.value.field == "hold.dirs"
+
+
+def test_a_log_directory_without_one_on_its_mount_is_named(log_dir: Path) -> None:
+    elsewhere = Path("/dev/shm")
+    if elsewhere.stat().st_dev == log_dir.stat().st_dev:
+        pytest.skip("one mount for everything")
+    with pytest.raises(InvalidRequest, match=f"mount of {log_dir}"):
+        hold_directories([elsewhere], [log_dir], own_name="x")
+
+
+def test_a_missing_hold_directory_is_named(tmp_path: Path, log_dir: Path) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be looked at"):
+        hold_directories([tmp_path / "none"], [log_dir], own_name="x")
+
+
+def test_a_directory_where_no_link_can_be_made_is_refused_with_what_to_do(
+    tmp_path: Path, log_dir: Path
+) -> None:
+    (log_dir / "meta.properties").unlink()
+    directory = HoldDirectory(tmp_path / "hold", (log_dir,))
+    with pytest.raises(Refused, match="CAP_FOWNER"):
+        directory.prepare()

@@ -1,0 +1,174 @@
+"""What is held from local retention, what is let go, and what may be copied of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlm.hold_plan import (
+    HoldFacts,
+    Release,
+    Unit,
+    first_offset,
+    over_budget,
+    to_hold,
+    usable,
+    why_let_go,
+    with_heads,
+)
+from rlm.log_dir import LocalSegment
+from rlmm.partition_state import LostOffsets
+from tests.rlm.planner_facts import PARTITION, epochs
+
+
+def segment(base: int, next_base: int | None, size: int = 100) -> LocalSegment:
+    return LocalSegment(base, Path("log") / f"{base}.log", size, next_base)
+
+
+def live(*bases: int) -> tuple[LocalSegment, ...]:
+    """The broker's own segments; the last one is active."""
+    return tuple(segment(*each) for each in zip(bases, (*bases[1:], None), strict=True))
+
+
+def unit(
+    base: int, next_base: int, *entries: tuple[int, int], witnessed: bool = True, alone: bool = True
+) -> Unit:
+    return Unit(
+        PARTITION,
+        segment(base, next_base),
+        epochs(*entries or ((0, base),)),
+        base,
+        alone,
+        witnessed,
+    )
+
+
+def facts(
+    segments: tuple[LocalSegment, ...],
+    *entries: tuple[int, int],
+    lso: int = 1_000,
+    next_offset: int = 0,
+    lost: tuple[LostOffsets, ...] = (),
+) -> HoldFacts:
+    return HoldFacts(segments, epochs(*entries or ((0, 0),)), lso, next_offset, lost, False, False)
+
+
+def held_bases(planned: HoldFacts, *held: Unit) -> list[int]:
+    return [each.base_offset for each in to_hold(planned, held)]
+
+
+def test_sealed_committed_and_uncopied_segments_are_held_and_nothing_else() -> None:
+    assert held_bases(facts(live(0, 10, 20, 30), lso=30)) == [0, 10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30), lso=25)) == [0, 10]
+    assert held_bases(facts(live(0, 10, 20, 30), next_offset=10)) == [10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30), next_offset=11)) == [10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30)), unit(10, 20)) == [0, 20]
+
+
+def test_a_segment_with_offsets_that_are_recorded_as_lost_is_held_though_the_tier_is_past_it() -> (
+    None
+):
+    lost = (LostOffsets(12, 14, "why"),)
+    planned = facts(live(0, 10, 20, 30), next_offset=30, lost=lost)
+    assert held_bases(planned) == [10]
+    assert why_let_go(planned, unit(10, 20)) is None
+
+
+def test_nothing_is_held_of_what_is_not_tiered_or_is_deleted() -> None:
+    for planned, why in (
+        (replace(facts(live(0, 10)), left_out=True), Release.NOT_TIERED),
+        (replace(facts(live(0, 10)), deleted=True), Release.PARTITION_DELETED),
+    ):
+        assert held_bases(planned) == []
+        assert why_let_go(planned, unit(0, 10)) is why
+
+
+def test_a_unit_goes_once_it_is_copied() -> None:
+    assert why_let_go(facts(live(0, 10), next_offset=10), unit(0, 10)) is Release.COPIED
+    assert why_let_go(facts(live(0, 10), next_offset=9), unit(0, 10)) is None
+
+
+@pytest.mark.parametrize(
+    ("segments", "checkpoint", "held"),
+    [
+        # An unclean leader wrote other records from offset 15 on; the log reaches past the unit.
+        (live(0, 30), ((0, 0), (3, 15)), unit(10, 20, (0, 10))),
+        # The live log begins behind the unit with an epoch below the unit's.
+        (live(30, 40), ((1, 30),), unit(10, 20, (2, 10))),
+        # The unit ends in an epoch that the live log does not have there.
+        (live(0, 30), ((0, 0),), unit(10, 20, (0, 10), (1, 15))),
+    ],
+)
+def test_a_unit_that_the_live_log_contradicts_goes(
+    segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...], held: Unit
+) -> None:
+    assert why_let_go(facts(segments, *checkpoint), held) is Release.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("segments", "checkpoint"),
+    [
+        # A replica whose disk was replaced fetches from the beginning again: no word yet.
+        (live(0), ((0, 0),)),
+        (live(0, 5), ((0, 0),)),
+        # Local retention cut the head of the checkpoint: it has no word about the unit's offsets.
+        (live(20, 30), ((2, 20),)),
+        (live(400, 500), ((7, 400),)),
+        (live(10, 20, 30), ((2, 10),)),
+    ],
+)
+def test_a_unit_stays_while_the_live_log_says_nothing_against_it(
+    segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...]
+) -> None:
+    assert why_let_go(facts(segments, *checkpoint), unit(10, 20, (2, 10))) is None
+
+
+def test_units_below_the_live_log_may_be_copied_in_order() -> None:
+    units = (unit(20, 30), unit(0, 10), unit(40, 50))
+    found = usable(units, live(30, 40, 50), epochs((0, 0)))
+    assert [each.base_offset for each in found] == [0, 20]
+
+
+def test_a_unit_with_a_higher_epoch_than_what_follows_it_is_not_copied() -> None:
+    units = (unit(0, 10, (0, 0)), unit(10, 20, (4, 10)), unit(20, 30, (1, 20)))
+    found = usable(units, live(30, 40), epochs((2, 30)))
+    assert [each.base_offset for each in found] == [0, 20]
+
+
+def test_the_heads_of_the_checkpoint_come_back_with_the_units() -> None:
+    units = (unit(0, 10, (0, 0), (1, 5)), unit(10, 20, (1, 10)), unit(20, 30, (1, 20), (2, 25)))
+    assert with_heads(units, epochs((2, 30))) == epochs((0, 0), (1, 5), (2, 25))
+    assert with_heads(units, epochs((3, 30), (4, 33))) == epochs(
+        (0, 0), (1, 5), (2, 25), (3, 30), (4, 33)
+    )
+    assert with_heads((), epochs((3, 30))) == epochs((3, 30))
+
+
+def test_history_begins_where_witnessed_units_reach_down_without_a_gap() -> None:
+    assert first_offset((unit(0, 10), unit(10, 20), unit(20, 30)), 30) == 0
+    assert first_offset((unit(0, 10), unit(20, 30)), 30) == 20
+    assert first_offset((unit(0, 10), unit(10, 20, witnessed=False), unit(20, 30)), 30) == 20
+    # DeleteRecords moved the log start into the first segment: what is below stays deleted.
+    assert first_offset((unit(20, 30),), 35) == 35
+
+
+def test_the_oldest_go_first_and_only_those_that_free_something() -> None:
+    units = (unit(20, 30), unit(0, 10), unit(10, 20, alone=False), unit(30, 40))
+
+    def gone(*, bytes_max: int, bytes_missing: int) -> list[tuple[int, Release]]:
+        found = over_budget(units, bytes_max=bytes_max, bytes_missing=bytes_missing)
+        return [(each.base_offset, why) for each, why in found]
+
+    assert gone(bytes_max=300, bytes_missing=-5) == []
+    assert gone(bytes_max=299, bytes_missing=-5) == [(0, Release.BYTES_MAX)]
+    assert gone(bytes_max=150, bytes_missing=-5) == [
+        (0, Release.BYTES_MAX),
+        (20, Release.BYTES_MAX),
+    ]
+    assert gone(bytes_max=300, bytes_missing=1) == [(0, Release.FREE_BYTES_MIN)]
+    assert gone(bytes_max=299, bytes_missing=150) == [
+        (0, Release.BYTES_MAX),
+        (20, Release.FREE_BYTES_MIN),
+    ]
