@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.errors import OutcomeUnknown, RetryLater
+from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_end
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult, UploadLimits
@@ -25,6 +25,7 @@ from rlm.log_dir import LocalSegment
 from rlm.ports import PoolPort
 from rlm.proposals import Proposals
 from rlm.segment_facts import SegmentFacts, segment_facts
+from rlm.segment_source import CHANGED
 from rlm.tier_store import TierStore
 from rlmm.segment import (
     RemoteLogSegmentId,
@@ -145,6 +146,13 @@ class Copier:
                 f"{segment.log_path} could not be looked at within {deadline_s:g} s: is the disk "
                 "all right?"
             ) from None
+        if facts.size_bytes != segment.size_bytes:
+            # Batches that a truncation took from the end would be missed by nobody later.
+            raise Conflict(
+                f"{segment.log_path} had {segment.size_bytes} bytes when it was planned and has "
+                f"{facts.size_bytes} now",
+                reason=CHANGED,
+            )
         now_ms = self._ambient.now_ms()
         return RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
