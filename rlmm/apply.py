@@ -51,17 +51,10 @@ from rlmm.segment import (
 __all__ = ["Applied", "Outcome", "Verdict", "apply"]
 
 
-class Judged(NamedTuple):
-    """What became of a record. `partition` is the one it was about, None for records about no
-    partition and undecodable ones.
-    """
-
-    outcome: Outcome
-    partition: TopicIdPartition | None
-
-
 class Applied(NamedTuple):
-    """`Judged`, and the row writes that make it so, in key order."""
+    """What became of a record, and the row writes that make it so, in key order. `partition` is the
+    one it was about, None for records about no partition and undecodable ones.
+    """
 
     outcome: Outcome
     writes: tuple[RowWrite, ...]
@@ -70,27 +63,21 @@ class Applied(NamedTuple):
 
 def apply(rows: RowReader, record: CommittedRecord) -> Applied:
     """Judge one committed record against the rows as all records before it left them."""
-    outcome, draft, partition = _judged(rows, record)
-    return Applied(outcome, draft.rows.writes(), partition)
+    overlay = OverlayRows(rows)
+    outcome, partition = apply_over(overlay, record)
+    return Applied(outcome, overlay.writes(), partition)
 
 
-def apply_over(overlay: OverlayRows, record: CommittedRecord) -> Judged:
-    """The same, with the writes carried out in `overlay`."""
-    outcome, draft, partition = _judged(overlay, record)
-    overlay.take(draft.rows)
-    return Judged(outcome, partition)
-
-
-def _judged(
-    rows: RowReader, record: CommittedRecord
-) -> tuple[Outcome, Draft, TopicIdPartition | None]:
-    record_time_ms = record_time_with(rows, record.timestamp_ms)
-    draft = Draft(rows, record.offset, record_time_ms)
+def apply_over(
+    overlay: OverlayRows, record: CommittedRecord
+) -> tuple[Outcome, TopicIdPartition | None]:
+    """The same, with the writes carried out in `overlay`: (outcome, partition)."""
+    offset, _, timestamp_ms, control_type, value = record
+    draft = Draft(overlay, offset, record_time_with(overlay, timestamp_ms))
+    overlay.begin()
     partition: TopicIdPartition | None = None
     try:
-        decoded = decode(
-            record.control_type, record.value, source=f"metadata record {record.offset}"
-        )
+        decoded = decode(control_type, value, offset=offset)
     except CorruptData as error:
         outcome = Outcome(Verdict.INVALID, str(error))
     else:
@@ -99,9 +86,9 @@ def _judged(
     if outcome.verdict is Verdict.ACCEPTED:
         purge(draft)
     else:
-        draft = Draft(rows, record.offset, record_time_ms)
+        overlay.take_back()
     put_record_time(draft)
-    return outcome, draft, partition
+    return outcome, partition
 
 
 def partition_of(record: MetadataRecord) -> TopicIdPartition | None:

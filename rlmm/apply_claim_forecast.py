@@ -12,7 +12,7 @@ from rlmm.apply_outcome import Draft, Outcome, Verdict
 from rlmm.control_records import PartitionClaim
 from rlmm.partition_state import CLAIMABLE_MODES, Mode, PartitionState
 from rlmm.row_reads import read_partition_row
-from rlmm.rows import RowReader
+from rlmm.rows import OverlayRows, RowReader
 from rlmm.segment import OFFSET_MAX, Incarnation, TopicIdPartition
 
 _SOMEBODY = Incarnation(0, Uuid(bytes(16)), 0)
@@ -47,7 +47,7 @@ def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
     from now on.
     """
     partition = asked.partition
-    draft = Draft(rows, OFFSET_MAX, 0)
+    draft = Draft(OverlayRows(rows), OFFSET_MAX, 0)
     row = read_partition_row(rows, partition)
     if row is not None and row.mode not in CLAIMABLE_MODES:
         row = row._replace(mode=Mode.SIDECAR, mode_offset=OFFSET_MAX)

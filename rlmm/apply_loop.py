@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from kafka_formats.errors import NotFound
 from rlmm import queries
-from rlmm.apply import Judged, apply_over
+from rlmm.apply import apply_over
 from rlmm.feature_level import check_feature_level
 from rlmm.hot_rows import HotRows
 from rlmm.metadata_limits import MetadataLimits
@@ -165,24 +165,29 @@ class ApplyLoop:
         if self._unflushed_records >= self._limits.view_flush_records:
             self.flush_due.set()
         self._count_for_snapshot(len(records), sum(len(record.value) for record in records))
-        for record, decision in zip(records, decisions, strict=True):
-            self._waiters.decided(record.offset, decision)
+        for offset, decision in decisions:
+            self._waiters.decided(offset, decision)
         self._wake()
 
     def _commit(
         self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
-    ) -> list[Decision]:
+    ) -> list[tuple[int, Decision]]:
+        """What became of each record, if anybody may ask."""
         overlay = OverlayRows(self._rows)
         decisions = []
         partitions = set()
-        reading = self._reading if self._claims else _no_reading
+        partition: TopicIdPartition | None = None
+        told = self._waiters.may_ask
         for record in records:
-            judged = apply_over(overlay, record)
-            if judged.partition is not None:
-                partitions.add(judged.partition)
+            last = partition
+            outcome, partition = apply_over(overlay, record)
+            if partition is not last and partition is not None:
+                partitions.add(partition)
             if record.control_type == ControlRecordType.FEATURE_LEVEL:
                 check_feature_level(overlay, self._limits.feature_levels)
-            decisions.append(Decision(judged.outcome, reading(overlay, record, judged)))
+            if told:
+                reading = self._reading(overlay, record, partition) if self._claims else None
+                decisions.append((record.offset, Decision(outcome, reading)))
         before = self._view.applied_offset
         changes = overlay.changes()
         self._view.commit_changes(changes, applied_offset=last_offset, epoch=last_epoch)
@@ -191,14 +196,14 @@ class ApplyLoop:
         return decisions
 
     def _reading(
-        self, rows: OverlayRows, record: CommittedRecord, judged: Judged
+        self, rows: OverlayRows, record: CommittedRecord, partition: TopicIdPartition | None
     ) -> PartitionReading | None:
-        if judged.partition is None or record.value not in self._claims:
+        if partition is None or record.value not in self._claims:
             return None
-        state = queries.partition_state(rows, judged.partition)
+        state = queries.partition_state(rows, partition)
         if state is None:
             return None
-        return PartitionReading(state, queries.left_overs(rows, judged.partition))
+        return PartitionReading(state, queries.left_overs(rows, partition))
 
     def _wake(self) -> None:
         advanced, self._advanced = self._advanced, asyncio.get_running_loop().create_future()
@@ -222,10 +227,6 @@ def _step_end(records: Sequence[CommittedRecord], start: int, cost_max: int) -> 
         if cost >= cost_max:
             return index + 1
     return len(records)
-
-
-def _no_reading(_rows: OverlayRows, _record: CommittedRecord, _judged: Judged) -> None:
-    """Nobody waits for a claim."""
 
 
 class _Turn:

@@ -10,7 +10,7 @@ from rlmm import row_values as values
 from rlmm.partition_state import Totals
 from rlmm.row_partitions import PartitionRow, encode_partition
 from rlmm.row_reads import read_partition_row, read_restart, read_totals
-from rlmm.rows import OverlayRows, RowReader
+from rlmm.rows import OverlayRows
 from rlmm.segment import PartitionDeleteState, TopicIdPartition
 
 
@@ -53,18 +53,20 @@ NO_EFFECT = Outcome(Verdict.NO_EFFECT, "it was so already")
 
 
 class Draft:
-    """The rows with what the record under judgement would write; dropped unless it is accepted.
+    """The rows with what the record under judgement writes; taken back unless it is accepted.
 
     `offset` is the record's metadata offset, `record_time_ms` the record time including it.
     """
 
-    def __init__(self, rows: RowReader, offset: int, record_time_ms: int) -> None:
-        self.rows = OverlayRows(rows)
+    __slots__ = ("offset", "record_time_ms", "rows")
+
+    def __init__(self, rows: OverlayRows, offset: int, record_time_ms: int) -> None:
+        self.rows = rows
         self.offset = offset
         self.record_time_ms = record_time_ms
 
     def put_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
-        self.rows.put(keys.partition_key(partition), encode_partition(row))
+        self.rows.put_decoded(keys.partition_key(partition), row, encode_partition)
 
     def count(
         self,
@@ -92,7 +94,7 @@ class Draft:
             before[3] + size_bytes,
             before[4] + partitions,
         )
-        self.rows.put(keys.TOTALS_KEY, values.encode_totals(after))
+        self.rows.put_decoded(keys.TOTALS_KEY, after, values.encode_totals)
 
     def create_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
         """The log meets a partition for the first time."""

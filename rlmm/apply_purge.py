@@ -39,9 +39,11 @@ def bury(draft: Draft, key: bytes, value: bytes) -> None:
 
 def purge(draft: Draft) -> None:
     """Remove a few of the tombstones that are due; the next records go on with it."""
-    end = keys.purge_from(draft.record_time_ms + 1)
     lowest = draft.rows.lowest_key(keys.PURGE_PREFIX)
-    if lowest is None or lowest >= end:
+    if lowest is None:
+        return
+    end = keys.purge_from(draft.record_time_ms + 1)
+    if lowest >= end:
         return
     for key, _ in list(islice(draft.rows.scan(lowest, end), PURGES_PER_APPLY_MAX)):
         draft.rows.delete(key)
@@ -49,4 +51,4 @@ def purge(draft: Draft) -> None:
 
 
 def put_record_time(draft: Draft) -> None:
-    draft.rows.put(keys.RECORD_TIME_KEY, values.encode_offset(draft.record_time_ms))
+    draft.rows.put_decoded(keys.RECORD_TIME_KEY, draft.record_time_ms, values.encode_offset)

@@ -56,6 +56,11 @@ class ProposalWaiters:
             if not self._under_way:
                 self._kept.clear()
 
+    @property
+    def may_ask(self) -> bool:
+        """Whether anybody waits for an outcome, or may come to: else nothing needs to be said."""
+        return self._under_way > 0 or bool(self._waiting)
+
     def decided(self, offset: int, decision: Decision) -> None:
         """The record at `offset` was applied and is readable."""
         waiting = self._waiting.pop(offset, None)

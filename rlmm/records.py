@@ -78,10 +78,21 @@ def encode(record: MetadataRecord) -> Proposal:
 
 
 def decode(
-    control_type: int | None, value: bytes, *, source: str = "metadata record"
+    control_type: int | None,
+    value: bytes,
+    *,
+    source: str = "metadata record",
+    offset: int | None = None,
 ) -> MetadataRecord:
-    """The record of a log entry; CorruptData, and nothing else, for anything malformed."""
+    """The record of a log entry; CorruptData, and nothing else, for anything malformed. Its source
+    names the metadata offset, where that is given.
+    """
     if control_type is None:
         usual = decode_usual(value) or decode_usual_update(value)
-        return usual or decode_segment_record(value, source=source)
+        if usual is not None:
+            return usual
+    if offset is not None:
+        source = f"{source} {offset}"
+    if control_type is None:
+        return decode_segment_record(value, source=source)
     return decode_control(control_type, value, source=source)

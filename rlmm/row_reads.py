@@ -17,7 +17,7 @@ from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import UNKNOWN_OFFSET, LostOffsets, Restart, TopicPolicy, Totals
 from rlmm.row_partitions import PartitionRow, decode_partition
 from rlmm.row_segments import decode_segment_row as decode_segment_row
-from rlmm.rows import RowReader, last_row, prefix_end
+from rlmm.rows import RowReader, last_row, prefix_end, read_decoded
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
 FIRST_FEATURE_LEVEL = 1
@@ -25,8 +25,7 @@ LINEAGE_REMEMBERED_BYTES_MAX = 1_024
 
 
 def read_partition_row(rows: RowReader, partition: TopicIdPartition) -> PartitionRow | None:
-    value = rows.get(keys.partition_key(partition))
-    return None if value is None else decode_partition(value)
+    return read_decoded(rows, keys.partition_key(partition), decode_partition)
 
 
 def read_lineage(rows: RowReader, partition: TopicIdPartition) -> Epochs:
@@ -50,8 +49,7 @@ def read_segment(rows: RowReader, segment: Uuid) -> RemoteLogSegmentMetadata | N
 
 
 def read_totals(rows: RowReader) -> Totals:
-    value = rows.get(keys.TOTALS_KEY)
-    return Totals() if value is None else values.decode_totals(value)
+    return read_decoded(rows, keys.TOTALS_KEY, values.decode_totals) or Totals()
 
 
 def read_restart(rows: RowReader) -> Restart | None:
@@ -82,8 +80,7 @@ def read_feature_level(rows: RowReader) -> tuple[int, int]:
 
 def read_record_time(rows: RowReader) -> int | None:
     """Record time in milliseconds since the epoch; None before the first record."""
-    value = rows.get(keys.RECORD_TIME_KEY)
-    return None if value is None else values.decode_offset(value)
+    return read_decoded(rows, keys.RECORD_TIME_KEY, values.decode_offset)
 
 
 def read_lost_ranges(

@@ -6,9 +6,11 @@ Keys sort bytewise. Their shapes are in `rlmm/row_keys.py`, their values in `rlm
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+Value = TypeVar("Value")
 
 RowWrite = tuple[bytes, bytes | None]
 """A key with its new value; None removes the row."""
@@ -41,6 +43,14 @@ def first_row(rows: RowReader, start: bytes, end: bytes) -> tuple[bytes, bytes] 
 def last_row(rows: RowReader, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
     """The highest row in [`start`, `end`)."""
     return next(rows.scan(start, end, reverse=True), None)
+
+
+def read_decoded(rows: RowReader, key: bytes, decode: Callable[[bytes], Value]) -> Value | None:
+    """What a row means; None: there is none."""
+    if isinstance(rows, OverlayRows):
+        return rows.decoded(key, decode)
+    value = rows.get(key)
+    return None if value is None else decode(value)
 
 
 def _lowest_key(rows: RowReader, prefix: bytes) -> bytes | None:
@@ -87,26 +97,47 @@ class MemoryRows:
         return [(key, self._values[key]) for key in self._keys]
 
 
+Unencoded = tuple[Any, Callable[[Any], bytes]]
+"""What a row means, and what writes it."""
+
+
 class OverlayRows:
     """Rows with pending writes over them, which are read back before they are committed.
 
-    It lives no longer than its base stays as it is: what was read of the base is remembered.
+    It lives no longer than its base stays as it is: what was read of the base is remembered. A row
+    that many records change one after the other is encoded once, when its bytes are asked for
+    (`put_decoded`, `decoded`).
     """
 
-    __slots__ = ("_base", "_keys", "_kinds", "_lowest", "_pending", "_read")
+    __slots__ = ("_base", "_journal", "_keys", "_kinds", "_lowest", "_pending", "_read")
 
     def __init__(self, base: RowReader) -> None:
         self._base = base
-        self._pending: dict[bytes, bytes | None] = {}
+        self._pending: dict[bytes, bytes | Unencoded | None] = {}
         self._read: dict[bytes, bytes | None] = {}
         self._lowest: dict[bytes, bytes | None] = {}
-        self._kinds: set[int] = set()  # first bytes of the pending keys
+        self._kinds: set[int] = set()  # first bytes of the pending keys, and of some taken back
         self._keys: list[bytes] = []  # of the pending writes, in order once asked for
+        # What the writes since `begin` replaced: of keys that were not pending, this overlay.
+        self._journal: list[tuple[bytes, object]] = []
 
     def get(self, key: bytes) -> bytes | None:
-        if key in self._pending:
-            return self._pending[key]
-        return self._in_base(key)
+        if key not in self._pending:
+            return self._in_base(key)
+        value = self._pending[key]
+        if isinstance(value, tuple):
+            value = self._pending[key] = value[1](value[0])
+        return value
+
+    def decoded(self, key: bytes, decode: Callable[[bytes], Value]) -> Value | None:
+        """What the row means, None without one; `decode` belongs to the `encode` of its writes."""
+        value = self._pending[key] if key in self._pending else self._in_base(key)
+        if value is None:
+            return None
+        if isinstance(value, tuple):
+            meaning: Value = value[0]
+            return meaning
+        return decode(value)
 
     def _in_base(self, key: bytes) -> bytes | None:
         if key in self._read:
@@ -131,6 +162,10 @@ class OverlayRows:
         """Write one row; a value that the base has already is no write."""
         self._set(key, value)
 
+    def put_decoded(self, key: bytes, value: Value, encode: Callable[[Value], bytes]) -> None:
+        """`put` of what `encode` makes of it, once somebody asks."""
+        self._set(key, (value, encode))
+
     def delete(self, key: bytes) -> None:
         """Remove one row; none there is fine."""
         self._set(key, None)
@@ -140,18 +175,30 @@ class OverlayRows:
         for key, value in writes:
             self._set(key, value)
 
-    def take(self, upper: OverlayRows) -> None:
-        """Carry out the pending writes of an overlay over this one."""
-        self._pending.update(upper._pending)
-        self._kinds |= upper._kinds
+    def begin(self) -> None:
+        """From here on `take_back` takes back."""
+        self._journal.clear()
 
-    def _set(self, key: bytes, value: bytes | None) -> None:
-        if key not in self._pending:
+    def take_back(self) -> None:
+        """Undo the writes since `begin`."""
+        for key, before in reversed(self._journal):
+            if before is self:
+                del self._pending[key]
+            else:
+                self._pending[key] = before  # type: ignore[assignment]  # it was there
+        self._journal.clear()
+        self._keys = []
+
+    def _set(self, key: bytes, value: bytes | Unencoded | None) -> None:
+        pending = self._pending
+        before = pending.get(key, self)
+        if before is self:
             self._kinds.add(key[0])
-        self._pending[key] = value
+        self._journal.append((key, before))
+        pending[key] = value
 
     def _keys_in_order(self) -> list[bytes]:
-        if len(self._keys) != len(self._pending):  # which only grows
+        if len(self._keys) != len(self._pending):  # which only grows between two `take_back`
             self._keys = sorted(self._pending)
         return self._keys
 
@@ -161,9 +208,9 @@ class OverlayRows:
 
     def changes(self) -> list[RowChange]:
         """The same, with what the base has."""
-        pending, changes = self._pending, []
+        changes = []
         for key in self._keys_in_order():
-            before, after = self._in_base(key), pending[key]
+            before, after = self._in_base(key), self.get(key)
             if before != after:
                 changes.append((key, before, after))
         return changes
@@ -180,7 +227,7 @@ class OverlayRows:
             return base
         if reverse:
             pending.reverse()
-        return self._merged(base, [(key, self._pending[key]) for key in pending], reverse=reverse)
+        return self._merged(base, [(key, self.get(key)) for key in pending], reverse=reverse)
 
     @staticmethod
     def _merged(

@@ -171,16 +171,8 @@ def a_clock_is_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def refused_records_leave_a_trace(patch: pytest.MonkeyPatch) -> None:
-    """The draft of a refused record is kept: what the rules wrote before they said no."""
-    drafts: dict[int, Draft] = {}
-
-    def kept(rows: RowReader, offset: int, record_time_ms: int) -> Draft:
-        found = drafts.pop(offset, None)
-        if found is None or found.record_time_ms != record_time_ms:
-            found = drafts[offset] = Draft(rows, offset, record_time_ms)
-        return found
-
-    patch.setattr(rlmm_apply, "Draft", kept)
+    """What the rules wrote before they said no is kept."""
+    patch.setattr(OverlayRows, "take_back", lambda _: None)
 
 
 def objects_go_before_the_record(patch: pytest.MonkeyPatch) -> None:

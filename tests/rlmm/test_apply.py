@@ -216,7 +216,7 @@ def test_a_step_of_many_records_comes_to_the_same_rows() -> None:
     for start in range(0, len(world.records), 7):
         overlay = OverlayRows(rows)
         for record in world.records[start : start + 7]:
-            outcomes.append(apply_over(overlay, record).outcome)
+            outcomes.append(apply_over(overlay, record)[0])
         rows.write(overlay.writes())
     assert rows.items() == world.rows.items()
     again = MemoryRows()

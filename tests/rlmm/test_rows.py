@@ -3,7 +3,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlmm.rows import MemoryRows, OverlayRows, first_row, in_slices, last_row, prefix_end
+from rlmm.rows import (
+    MemoryRows,
+    OverlayRows,
+    first_row,
+    in_slices,
+    last_row,
+    prefix_end,
+    read_decoded,
+)
 
 KEYS = st.binary(min_size=1, max_size=2)
 WRITES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=12)
@@ -23,6 +31,12 @@ def test_an_overlay_reads_as_if_its_writes_were_done(
     outer = OverlayRows(base)
     outer.write(first)
     inner = OverlayRows(outer)
+    inner.write(first)
+    inner.begin()
+    inner.write(second)
+    inner.take_back()
+    assert inner.writes() == ()
+    inner.begin()
     inner.write(second)
     expected = MemoryRows(base.items())
     expected.write([*first, *second])
@@ -35,7 +49,7 @@ def test_an_overlay_reads_as_if_its_writes_were_done(
     if low.rstrip(b"\xff"):
         row = first_row(expected, low, prefix_end(low))
         assert inner.lowest_key(low) == inner.lowest_key(low) == (None if row is None else row[0])
-    outer.take(inner)
+    outer.write(second)
     assert outer.changes() == [
         (key, base.get(key), expected.get(key))
         for key in sorted({key for key, _ in [*first, *second]})
@@ -43,6 +57,43 @@ def test_an_overlay_reads_as_if_its_writes_were_done(
     ]
     base.write(outer.writes())
     assert base.items() == expected.items()
+
+
+def test_a_decoded_row_is_encoded_once_and_read_as_either() -> None:
+    encoded = []
+
+    def encode(number: int) -> bytes:
+        encoded.append(number)
+        return b"%d" % number
+
+    overlay = OverlayRows(MemoryRows([(b"a", b"1"), (b"b", b"2")]))
+    assert overlay.decoded(b"a", int) == 1
+    for number in (5, 6, 7):
+        overlay.put_decoded(b"a", number, encode)
+        assert overlay.decoded(b"a", int) == read_decoded(overlay, b"a", int) == number
+    assert encoded == []
+    assert overlay.get(b"a") == b"7"
+    assert overlay.decoded(b"a", int) == 7
+    assert list(overlay.scan(b"a", b"c")) == [(b"a", b"7"), (b"b", b"2")]
+    overlay.put_decoded(b"b", 2, encode)
+    assert overlay.changes() == [(b"a", b"1", b"7")]
+    assert encoded == [7, 2]
+    overlay.delete(b"a")
+    assert overlay.decoded(b"a", int) is None
+    assert overlay.decoded(b"x", int) is None
+
+
+def test_only_what_was_written_since_the_beginning_is_taken_back() -> None:
+    overlay = OverlayRows(MemoryRows([(b"a", b"1")]))
+    overlay.put_decoded(b"a", 2, lambda number: b"%d" % number)
+    overlay.begin()
+    for key, value in ((b"a", b"3"), (b"a", b"4"), (b"b", b"5")):
+        overlay.put(key, value)
+    assert overlay.writes() == ((b"a", b"4"), (b"b", b"5"))
+    overlay.take_back()
+    overlay.put(b"c", b"6")
+    assert overlay.writes() == ((b"a", b"2"), (b"c", b"6"))
+    assert overlay.lowest_key(b"b") is None
 
 
 def test_writes_come_in_key_order_without_those_that_change_nothing() -> None:
