@@ -230,11 +230,11 @@ class Quorum(Protocol):
 class AuditTrail(Protocol):
     """What this node took away or moved, met by `rlm.audit_log.AuditLog`."""
 
-    async def newest(
     def note(self, line: AuditLine, /) -> None:
         """Write a line about what was done; returns at once."""
         ...
 
+    async def newest(
         self, before: AuditPosition | None, limit: int, matches: Matches, /
     ) -> AuditPage:
         """At most `limit` lines, newest first."""
@@ -322,9 +322,9 @@ class ApiContext:
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]
+    now_ms: Callable[[], int]
     sleep: Callable[[float], Awaitable[None]]
     new_uuid: Callable[[], Uuid]
-    now_ms: Callable[[], int]
     anonymous_role: Role | None = None
     limits: ApiLimits = field(default_factory=ApiLimits)
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
