@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.context import ApiContext
 from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, internal_problem, problem_of
 from api.route_table import ROUTE_SCOPE_KEY, RouteTable, route_of, writes
+from api.send_pace import SendPace
 from api.streaming import HEAD_SCOPE_KEY
 from api.validation import validation_problem
 from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater, StrandlineError
@@ -121,6 +122,8 @@ class Exchange:
         self._body_done = not self._has_body()
         self._awaits_body = False
         self._answer_deadline: asyncio.Timeout | None = None
+        limits = context.limits
+        self._pace = SendPace(limits.chunk_deadline_s, limits.stream_bytes_per_s_min)
         scope[CONTEXT_SCOPE_KEY] = context
         if self._is_head:
             scope["method"] = "GET"
@@ -180,12 +183,15 @@ class Exchange:
                 self._answer_deadline.reschedule(None)
         elif self._is_head and message["type"] == "http.response.body":
             message = {**message, "body": b""}
+        began_at = self._context.monotonic()
         try:
-            async with asyncio.timeout(self._context.limits.chunk_deadline_s):
+            deadline_s = min(self._context.limits.chunk_deadline_s, self._pace.left_s)
+            async with asyncio.timeout(deadline_s):
                 await self._send(message)
         except TimeoutError:
             self.send_timed_out = True
             raise
+        self._pace.took(len(message.get("body", b"")), self._context.monotonic() - began_at)
 
     async def fail(self, problem: Problem) -> None:
         """Answer with `problem`, or break off where an answer is already under way."""

@@ -29,14 +29,17 @@ class ApiLimits:
     `header_deadline_s` runs from a connection's first byte, or its opening, to the end of the
     headers, and bounds a TLS handshake; `idle_deadline_s` bounds the pause between two requests.
     `quorum_deadline_s` bounds a change of the quorum, and lies below `answer_deadline_s`.
-    `streams_parallel_max` stays well below a worker's jobs, so that slow readers can't keep copies
-    out; `pipelined_requests_max` may wait on a connection for the request before them.
+    `stream_bytes_per_s_min` is how fast the client of a stream must take it on average, beyond one
+    `chunk_deadline_s` in all. `streams_parallel_max` stays well below a worker's jobs, so that slow
+    readers can't keep copies out; `pipelined_requests_max` may wait on a connection for the request
+    before them.
     """
 
     body_bytes_max: int = 1_048_576
     header_bytes_max: int = 65_536
     requests_parallel_max: int = 500
     streams_parallel_max: int = 64
+    stream_bytes_per_s_min: int = 131_072
     connections_max: int = 1_000
     pipelined_requests_max: int = 32
     answer_deadline_s: float = 30.0

@@ -44,6 +44,7 @@ def api_limits(http: HttpSettings) -> ApiLimits:
         connections_max=http.connections_max,
         answer_deadline_s=http.request_timeout_s,
         chunk_deadline_s=http.request_timeout_s,
+        stream_bytes_per_s_min=http.stream_bytes_per_s_min,
         quorum_deadline_s=http.request_timeout_s * 2 / 3,
     )
 

@@ -349,6 +349,10 @@ class HttpSettings(_Section):
     request_timeout_s: PositiveSeconds = Field(
         default=30.0, description="Deadline to answer one request (streams: to send one chunk)."
     )
+    stream_bytes_per_s_min: PositiveInt = Field(
+        default=131_072,
+        description="A client that takes a stream more slowly on average is cut off.",
+    )
 
     @model_validator(mode="after")
     def _safe(self) -> HttpSettings:

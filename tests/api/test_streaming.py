@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,23 @@ class Client:
     @property
     def ended(self) -> bool:
         return self.messages[-1].get("more_body") is False
+
+
+class SlowClient(Client):
+    """Lets time pass before it takes a chunk; without any left, as asyncio's timer says it."""
+
+    def __init__(self, passes: Callable[[], None]) -> None:
+        super().__init__()
+        self.taken = 0
+        self._passes = passes
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.sleep(0)  # where a deadline that is over strikes
+            await asyncio.sleep(0)
+            self._passes()
+            self.taken += 1
+        await super().send(message)
 
 
 async def run(node: FakeNode, client: Client, cut: list[bool] | None = None) -> None:
@@ -104,6 +122,41 @@ async def test_a_client_that_stops_taking_bytes_is_cut_off_and_the_read_stops() 
     assert cuts == [True]
     assert node.rlm.stream.closed
     assert not client.ended
+
+
+async def test_a_client_that_takes_a_chunk_now_and_then_is_cut_off_as_well() -> None:
+    """Each send is within its deadline; the whole is slower than the least rate and its grace."""
+    now_s = 0.0
+    limits = ApiLimits(chunk_deadline_s=10, stream_bytes_per_s_min=100)
+    node, client = make_node(limits=limits), SlowClient(lambda: moved(9.0))
+    node = replace(node, context=replace(node.context, monotonic=lambda: now_s))
+    node.rlm.stream = FakeStream([b"x" * 100] * 50)
+
+    def moved(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    cuts: list[bool] = []
+    await run(node, client, cuts)
+    assert cuts == [True]
+    assert node.rlm.stream.closed
+    assert client.taken == 2  # 10 s of grace and 2 for its bytes are less than two waits of 9
+
+
+async def test_a_client_at_the_least_rate_gets_all() -> None:
+    now_s = 0.0
+    limits = ApiLimits(chunk_deadline_s=10, stream_bytes_per_s_min=100)
+
+    def moved() -> None:
+        nonlocal now_s
+        now_s += 1.0
+
+    node, client = make_node(limits=limits), SlowClient(moved)
+    node = replace(node, context=replace(node.context, monotonic=lambda: now_s))
+    node.rlm.stream = FakeStream([b"x" * 100] * 50)
+    await run(node, client)
+    assert client.ended
+    assert len(client.body) == 5_000
 
 
 async def test_an_error_before_the_first_byte_has_its_own_status() -> None:
