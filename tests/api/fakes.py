@@ -110,9 +110,9 @@ class FakeMetadata:
     policies: dict[str, TopicPolicy] = field(default_factory=dict)
     ready: bool = True
     error: Exception | None = None
+    refusal: Exception | None = None
     waited_for: list[int] = field(default_factory=list)
     finalised: list[int] = field(default_factory=lambda: [1])
-    refusal: Exception | None = None
     never_applies: bool = False
 
     async def wait_for_offset(self, offset: int, /, *, deadline_s: float) -> None:
@@ -167,10 +167,10 @@ class FakeMetadata:
     async def put_remote_partition_delete_metadata(
         self, record: RemotePartitionDeleteMetadata, /
     ) -> int:
-        return self.applied_offset
-
         if self.refusal is not None:
             raise self.refusal
+        return self.applied_offset
+
     async def undo_partition_delete(self, record: PartitionDeleteUndo, /) -> int:
         return self.applied_offset
 
@@ -451,10 +451,10 @@ def _context(
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,
+        now_ms=lambda: 1_000,
         sleep=no_pause,
         new_uuid=lambda: next(uuids),
     )
-        now_ms=lambda: 1_000,
 
 
 def make_node(
