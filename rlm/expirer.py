@@ -22,6 +22,7 @@ from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_work import PartitionWork
 from rlm.ports import MetadataPort
 from rlm.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
+from rlm.topic_retention import RetentionInForce, RetentionRules, RetentionSource
 from rlmm.partition_state import PartitionState, TopicPolicy
 from rlmm.records import LogStart
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -34,6 +35,12 @@ ROWS_ON_LOOP_MAX = 500
 """More segments than this are planned in a thread: the event loop has others to serve."""
 NODE_BRAKE_SEGMENTS_MIN = 100
 """Fewer segments than this, over all partitions, are never too large a share of the node's."""
+
+
+WHOSE = {
+    RetentionSource.POLICY: "the topic's policy",
+    RetentionSource.TOPIC: "the topic's Kafka configs",
+}
 
 
 class _Seen(NamedTuple):
@@ -81,6 +88,7 @@ class Expirer:
     held_back: Callable[[str], str | None]
     lose_claim: Callable[[PartitionWork, str], None]
     audit: Audit
+    rules: RetentionRules
     quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
     stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
     accepted: dict[TopicIdPartition, float] = field(default_factory=dict)
@@ -102,6 +110,7 @@ class Expirer:
         self.stopped = {
             tip: text for tip, text in self.stopped.items() if tip is None or tip in here
         }
+        await self.rules.refresh(each.topic for each in here)
         orders: list[_Order] = []
         node_bytes = 0
         for work in works:
@@ -137,13 +146,16 @@ class Expirer:
             rows.append(row)
             if len(rows) % ROWS_PER_BREATH == 0:
                 await self.ambient.sleep(0)
+        await self.rules.learn(tip.topic)
+        by = self.rules.in_force(tip.topic) if policy is None else RetentionInForce(policy)
         facts = RetentionFacts(
             state=state,
             segments=rows,
-            policy=self.metadata.topic_policy(tip.topic) if policy is None else policy,
+            policy=by.policy,
             now_ms=self.ambient.now_ms(),
             percent_max=(self.limits.retention_max_percent if percent_max is None else percent_max),
-            held_back=self.held_back(tip.topic),
+            held_back=self.held_back(tip.topic) or by.held_back,
+            whose=WHOSE[by.source],
         )
         if len(rows) <= ROWS_ON_LOOP_MAX:
             return plan_retention(facts)
@@ -174,11 +186,12 @@ class Expirer:
         state = self.metadata.partition_state(tip)
         if held is None or state is None or state.claim is None or state.claim.token != held.token:
             return None, 0
-        seen = _Seen.of(state, held.token, self.metadata.topic_policy(tip.topic))
+        by = self.rules.in_force(tip.topic)
+        seen = _Seen.of(state, held.token, by.policy)
         quiet, due_ms = self.quiet.get(tip, (None, None))
         if quiet == seen and (due_ms is None or self.ambient.now_ms() < due_ms):
             return None, state.size_bytes
-        if self.held_back(tip.topic) is not None:
+        if (self.held_back(tip.topic) or by.held_back) is not None:
             return None, state.size_bytes
         percent = self.accepted.pop(tip, None)
         plan = await self.plan(tip, percent)
@@ -233,9 +246,10 @@ class Expirer:
 
     def _may_go_on(self, order: _Order) -> bool:
         """Asked before every step: a claim may be lost and a switch be thrown in between."""
-        held = order.work.held
+        held, topic = order.work.held, order.work.partition.topic
         ours = held is not None and held.token == order.token
-        return ours and self.held_back(order.work.partition.topic) is None
+        waits = self.held_back(topic) or self.rules.in_force(topic).held_back
+        return ours and waits is None
 
     async def _move_log_start(self, order: _Order, move: LogStartMove) -> None:
         """Raises unless it is applied: then nothing goes in this pass."""

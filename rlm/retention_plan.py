@@ -41,7 +41,8 @@ class RetentionFacts:
 
     `segments` may hold rows of any state. `now_ms` is this node's clock, which agrees with the
     store's unless `held_back` says otherwise: why nothing may be deleted now, None if it may.
-    `percent_max` is the share of the partition's tiered bytes that one pass may take.
+    `percent_max` is the share of the partition's tiered bytes that one pass may take. `whose`
+    names where the retention comes from.
     """
 
     state: PartitionState
@@ -50,6 +51,7 @@ class RetentionFacts:
     now_ms: int
     percent_max: float
     held_back: str | None = None
+    whose: str = "the topic's policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class RetentionPlan:
     size_bytes: int
     expiring_bytes: int
     text: str
+    policy: TopicPolicy = TopicPolicy()
+    whose: str = "the topic's policy"
 
     @property
     def move_now(self) -> LogStartMove | None:
@@ -126,7 +130,10 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
     held_back = _not_ours(state) or facts.held_back
     if not state.lineage or state.log_start_offset < 0:
         why = held_back or "the log start is not recorded yet"
-        return RetentionPlan(None, (), None, why, None, size_bytes, 0, f"nothing goes: {why}")
+        return RetentionPlan(
+            None, (), None, why, None, size_bytes, 0, f"nothing goes: {why}",
+            facts.policy, facts.whose,
+        )  # fmt: skip
     live, gone = _sorted_out(facts, finished)
     new_start = _new_log_start(facts, live)
     new_start, expired = _settled(state.log_start_offset, new_start, live)
@@ -147,7 +154,9 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
         brake,
         size_bytes,
         expiring_bytes,
-        _text(facts.policy, deletions, move, held_back or brake),
+        _text(facts, deletions, move, held_back or brake),
+        facts.policy,
+        facts.whose,
     )
 
 
@@ -294,9 +303,12 @@ def _expired(each: _Live, facts: RetentionFacts) -> Deletion:
     policy = facts.policy
     if each.is_expired(facts.now_ms):
         over_s = (facts.now_ms - (each.expires_ms or 0)) / 1000
-        text = f"its newest record is past retention_ms {policy.retention_ms} for {over_s:.0f} s"
+        text = (
+            f"its newest record is past retention_ms {policy.retention_ms} for {over_s:.0f} s, by "
+            f"{facts.whose}"
+        )
         return Deletion(each.row, Reason.TIME, text)
-    text = f"the tier holds retention_bytes {policy.retention_bytes} without it"
+    text = f"the tier holds retention_bytes {policy.retention_bytes} without it, by {facts.whose}"
     return Deletion(each.row, Reason.SIZE, text)
 
 
@@ -328,14 +340,15 @@ def _next_due_ms(kept: Sequence[_Live], start: int) -> int | None:
 
 
 def _text(
-    policy: TopicPolicy,
+    facts: RetentionFacts,
     deletions: Sequence[Deletion],
     move: LogStartMove | None,
     stopped: str | None,
 ) -> str:
     if not deletions and move is None:
+        policy = facts.policy
         if (policy.retention_ms, policy.retention_bytes) == (UNLIMITED, UNLIMITED):
-            return "nothing goes: the topic's policy keeps everything"
+            return f"nothing goes: {facts.whose} keeps everything"
         return "nothing goes: everything is within retention"
     if stopped is not None:
         return f"nothing goes now: {stopped}"

@@ -44,6 +44,7 @@ from rlm.store_claims import StoreClaims
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_deletion import TopicDeletion
 from rlm.topic_filter import TopicFilter
+from rlm.topic_retention import ByPolicy, ByTopicConfig, RetentionRules
 from rlm.work_table import WorkTable
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
@@ -80,8 +81,10 @@ class RemoteLogManager:
         keep_audit: KeepAudit = keep_no_audit,
         switches: KillSwitches | None = None,
         slack_of: SlackOf = no_slack,
+        topic_retention: bool = False,
     ) -> None:
         """`broker` None: standalone directories, of which this node counts as leader.
+        `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
 
         `on_shut_out` is told once a store's prefix is another cluster's: the node has to stop.
         """
@@ -119,7 +122,7 @@ class RemoteLogManager:
             self._limits.scan_deadline_s,
         )
         self._table = WorkTable(scanner, self._driver, manager)
-        self._expirer = self._new_expirer()
+        self._expirer = self._new_expirer(broker if topic_retention else None)
         self._reader = ResolvedReads(manager, pool, stores)
         self._answers = Answers(manager, self._reader, self._table, broker, self._breathe)
 
@@ -168,7 +171,11 @@ class RemoteLogManager:
             claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
         )
 
-    def _new_expirer(self) -> Expirer:
+    def _new_expirer(self, of_configs: BrokerPort | None) -> Expirer:
+        policy_of = self._metadata.topic_policy
+        rules: RetentionRules = ByPolicy(policy_of)
+        if of_configs is not None:
+            rules = ByTopicConfig(of_configs, policy_of, self._ambient.monotonic)
         return Expirer(
             metadata=self._metadata,
             clean_ups=self._clean_ups,
@@ -179,6 +186,7 @@ class RemoteLogManager:
             held_back=self.delete_held_back,
             lose_claim=self._driver.lose_claim,
             audit=self._audit,
+            rules=rules,
         )
 
     async def start(self) -> None:

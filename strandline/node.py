@@ -141,9 +141,8 @@ class Node:
                 audit=audit.note,
                 keep_audit=audit.keep,
                 slack_of=partial(flow.slack_s, Flow.COPY),
-                switches=KillSwitches(
-                    directory.path / SWITCHES_FILE, now_ms=ambient.now_ms, audit=audit.note
-                ),
+                switches=_open_switches(directory, audit),
+                topic_retention=settings.retention.source == "topic",
             )
             building.push_async_callback(remote_log.close)
             snapshots = _new_snapshots(

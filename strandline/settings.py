@@ -211,6 +211,13 @@ class RetentionSettings(_Section):
     interval_s: PositiveSeconds = Field(
         default=60.0, description="Pause between two passes of retention."
     )
+    source: Literal["policy", "topic"] = Field(
+        default="policy",
+        description="`policy`: the tier keeps everything unless a topic's policy says otherwise. "
+        "`topic`: where a policy sets no retention, the topic's own `retention.ms` and "
+        "`retention.bytes` in Kafka do. The same on each node.",
+    )
+
     max_percent: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
         default=50.0,
         description="A pass that would take more of a partition's tiered bytes (ten segments or "
@@ -405,3 +412,12 @@ class Settings(BaseSettings):
             known = ", ".join(sorted(self.stores))
             raise ValueError(f"default_store {self.default_store!r} is not among [stores]: {known}")
         return self
+    @model_validator(mode="after")
+    def _topic_configs_can_be_asked(self) -> Settings:
+        if self.retention.source == "topic" and not self.kafka.broker:
+            raise ValueError(
+                'retention.source = "topic" asks the broker for the topics\' configs: set '
+                "kafka.broker, or leave it at policy"
+            )
+        return self
+

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictFloat, StrictInt
 
-from api.models.base import TopicIdText, Wire
+from api.models.base import TopicIdText, Wire, known
 from api.models.topics import Bytes, Milliseconds
 from rlm.retention_plan import Deletion, RetentionPlan
 from rlmm.partition_state import UNLIMITED, TopicPolicy
@@ -64,6 +64,11 @@ class RetentionPlanView(Wire):
     held_back: str | None
     brake: str | None
     summary: str
+    retention_ms: Annotated[
+        int | None, Field(description="In force; null is unlimited.", examples=[604_800_000])
+    ]
+    retention_bytes: int | None
+    retention_of: Annotated[str, Field(examples=["the topic's policy"])]
 
     @classmethod
     def of(cls, tip: TopicIdPartition, plan: RetentionPlan) -> RetentionPlanView:
@@ -81,6 +86,9 @@ class RetentionPlanView(Wire):
             held_back=plan.held_back,
             brake=plan.brake,
             summary=plan.text,
+            retention_ms=known(plan.policy.retention_ms),
+            retention_bytes=known(plan.policy.retention_bytes),
+            retention_of=plan.whose,
         )
 
 

@@ -10,6 +10,7 @@ from strandline.cli.answers import PartitionArgument, TopicArgument, partition_p
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, human_bytes, human_time, print_json, print_table
+from strandline.cli.quantities import size_text, time_text
 
 retention_app = typer.Typer(
     help="What retention takes from a partition's tier: plan, accept.",
@@ -82,6 +83,11 @@ def _show(plan: dict[str, Any], *, as_json: bool) -> None:
                 for each in plan["segments"]
             ],
         )
+    kept_for = time_text(plan["retention_ms"])
+    kept_bytes = size_text(plan["retention_bytes"])
+    console.print(
+        f"in force: time {kept_for}, size {kept_bytes}, by {plan['retention_of']}", markup=False
+    )
     console.print(plan["summary"], markup=False)
     if plan["next_due_ms"] is not None:
         console.print(f"the next is due at {human_time(plan['next_due_ms'])}", markup=False)

@@ -40,6 +40,7 @@ async def test_the_plan_says_what_goes_and_why() -> None:
     )  # fmt: skip
     assert (plan["expiring_bytes"], plan["tiered_bytes"]) == (10, 40)
     assert plan["held_back"] == "the clocks differ"
+    assert (plan["retention_ms"], plan["retention_of"]) == (None, "the topic's policy")
 
 
 async def test_a_policy_is_tried_before_it_is_set() -> None:
