@@ -107,8 +107,19 @@ def decide(facts: LeadershipFacts) -> Decision:
         return by_state
     if isinstance(facts.word, NoAnswer):
         # Copies under way may finish: the claim in the log, not the broker, fences them.
+        overtaken = _overtaken(facts)
+        if overtaken is not None:
+            return overtaken
         return StandBy(WhyNot.BROKER_UNAVAILABLE, facts.word.reason, cancel=False)
     return _with_epoch(facts, facts.word)
+
+
+def _overtaken(facts: LeadershipFacts) -> StandBy | None:
+    """The claim this node holds stands no more: what it copies could not be finished."""
+    standing = facts.state.claim if facts.state is not None else None
+    if facts.held is None or standing is None or standing.token == facts.held.token:
+        return None
+    return _claimed_elsewhere(standing, facts.held.leader_epoch)
 
 
 def _kept_away_by_state(state: PartitionState | None) -> StandBy | None:
@@ -153,12 +164,7 @@ def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
 
 def _claim(facts: LeadershipFacts, epoch: int, standing: Claim | None) -> Decision:
     if standing is not None and not _may_follow(standing, epoch, facts.incarnation):
-        return StandBy(
-            WhyNot.CLAIMED_ELSEWHERE,
-            f"node {standing.incarnation.node_id} holds the claim at leader epoch "
-            f"{standing.leader_epoch}; this node sees epoch {epoch}",
-            cancel=True,
-        )
+        return _claimed_elsewhere(standing, epoch)
     voided = facts.state.voided_claim if facts.state is not None else None
     if standing is None and voided is not None and epoch < voided.leader_epoch:
         return StandBy(
@@ -176,6 +182,15 @@ def _claim(facts: LeadershipFacts, epoch: int, standing: Claim | None) -> Decisi
     ):
         return StandBy(WhyNot.CLAIM_REFUSED, refused.text, cancel=False)
     return ProposeClaim(epoch)
+
+
+def _claimed_elsewhere(standing: Claim, epoch: int) -> StandBy:
+    return StandBy(
+        WhyNot.CLAIMED_ELSEWHERE,
+        f"node {standing.incarnation.node_id} holds the claim at leader epoch "
+        f"{standing.leader_epoch}; this node sees epoch {epoch}",
+        cancel=True,
+    )
 
 
 def _may_follow(standing: Claim, epoch: int, incarnation: Incarnation) -> bool:

@@ -13,7 +13,8 @@ from rlmm.segment import Incarnation
 class CopyLimits:
     """How much at once, and how long anything may take.
 
-    `scan_interval_s` is the pause between two looks at the log directories, `scan_deadline_s` when
+    `scan_interval_s` is the pause between two looks at the log directories, `leadership_interval_s`
+    the least between two questions to the broker who leads, `scan_deadline_s` when
     a look that does not end (a disk that hangs) is told. `stall_deadline_s` without progress ends a
     copy long before `upload_deadline_s` does. `upload_margin_s` is waited
     past a dead attempt's deadline; it covers the difference of two nodes' clocks and the time a
@@ -29,6 +30,7 @@ class CopyLimits:
     """
 
     scan_interval_s: float = 5.0
+    leadership_interval_s: float = 0.5
     scan_deadline_s: float = 60.0
     copies_parallel_max: int = 4
     claims_parallel_max: int = 32

@@ -28,6 +28,7 @@ from rlm.expirer import Expirer
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.kill_switches import KillSwitches, Switch
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
+from rlm.leadership_watch import LeadershipWatch
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
@@ -113,18 +114,34 @@ class RemoteLogManager:
         self._topic_deletion = TopicDeletion(
             manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit
         )
-        scanner = Scanner(
+        scanner = self._new_scanner(log_dirs, broker, topics)
+        self._table = WorkTable(scanner, self._driver, manager)
+        self._watch = self._new_watch(broker)
+        self._expirer = self._new_expirer(broker if topic_retention else None)
+        self._reader = ResolvedReads(manager, pool, stores)
+        self._answers = Answers(manager, self._reader, self._table, broker, self._breathe)
+
+    def _new_scanner(
+        self, log_dirs: Sequence[Path], broker: BrokerPort | None, topics: TopicFilter
+    ) -> Scanner:
+        return Scanner(
             tuple(log_dirs),
-            identity.kafka_cluster_id,
+            self._identity.kafka_cluster_id,
             broker,
             topics,
             self._breathe,
             self._limits.scan_deadline_s,
         )
-        self._table = WorkTable(scanner, self._driver, manager)
-        self._expirer = self._new_expirer(broker if topic_retention else None)
-        self._reader = ResolvedReads(manager, pool, stores)
-        self._answers = Answers(manager, self._reader, self._table, broker, self._breathe)
+
+    def _new_watch(self, broker: BrokerPort | None) -> LeadershipWatch:
+        return LeadershipWatch(
+            broker,
+            self._table.works,
+            self._table.cancel_if_lost,
+            self._look,
+            self._ambient,
+            self._limits.leadership_interval_s,
+        )
 
     def _new_clean_ups(self, proposals: Proposals) -> CleanUpTasks:
         clean_up = CleanUp(
@@ -190,15 +207,17 @@ class RemoteLogManager:
         )
 
     async def start(self) -> None:
-        """Check the default store's cluster marker, then begin to scan and copy.
+        """Check the default store's cluster marker (later, if the store cannot be reached now),
+        then begin to scan and copy.
 
         Refused when it belongs to another cluster or takes no writes; the node must not run. The
         other stores may be missing: see `node_problems`.
         """
-        await self._claims.start()
+        await self._claims.start(may_be_away=True)
         await self._check_clock()
         self._tasks = [
             asyncio.create_task(self._scan_loop(), name="scan log directories"),
+            asyncio.create_task(self._watch.run(), name="follow the leadership"),
             asyncio.create_task(self._clock_loop(), name="compare clocks"),
             asyncio.create_task(self._expirer.run(), name="expire segments"),
             asyncio.create_task(self._topic_deletion.run(), name="delete topics"),
@@ -348,11 +367,14 @@ class RemoteLogManager:
             on_shut_out=self._on_shut_out,
         )
 
+    async def _look(self) -> None:
+        await self._table.scan(cancel_lost=True)
+        await self._table.drive_all(back_offs_max=1)
+
     async def _scan_loop(self) -> None:
         while True:
             try:
-                await self._table.scan(cancel_lost=True)
-                await self._table.drive_all(back_offs_max=1)
+                await self._look()
                 self._scan_error = None
                 self._problem_log.works(LOOKING)
                 self._problem_log.standing(

@@ -1,8 +1,11 @@
 """The cluster markers of this node's stores: the default one before anything else, others in time.
 
-Copies go to the default store, so without it the node does not start. Another store is needed only
-by what lies in it: while it cannot be reached, or is another cluster's, the node runs, says so, and
-removes nothing there. Reading needs no marker, since whatever is read passes its checksum.
+Copies go to the default store, so a node that may not use it does not start. One that only cannot
+be reached now is waited for beside the rest: a node that is started again while the store is down
+still votes, and answers from the metadata. Another store is needed only by what lies in it: while
+it cannot be reached, or is another cluster's, the node runs, says so, and removes nothing there.
+Nothing is written to a store before its marker was seen. Reading needs no marker, since whatever is
+read passes its checksum.
 """
 
 from __future__ import annotations
@@ -44,9 +47,17 @@ class StoreClaims:
         self._looked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Claim the default store, or raise as `claim_prefix`; then see to the others."""
-        await self._claim(self._stores.default)
+    async def start(self, *, may_be_away: bool = False) -> None:
+        """Claim the default store, or raise as `claim_prefix`; then see to the others.
+
+        `may_be_away`: the default store is claimed later if it cannot be reached now.
+        """
+        try:
+            await self._claim(self._stores.default)
+        except RetryLater as error:
+            if not may_be_away:
+                raise
+            self._is_missing(self._stores.default_name, error)
         if not self._missing or self._task is not None:
             return
         self._task = asyncio.create_task(self._claim_others(), name="claim stores")
@@ -60,7 +71,8 @@ class StoreClaims:
         """Confirm all that were claimed. Raises for the default store; another one is missing from
         now on, until it can be claimed anew.
         """
-        await confirm(self._stores.default)
+        if self._stores.default_name not in self._missing:
+            await confirm(self._stores.default)
         for name, tier in self._stores.by_name.items():
             if name == self._stores.default_name or name in self._missing:
                 continue

@@ -47,6 +47,7 @@ class WorkTable:
     ) -> None:
         self._hold = hold
         self._scanner = scanner
+        self._looking = asyncio.Lock()
         self._driver = driver
         self._metadata = metadata
         self._works: dict[TopicIdPartition, PartitionWork] = {}
@@ -71,7 +72,14 @@ class WorkTable:
         return self._works.values()
 
     async def scan(self, *, cancel_lost: bool) -> None:
-        """Look, bring the rows up to date, and cancel what this node may not do any more."""
+        """Look, bring the rows up to date, and cancel what this node may not do any more.
+
+        One look at a time: who asks meanwhile waits for a look of its own.
+        """
+        async with self._looking:
+            await self._scan(cancel_lost)
+
+    async def _scan(self, cancel_lost: bool) -> None:
         look = await self._scanner.look()
         self._look = look
         here = {found.local.partition for found in look.found}
@@ -128,7 +136,8 @@ class WorkTable:
             del self._works[work.partition]
         work.kept = ()
 
-    def _cancel_if_lost(self, work: PartitionWork) -> None:
+    def cancel_if_lost(self, work: PartitionWork) -> None:
+        """End the copy of a partition that this node may not copy any more; forget its claim."""
         decision = self._driver.decision(work)
         lost = work.left_out is not None or (isinstance(decision, StandBy) and decision.cancel)
         if not lost:

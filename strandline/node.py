@@ -178,6 +178,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
     copier = settings.copier
     return CopyLimits(
         scan_interval_s=copier.interval_s,
+        leadership_interval_s=copier.leadership_interval_s,
         copies_parallel_max=copier.parallel_max,
         part_bytes=copier.part_bytes,
         parts_parallel=copier.parts_parallel,

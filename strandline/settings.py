@@ -139,6 +139,9 @@ class CopierSettings(_Section):
     interval_s: PositiveSeconds = Field(
         default=5.0, description="Pause between two looks at the log directories."
     )
+    leadership_interval_s: PositiveSeconds = Field(
+        default=0.5, description="Least pause between two questions to the broker who leads."
+    )
     parallel_max: PositiveInt = Field(default=4, description="Copies under way at once, in all.")
     part_bytes: Annotated[int, Field(ge=5 * 2**20, le=2**30)] = Field(
         default=12 * 2**20, description="Size of one multipart part, in bytes."

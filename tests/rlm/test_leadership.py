@@ -51,6 +51,19 @@ def test_a_broker_that_cannot_be_asked_starts_nothing_and_ends_nothing() -> None
     assert decision == StandBy(WhyNot.BROKER_UNAVAILABLE, "connection refused", cancel=False)
 
 
+def test_a_claim_of_another_node_ends_copies_also_where_the_broker_cannot_be_asked() -> None:
+    facts = replace(
+        FACTS,
+        word=NoAnswer("connection refused"),
+        state=state(standing=claim(8, 3, OTHER_NODE)),
+        held=HeldClaim(7, 2),
+    )
+    decision = stand_by(facts)
+    assert (decision.why, decision.cancel) == (WhyNot.CLAIMED_ELSEWHERE, True)
+    mine = replace(facts, state=state(standing=claim(7, 2)))
+    assert stand_by(mine).why is WhyNot.BROKER_UNAVAILABLE
+
+
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_an_epoch_that_the_checkpoint_does_not_end_with_is_waited_for(epoch: int) -> None:
     decision = stand_by(replace(FACTS, word=Leads(epoch, 500)))

@@ -20,6 +20,7 @@ from kafka_formats.errors import (
 )
 from rlm.copy_plan import WhyNot
 from rlm.events import ClaimLost, SegmentDeleted
+from rlm.node_problem import ProblemArea
 from rlm.partition_status import Role
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import TopicPolicyChange
@@ -365,7 +366,7 @@ def test_a_store_that_hangs_delays_neither_the_start_nor_the_scans_for_ever(
 
 
 @pytest.mark.parametrize("step", ["before get marker", "before put marker"])
-def test_a_store_that_hangs_at_the_marker_ends_the_start_with_a_clear_error(
+def test_a_store_that_hangs_at_the_marker_ends_a_single_run_and_is_waited_for_by_a_node(
     tmp_path: Path, orders: KafkaLog, step: str
 ) -> None:
     async def hanging(name: str) -> None:
@@ -375,7 +376,14 @@ def test_a_store_that_hangs_at_the_marker_ends_the_start_with_a_clear_error(
     async def main() -> None:
         async with new_world(tmp_path, (orders.log_dir,)).boot(hook=hanging) as node:
             with pytest.raises(RetryLater, match="'main'"):
-                await node.remote_log.start()
+                await node.remote_log.run_once()
+            await node.remote_log.start()
+            (problem,) = (
+                each for each in node.remote_log.node_problems() if each.area is ProblemArea.STORE
+            )
+            assert problem.name == "main"
+            await asyncio.sleep(3 * LIMITS.scan_interval_s)
+            assert node.finished(orders.partition) == []
 
     run_virtually(main)
 

@@ -89,6 +89,27 @@ def test_without_the_default_store_nothing_starts() -> None:
     run_virtually(main)
 
 
+def test_a_node_that_is_started_again_while_the_default_store_is_down_waits_for_it() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        stores[0].trouble = RetryLater("connection refused")
+        claims = claims_of(*stores)
+        with pytest.raises(RetryLater, match="connection refused"):
+            await claims.start()  # who runs once has nothing to wait for
+        await claims.start(may_be_away=True)
+        claims.check("old")
+        with pytest.raises(RetryLater, match=r"'main'.*connection refused"):
+            claims.check("main")
+        assert [each.name for each in claims.problems()] == ["main"]
+        stores[0].trouble = None
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
+        claims.check("main")
+        assert claims.problems() == ()
+        await claims.close()
+
+    run_virtually(main)
+
+
 def test_a_silent_store_delays_the_start_by_little_and_is_told_as_unknown() -> None:
     async def main() -> None:
         stores = Away(), Away()
