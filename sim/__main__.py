@@ -1,5 +1,6 @@
 """`python -m sim --seed N --events M`: replay a seed; several with `--seeds`, fresh ones with
-`--fresh`. `--world core` is the quorum's core alone, `nodes` whole nodes around it.
+`--fresh`. `--world core` is the quorum's core alone, `nodes` whole nodes around it, `tier` the
+remote log manager among brokers and stores.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from random import SystemRandom
 
 import sim.nodes.world
 import sim.quorum
+import sim.tier.world
 
 WORLDS: Mapping[str, Callable[..., object]] = {
     "core": sim.quorum.run,
     "nodes": sim.nodes.world.run,
+    "tier": sim.tier.world.run,
 }
 SEED_MAX = 1 << 31
 

@@ -74,7 +74,15 @@ class Reference:
             record = records.get(offset)
             if record is not None:
                 self._apply(record)
-            self.digests[offset] = (self._digest % 2**128).to_bytes(DIGEST_BYTES, "big")
+            self._note_digest(offset)
+
+    def apply(self, record: CommittedRecord) -> None:
+        """The next record, where nobody looks at batches."""
+        self._apply(record)
+        self._note_digest(record.offset)
+
+    def _note_digest(self, offset: int) -> None:
+        self.digests[offset] = (self._digest % 2**128).to_bytes(DIGEST_BYTES, "big")
 
     def _apply(self, record: CommittedRecord) -> None:
         decoded = self._decoded(record)

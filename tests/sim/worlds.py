@@ -7,8 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
+
+from sim.__main__ import SEED_MAX
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,6 +24,18 @@ def assert_found(name: str, run: Callable[[int, int], object], *, seeds: int, ev
         except AssertionError:
             return
     pytest.fail(f"{name}: not found in {seeds} seeds")
+
+
+def assert_fresh_seeds_hold(
+    world: str, run: Callable[[int, int], object], *, seeds: int, events: int
+) -> None:
+    """Seeds that nobody chose; one that fails is named with the command that replays it."""
+    first = SystemRandom().randrange(SEED_MAX)
+    for seed in range(first, first + seeds):
+        try:
+            run(seed, events)
+        except AssertionError as error:
+            pytest.fail(f"python -m sim --world {world} --seed {seed} --events {events}: {error}")
 
 
 def assert_equal_traces(module: str, events: int) -> None:
@@ -41,11 +56,11 @@ def assert_equal_traces(module: str, events: int) -> None:
     assert "trace=0" not in outputs.pop()
 
 
-def assert_replayed(*arguments: str) -> None:
+def assert_replayed(*arguments: str, expected: str = "AppendBatches") -> None:
     """The command line runs a seed and prints what happened."""
     command = [sys.executable, "-m", "sim", *arguments]
     command += ["--seed", "7", "--events", "500", "--trace"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith("Result(seed=7,")
-    assert "AppendBatches" in done.stdout
+    assert expected in done.stdout

@@ -1,0 +1,135 @@
+"""What people do: retention policies, deleting a deleted topic's data, undoing that, collecting."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafka_formats.errors import StrandlineError
+from rlm.collector import CollectionRequest
+from rlmm.manager import RemoteLogMetadataManager
+from rlmm.partition_state import TopicPolicy
+from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, TopicIdPartition
+
+if TYPE_CHECKING:
+    from sim.tier.machine import Process
+    from sim.tier.world import World
+
+KINDS = ("retention_ms", "retention_bytes", "switches", "collect", "undo")
+PERIOD_MS = 20_000
+GRACE_MS = 15_000
+DEADLINE_S = 10.0
+EVERYTHING = 1_000_000
+MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
+
+
+class Admins:
+    """As long as it is `on`. `kinds` None: what the seed draws."""
+
+    def __init__(self, world: World, kinds: frozenset[str] | None) -> None:
+        self._world = world
+        random = world.random
+        drawn = frozenset(kind for kind in KINDS if random.randrange(100) < 40)
+        self.kinds = drawn if kinds is None else kinds
+        self.on = True
+
+    def begin(self) -> None:
+        if not self.on:
+            return
+        random = self._world.random
+        ups = [machine.up for machine in self._world.machines if machine.up is not None]
+        if ups:
+            self._act(random.choice(ups))
+        self._world.schedule.after(1 + random.randrange(2 * PERIOD_MS), self.begin)
+
+    def _act(self, process: Process) -> None:
+        world, random = self._world, self._world.random
+        for partition in world.brokers.deleted:
+            self.delete(process, partition.tip)
+        kind = random.choice(sorted(self.kinds)) if self.kinds else ""
+        topic = random.choice(world.brokers.partitions).tip.topic
+        if kind == "collect":
+            self.collect(process, accept=random.choice((0, EVERYTHING)))
+        elif kind == "undo":
+            self._spawn(process, partial(self._undo, process))
+        elif kind:
+            policy = TopicPolicy(
+                retention_ms=random.choice((20_000, 120_000, 600_000))
+                if "retention_ms" in self.kinds
+                else -1,
+                retention_bytes=random.choice((300, 3_000)) if kind == "retention_bytes" else -1,
+                copy_paused=kind == "switches" and not random.randrange(3),
+                delete_paused=kind == "switches" and not random.randrange(3),
+            )
+            self.set_policy(process, topic, policy)
+
+    def heal(self, process: Process) -> None:
+        """The switches are on again, and nothing expires any more."""
+        for topic in sorted({each.tip.topic for each in self._world.brokers.partitions}):
+            self.set_policy(process, topic, TopicPolicy())
+        for partition in self._world.brokers.deleted:
+            self.delete(process, partition.tip)
+
+    def set_policy(self, process: Process, topic: str, policy: TopicPolicy) -> None:
+        self._spawn(process, partial(self._set_policy, process, topic, policy))
+
+    def delete(self, process: Process, tip: TopicIdPartition) -> None:
+        """Mark a partition's data, if nobody did yet."""
+        self._spawn(process, partial(self._delete, process, tip))
+
+    def collect(self, process: Process, *, accept: int) -> None:
+        """A pass of the collector on that node."""
+        collector = process.collector
+        assert collector is not None
+
+        async def start() -> None:
+            collector.start(CollectionRequest(apply=True, accept_objects=accept), "an admin")
+
+        self._spawn(process, start)
+
+    def _spawn(self, process: Process, deed: Callable[[], Awaitable[None]]) -> None:
+        async def quietly() -> None:
+            try:
+                await deed()
+            except StrandlineError as error:
+                self._world.note(f"an admin is told {type(error).__name__}")
+
+        self._world.loop.spawn(process.life, quietly())
+
+    async def _set_policy(self, process: Process, topic: str, policy: TopicPolicy) -> None:
+        manager = _manager(process)
+        before = manager.topic_policy(topic)
+        if (policy.retention_ms, policy.retention_bytes, policy.copy_paused,
+            policy.delete_paused) == (before.retention_ms, before.retention_bytes,
+            before.copy_paused, before.delete_paused):  # fmt: skip
+            return
+        change = TopicPolicyChange(topic, policy, before.offset)
+        await manager.set_topic_policy(change, deadline_s=DEADLINE_S)
+
+    async def _delete(self, process: Process, tip: TopicIdPartition) -> None:
+        state = _manager(process).partition_state(tip)
+        if state is None or state.delete_state is not None:
+            return
+        await _manager(process).put_remote_partition_delete_metadata(
+            RemotePartitionDeleteMetadata(
+                tip, process.machine.node_id, process.machine.now_ms(), MARKED,
+                replaces_offset=state.delete_offset, grace_ms=GRACE_MS,
+            ),
+            deadline_s=DEADLINE_S,
+        )  # fmt: skip
+
+    async def _undo(self, process: Process) -> None:
+        manager = _manager(process)
+        for partition in self._world.brokers.deleted:
+            state = manager.partition_state(partition.tip)
+            if state is not None and state.delete_state is MARKED:
+                await manager.undo_partition_delete(
+                    PartitionDeleteUndo(partition.tip, state.delete_offset), deadline_s=DEADLINE_S
+                )
+
+
+def _manager(process: Process) -> RemoteLogMetadataManager:
+    assert process.manager is not None
+    return process.manager

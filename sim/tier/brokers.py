@@ -1,0 +1,208 @@
+"""What happens in the Kafka cluster, whatever the nodes beside it do: producing, rolling, elections
+clean and unclean, replication and truncation, local retention, topics deleted and made again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafka_formats.kafka_uuid import Uuid
+from rlm.leadership import BrokerWord, NoAnswer
+from rlm.scanner import TopicPartition
+from rlmm.segment import TopicIdPartition
+from sim.tier.partition import Partition
+from sim.tier.replica import Replica
+
+if TYPE_CHECKING:
+    from sim.tier.machine import Machine
+    from sim.tier.world import World
+
+KINDS = (
+    "elect", "unclean", "retention", "greedy_retention", "transactions", "broker_down", "recreate",
+    "slow_followers",
+)  # fmt: skip
+OLD_MS_MAX = 600_000
+LEARN_MS_MAX = 20_000
+
+
+class Brokers:
+    """`kinds` None: what the seed draws. `partitions` are the living ones, `deleted` the others."""
+
+    def __init__(
+        self, world: World, kinds: frozenset[str] | None, *, topics: int, replicas: int
+    ) -> None:
+        self._world = world
+        random = world.random
+        drawn = frozenset(kind for kind in KINDS if random.randrange(100) < 40)
+        self.kinds = drawn if kinds is None else kinds
+        self.on = True
+        self._period_ms = random.choice((300, 1_000, 3_000))
+        self._replica_count = replicas
+        self._topic_ids = 0
+        self.partitions: list[Partition] = []
+        self.deleted: list[Partition] = []
+        for number in range(topics):
+            self.create(f"t{number}")
+
+    def create(self, topic: str) -> Partition:
+        """A topic of one partition."""
+        world = self._world
+        self._topic_ids += 1
+        topic_id = Uuid(b"topic-%010d" % self._topic_ids)
+        tip = TopicIdPartition(topic, topic_id, 0)
+        hosts = world.machines[: self._replica_count]
+        replicas = {
+            each.node_id: Replica(each.log_dir / f"{topic}-0", topic_id, world.now_ms)
+            for each in hosts
+        }
+        partition = Partition(tip, replicas, world.random)
+        self.partitions.append(partition)
+        self.elect(partition, world.random.choice(sorted(replicas)), unclean=False)
+        return partition
+
+    def partition(self, tip: TopicIdPartition) -> Partition:
+        """By its topic id, dead or alive."""
+        return next(each for each in (*self.partitions, *self.deleted) if each.tip == tip)
+
+    def named(self, name: TopicPartition) -> Partition | None:
+        """By its name, as brokers are asked."""
+        found = (p for p in self.partitions if (p.tip.topic, p.tip.partition) == name)
+        return next(found, None)
+
+    def word(self, machine: Machine, name: TopicPartition) -> BrokerWord:
+        partition = self.named(name)
+        if not machine.broker_up or partition is None:
+            return NoAnswer("the broker is down")
+        return partition.word(machine.node_id)
+
+    # ---- deeds
+
+    def elect(self, partition: Partition, broker: int, *, unclean: bool) -> None:
+        self._world.note(
+            f"{partition.tip.topic}: n{broker} leads from {partition.replicas[broker].end} on in "
+            f"epoch {partition.epoch + 1}" + (", elected unclean" if unclean else "")
+        )
+        partition.elect(broker, unclean=unclean)
+        for other in partition.replicas:
+            if other != broker:
+                delay_ms = self._world.random.choice((0, 10, LEARN_MS_MAX))
+                self._world.schedule.after(delay_ms, partial(self._hear, partition, other))
+
+    def _hear(self, partition: Partition, broker: int) -> None:
+        if partition not in self.partitions:
+            return
+        if self._world.machine(broker).broker_up:
+            partition.hear(broker)
+        else:
+            self._world.schedule.after(LEARN_MS_MAX, partial(self._hear, partition, broker))
+
+    def delete_topic(self, partition: Partition) -> None:
+        """As Kafka does it: the directories are gone, and with them all that was not copied."""
+        self._world.note(f"{partition.tip.topic}: the topic {partition.tip.topic_id} is deleted")
+        for replica in partition.replicas.values():
+            replica.remove()
+        partition.deleted = True
+        self.partitions.remove(partition)
+        self.deleted.append(partition)
+
+    # ---- as the seed has it
+
+    def begin(self) -> None:
+        if self.on:
+            for _ in range(1 + self._world.random.randrange(3)):
+                self._act()
+            delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
+            self._world.schedule.after(delay_ms, self.begin)
+
+    def _act(self) -> None:
+        world, random = self._world, self._world.random
+        partition = random.choice(self.partitions)
+        draw = random.randrange(100)
+        if draw < 45:
+            self._append(partition)
+        elif draw < 55 and (leader := self._leading(partition)) is not None:
+            if leader.roll():
+                world.note(f"{partition.tip.topic}: the leader rolls at {leader.end}")
+        elif draw < 80:
+            self._replicate(partition, random.choice(sorted(partition.replicas)))
+        elif draw < 84:
+            self._elect(partition)
+        elif draw < 88 and "retention" in self.kinds:
+            self._retain(partition)
+        elif draw < 92 and "transactions" in self.kinds:
+            if partition.open_from is None:
+                partition.begin_transaction()
+            else:
+                partition.end_transaction()
+        elif draw < 94 and "broker_down" in self.kinds:
+            self._switch(random.choice(world.machines))
+        elif draw < 95 and "recreate" in self.kinds and not random.randrange(4):
+            self.delete_topic(partition)
+            self.create(partition.tip.topic)
+        elif draw < 97 and "slow_followers" in self.kinds:
+            partition.drop_from_in_sync(random.choice(sorted(partition.replicas)))
+
+    def _leading(self, partition: Partition) -> Replica | None:
+        up = partition.leader in partition.replicas and self._world.machine(partition.leader)
+        return partition.leading if up and up.broker_up else None
+
+    def _append(self, partition: Partition) -> None:
+        if self._leading(partition) is not None:
+            self._world.events += 1
+            age_ms = self._world.random.choice((0, 0, OLD_MS_MAX))
+            partition.append(self._world.now_ms() - self._world.random.randrange(age_ms + 1))
+
+    def _replicate(self, partition: Partition, broker: int) -> None:
+        if self._leading(partition) is not None and self._world.machine(broker).broker_up:
+            partition.replicate(broker)
+
+    def _elect(self, partition: Partition) -> None:
+        alive = [b for b in sorted(partition.replicas) if self._world.machine(b).broker_up]
+        clean = [b for b in partition.in_sync if b in alive]
+        random = self._world.random
+        if "unclean" in self.kinds and alive and not random.randrange(3):
+            broker = random.choice(alive)
+            self.elect(partition, broker, unclean=broker not in partition.in_sync)
+        elif "elect" in self.kinds and clean:
+            self.elect(partition, random.choice(clean), unclean=False)
+
+    def _retain(self, partition: Partition) -> None:
+        """Sealed, committed segments go from the head of one replica."""
+        random = self._world.random
+        broker = random.choice(sorted(partition.replicas))
+        replica = partition.replicas[broker]
+        bases = [base for base in replica.bases[1:] if base <= replica.high_watermark]
+        if not bases:
+            return
+        start = bases[-1] if "greedy_retention" in self.kinds else bases[0]
+        self._world.note(f"{partition.tip.topic}: n{broker} deletes locally what is below {start}")
+        replica.trim(start)
+
+    def _switch(self, machine: Machine) -> None:
+        machine.broker_up = not machine.broker_up
+        self._world.note(f"{machine.name}: the broker {'starts' if machine.broker_up else 'stops'}")
+        if machine.broker_up:
+            return
+        for partition in self.partitions:
+            partition.drop_from_in_sync(machine.node_id)
+
+    # ---- healing
+
+    def heal(self) -> None:
+        """Every broker runs, each partition has one leader whom all follow; what is left is sealed.
+
+        The leader stays if it can.
+        """
+        self.on = False
+        for machine in self._world.machines:
+            machine.broker_up = True
+        for partition in self.partitions:
+            partition.end_transaction()
+            self._append(partition)
+            leader = partition.leading
+            assert leader is not None
+            leader.roll()
+            for broker in sorted(partition.replicas):
+                partition.hear(broker)
+                partition.replicate(broker)

@@ -1,0 +1,362 @@
+"""What must hold after every event, looked at from outside: at each record that is committed, each
+object that is written or deleted, each byte that a reader gets. Names as in design 10.
+
+What the source's bytes are is known from `Partition.truth`; nothing that a node says is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
+from rlm.clean_up import was_finished
+from rlm.events import SegmentCopied
+from rlm.object_keys import own_prefix, parse_segment_key, segment_keys
+from rlmm import queries
+from rlmm.apply_outcome import Verdict
+from rlmm.metadata_log import CommittedRecord
+from rlmm.partition_state import UNLIMITED, PartitionState, TopicPolicy
+from rlmm.records import (
+    LogStart,
+    LostRange,
+    MetadataRecord,
+    PartitionClaim,
+    TopicPolicyChange,
+    decode,
+)
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+    TopicIdPartition,
+)
+from rlmm.view import View
+from sim.invariants import InvariantError
+from sim.nodes.reference import Reference
+from sim.tier.faults import SKEW_MS_MAX
+from sim.tier.replica import Batch, batches_within
+
+if TYPE_CHECKING:
+    from sim.tier.machine import Process
+    from sim.tier.world import World
+
+COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
+COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+DELETE_STARTED = SegmentState.DELETE_SEGMENT_STARTED
+DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
+STALE_MS_MAX = 200_000
+"""So long a node may stand still, or be cut off, between reading a policy and acting on it."""
+
+
+class Auditor:
+    """`violation` is the first thing found. `accepted` counts records by their kind or state."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violation: InvariantError | None = None
+        self.reference = Reference(self.check)
+        self.accepted: dict[str, int] = {}
+        self.read_bytes = 0
+        self._offset = -1
+        self._ids: set[Uuid] = set()
+        self._claims: dict[TopicIdPartition, list[tuple[int, int]]] = {}
+        self._marked_ms: dict[Uuid, int] = {}
+        self._policies: dict[str, list[tuple[int, TopicPolicy]]] = {}
+        self._missing: set[str] = set()
+
+    def check(self, holds: bool, name: str, message: str) -> None:
+        """Remembered as well as raised: the code that is looked at may catch everything."""
+        if not holds:
+            error = InvariantError(name, message)
+            self.violation = self.violation or error
+            raise error
+
+    # ---- the metadata log
+
+    def committed(self, record: CommittedRecord) -> None:
+        """The next record of the log."""
+        decoded = decode(record.control_type, record.value)
+        before, start = self._row(decoded), self._start(decoded)
+        self._offset = record.offset
+        self.reference.apply(record)
+        verdict = self.reference.verdicts[record.offset]
+        name = _name(decoded)
+        self._world.note(f"log {record.offset}: {self._world.told(decoded)} {verdict.value}")
+        if verdict is not Verdict.ACCEPTED:
+            return
+        self.accepted[name] = self.accepted.get(name, 0) + 1
+        match decoded:
+            case PartitionClaim():
+                claims = self._claims.setdefault(decoded.partition, [])
+                claims.append((record.offset, decoded.leader_epoch))
+            case RemoteLogSegmentMetadata():
+                self._ids.add(decoded.segment_id.id)
+            case RemoteLogSegmentMetadataUpdate():
+                self._updated(decoded, before)
+            case TopicPolicyChange():
+                policies = self._policies.setdefault(decoded.topic, [(-1, TopicPolicy())])
+                policies.append((self._world.schedule.now_ms, decoded.policy))
+            case LostRange():
+                self._lost(decoded)
+            case LogStart():
+                self._log_start(decoded, start)
+            case _:
+                pass
+        partition = getattr(decoded, "partition", None)
+        if isinstance(decoded, RemoteLogSegmentMetadataUpdate):
+            partition = decoded.segment_id.partition
+        if isinstance(partition, TopicIdPartition):
+            self._no_hole(partition)
+
+    def applied(self, process: Process, view: View) -> None:
+        """A node committed a step to its view."""
+        if process.life.alive and view.applied_offset >= 0:
+            self.check(
+                view.digest() == self.reference.digests[view.applied_offset],
+                "same_offset_same_state",
+                f"{process.machine.name} has other rows at {view.applied_offset}",
+            )
+
+    def copied(self, process: Process, event: SegmentCopied) -> None:
+        """A node says that a segment is copied."""
+        row = queries.find_segment(self.reference.rows, event.segment_id.id)
+        self.check(
+            event.segment_id.id in self._ids and (row is None or row.state is not COPY_STARTED),
+            "acknowledged_is_durable",
+            f"{process.machine.name} says {event.segment_id} is copied, the log says {row}",
+        )
+
+    def _row(self, record: MetadataRecord) -> RemoteLogSegmentMetadata | None:
+        if isinstance(record, RemoteLogSegmentMetadataUpdate):
+            return queries.find_segment(self.reference.rows, record.segment_id.id)
+        return None
+
+    def _start(self, record: MetadataRecord) -> int:
+        """The log start so far."""
+        if isinstance(record, LogStart):
+            state = queries.partition_state(self.reference.rows, record.partition)
+            return -1 if state is None else state.log_start_offset
+        return -1
+
+    def _updated(
+        self, update: RemoteLogSegmentMetadataUpdate, row: RemoteLogSegmentMetadata | None
+    ) -> None:
+        assert row is not None
+        if update.state is COPY_FINISHED:
+            self._check_objects(row)
+        elif update.state is DELETE_STARTED:
+            self._marked_ms[row.segment_id.id] = self._world.schedule.now_ms
+        elif update.state is DELETE_FINISHED and not self._world.faults.breaks_timing:
+            left = [key for key in self._keys(row) if self._world.bucket.content(key) is not None]
+            self.check(
+                not left, "delete_order", f"the row of {row.segment_id} went before its {left}"
+            )
+
+    def _keys(self, row: RemoteLogSegmentMetadata) -> tuple[str, str, str]:
+        return segment_keys(self._world.prefix, row.segment_id, row.start_offset).all()
+
+    def _check_objects(self, row: RemoteLogSegmentMetadata) -> None:
+        keys = segment_keys(self._world.prefix, row.segment_id, row.start_offset)
+        for key in keys.all():
+            self.check(
+                self._world.bucket.content(key) is not None or key in self._missing,
+                "finished_is_readable",
+                f"{key} of a finished segment is not there",
+            )
+        tip = row.segment_id.partition
+        truth = self.truth(tip, self._offset)
+        source = batches_within(truth, row.start_offset, row.end_offset + 1)
+        wanted = b"".join(batch.data for batch in source)
+        self.check(
+            self._world.bucket.content(keys.log) == wanted or keys.log in self._missing,
+            "finished_is_readable",
+            f"{keys.log} is not what the leader wrote",
+        )
+
+    def truth(self, tip: TopicIdPartition, at_offset: int) -> list[Batch]:
+        """The log of the leader whose claim stood at a metadata offset."""
+        epochs = [epoch for offset, epoch in self._claims.get(tip, ()) if offset <= at_offset]
+        return self._world.brokers.partition(tip).truth[epochs[-1]] if epochs else []
+
+    def truths(self, tip: TopicIdPartition, first: int, last: int) -> list[list[Batch]]:
+        """Those of all claims that stood between two metadata offsets."""
+        epochs = self._claims.get(tip, ())
+        before = [epoch for offset, epoch in epochs if offset <= first][-1:]
+        within = [epoch for offset, epoch in epochs if first < offset <= last]
+        truth = self._world.brokers.partition(tip).truth
+        return [truth[epoch] for epoch in (*before, *within)]
+
+    def _lost(self, lost: LostRange) -> None:
+        """It is gone from the disk of who says so."""
+        state = queries.partition_state(self.reference.rows, lost.partition)
+        assert state is not None
+        assert state.claim is not None
+        partition = self._world.brokers.partition(lost.partition)
+        replica = partition.replicas[state.claim.incarnation.node_id]
+        self.check(
+            partition.deleted or replica.bases[0] > lost.end,
+            "no_hole",
+            f"{lost} is said to be lost, the disk begins at {replica.bases[0]}",
+        )
+
+    def _log_start(self, record: LogStart, start: int) -> None:
+        """Beyond the first, only what retention allows goes: by time, or what size leaves."""
+        state = queries.partition_state(self.reference.rows, record.partition)
+        assert state is not None
+        if start < 0 or state.highest_copied is None:
+            return
+        truth = self.truth(record.partition, self._offset)
+        below = batches_within(truth, start, record.offset)
+        below = [b for b in below if not any(r.start <= b.base <= r.end for r in state.lost_ranges)]
+        newest_ms = max((batch.timestamp_ms for batch in below), default=0)
+        kept = batches_within(truth, record.offset, state.highest_copied[0] + 1)
+        kept_bytes = sum(len(batch.data) for batch in kept)
+        slack_ms = round(2 * self._world.limits.clock_difference_max_s * 1000)
+        policies = self._policies_of_late(record.partition.topic)
+        allowed = (
+            (
+                each.retention_ms != UNLIMITED
+                and newest_ms + each.retention_ms < self._world.now_ms() + slack_ms
+            )
+            or (each.retention_bytes != UNLIMITED and kept_bytes >= each.retention_bytes)
+            for each in policies
+        )
+        self.check(
+            not below or any(allowed),
+            "local_retention_deletes_nothing",
+            f"{record} takes what {policies} keep, the newest of it from {newest_ms}",
+        )
+
+    def _policies_of_late(self, topic: str) -> list[TopicPolicy]:
+        """The present one, and those that a node which stood still may have read."""
+        since_ms = self._world.schedule.now_ms - STALE_MS_MAX
+        policies = self._policies.get(topic, [(0, TopicPolicy())])
+        before = [policy for at_ms, policy in policies if at_ms < since_ms][-1:]
+        return [*before, *(policy for at_ms, policy in policies if at_ms >= since_ms)]
+
+    def _no_hole(self, tip: TopicIdPartition) -> None:
+        rows = self.reference.rows
+        state = queries.partition_state(rows, tip)
+        if state is None or state.delete_state is not None or state.highest_copied is None:
+            return
+        for start, end in unserved(self.reference, state):
+            self.check(False, "no_hole", f"nothing serves {start} to {end} of {tip}")
+
+    # ---- the store
+
+    def writing(self, key: str, data: bytes) -> None:
+        """An object is about to be written, over whatever is there."""
+        if key.startswith(own_prefix(self._world.prefix)):
+            return
+        parsed = parse_segment_key(self._world.prefix, key)
+        if key in self._world.foreign:
+            return
+        self.check(
+            parsed is not None and parsed.segment_id.id in self._ids,
+            "quiesced_bucket_equals_metadata",
+            f"{key} is written, and the log does not know it",
+        )
+        assert parsed is not None
+        row = queries.find_segment(self.reference.rows, parsed.segment_id.id)
+        before = self._world.bucket.content(key)
+        self.check(
+            row is None or row.state is not COPY_FINISHED or before in (data, None),
+            "finished_is_readable",
+            f"{key} of a finished segment is overwritten",
+        )
+
+    def deleting(self, key: str) -> None:
+        """An object that is there is about to go."""
+        if key.startswith(f"{own_prefix(self._world.prefix)}clock-probe"):
+            return
+        parsed = parse_segment_key(self._world.prefix, key)
+        id_ = None if parsed is None else parsed.segment_id.id
+        self.check(id_ in self._ids, "foreign_is_untouched", f"{key} is deleted")
+        assert parsed is not None
+        row = queries.find_segment(self.reference.rows, parsed.segment_id.id)
+        if row is None:
+            return  # deleted to the end: an orphan
+        self.check(key in self._keys(row), "foreign_is_untouched", f"{key} is deleted")
+        self.check(
+            row.state is DELETE_STARTED, "delete_order", f"{key} is deleted, its row is {row.state}"
+        )
+        if was_finished(row) and not self._world.faults.breaks_timing:
+            since_ms = self._world.schedule.now_ms - self._marked_ms[row.segment_id.id]
+            delay_ms = round(self._world.limits.delete_delay_s * 1000)
+            self.check(
+                since_ms >= delay_ms - 2 * SKEW_MS_MAX - self._world.proposal_ms_max,
+                "delete_order",
+                f"{key} goes {since_ms} ms after its mark, readers have {delay_ms} ms",
+            )
+
+    def went_behind_our_back(self, key: str) -> None:
+        """The world itself removes an object."""
+        self._missing.add(key)
+
+    # ---- readers
+
+    def read(
+        self, tip: TopicIdPartition, got: list[Batch], offset: int, span: tuple[int, int]
+    ) -> None:
+        """Batches that a reader got from `offset` on, while the view went over `span`."""
+        truths = self.truths(tip, *span)
+        known = {batch.data for truth in truths for batch in truth}
+        for batch in got:
+            self.read_bytes += len(batch.data)
+            self.check(
+                batch.data in known,
+                "no_bad_byte",
+                f"a reader of {tip} got {batch.base} to {batch.last} of epoch {batch.epoch}, which "
+                "is not in the lineage",
+            )
+        self.check(not got or got[0].last >= offset, "no_bad_byte", f"{got[:1]} for {offset}")
+
+    # ---- when all is quiet
+
+    def unquiet(self) -> Iterator[str]:
+        """What keeps bucket and metadata from being the same."""
+        world, rows = self._world, self.reference.rows
+        expected = {f"{own_prefix(world.prefix)}cluster.json", *world.foreign}
+        for tip in queries.partitions(rows):
+            for row in queries.list_segments(rows, tip):
+                if row.state is not COPY_FINISHED:
+                    yield f"{row.segment_id} is {row.state.name}"
+                expected |= set(self._keys(row))
+        found = world.bucket.contents.keys()
+        probes = {key for key in found if "clock-probe" in key}
+        for key in sorted(found - expected - probes):
+            yield f"{key} is in the bucket alone"
+        for key in sorted(expected - found - self._missing):
+            yield f"{key} is missing"
+        # One without a part, begun by a request whose answer was lost, goes with its segment.
+        dangling = world.bucket.unfinished(with_parts=True)
+        dangling += [k for k in world.bucket.unfinished(with_parts=False) if k not in expected]
+        for key in dangling:
+            yield f"an upload of {key} dangles"
+
+
+def unserved(reference: Reference, state: PartitionState) -> Iterator[tuple[int, int]]:
+    """The offsets from log start to the highest copied that no look-up finds and nobody lost."""
+    if state.highest_copied is None:
+        return
+    offset, highest = max(state.log_start_offset, 0), state.highest_copied[0]
+    while offset <= highest:
+        lost = [each for each in state.lost_ranges if each.start <= offset <= each.end]
+        if lost:
+            offset = lost[0].end + 1
+            continue
+        epoch = epoch_for_offset(state.lineage, offset)
+        answer = None
+        if epoch is not None:
+            answer = queries.segment_for_offset(reference.rows, state.partition, epoch, offset)
+        if answer is None:
+            yield offset, highest
+            return
+        offset = answer.valid_until + 1
+
+
+def _name(record: MetadataRecord) -> str:
+    state = getattr(record, "state", None)
+    return type(record).__name__ if state is None else str(state.name)

@@ -1,0 +1,47 @@
+"""The simulated loop for processes that are killed in the middle of streams and uploads."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any
+
+from sim.nodes.loop import LIFE, VirtualLoop
+
+
+class TierLoop(VirtualLoop):
+    """What a dying process begins while it is closed never begins."""
+
+    def create_task(  # type: ignore[override]  # names and contexts only
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        life = LIFE.get() if context is None else context.get(LIFE)
+        if life is not None and not life.alive:
+            coro.close()
+        return super().create_task(coro, name=name, context=context)
+
+
+@contextmanager
+def the_dead_are_unheard() -> Iterator[None]:
+    """A process that is killed closes nothing. Here its coroutines and streams are closed by Python
+    when nobody refers to them any more, all within the block, and what they say to that is lost.
+    """
+    hook, hooks = sys.unraisablehook, sys.get_asyncgen_hooks()
+    sys.unraisablehook = lambda _: None
+    sys.set_asyncgen_hooks(finalizer=lambda _: None)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        sys.unraisablehook = hook
+        sys.set_asyncgen_hooks(*hooks)

@@ -1,0 +1,245 @@
+"""A machine: a broker, and beside it a node's remote log manager as the shipped parts make it up.
+
+The supervisor's part is `RemoteLogManager`, `RemoteLogMetadataManager` and the view; the worker's
+`DataPlane` runs in the same process. Only the log, the store and the broker are simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from kafka_formats.errors import StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.properties import MetaProperties, encode_meta_properties
+from rlm.audit import AuditLine, KeepAudit
+from rlm.broker_answers import LocalLogStart, TopicConfig
+from rlm.collector import Collector
+from rlm.data_plane import DataPlane
+from rlm.events import CopyEvent, SegmentCopied
+from rlm.leadership import BrokerWord, NoAnswer, NotLeading
+from rlm.limits import Ambient, Identity
+from rlm.ports import MetadataPort
+from rlm.scanner import TopicPartition
+from rlm.service import RemoteLogManager
+from rlm.tier_store import TierStore, TierStores
+from rlm.topic_filter import TopicFilter
+from rlmm.manager import RemoteLogMetadataManager
+from rlmm.segment import Incarnation
+from rlmm.tombstones import KnownSegments
+from rsm_backends.retrying import RetryingStore, RetryPolicy
+from sim.nodes.loop import Life
+from sim.nodes.view import MemoryView, ViewDisk
+from sim.tier.bucket import NodeStore
+from sim.tier.shared_log import NodeLog
+
+if TYPE_CHECKING:
+    from sim.tier.world import World
+
+CLUSTER = "strandline-cluster"
+KAFKA_CLUSTER = "kafka-cluster"
+STORE = "main"
+RESTART_MS = 3_000
+DOWN_MS_MAX = 60_000
+RETRIES = RetryPolicy(attempts_max=3, backoff_base_s=0.1, backoff_max_s=2.0, deadline_s=20.0)
+
+
+@dataclass(eq=False)
+class Process:
+    """One life of the node."""
+
+    machine: Machine
+    life: Life
+    incarnation: Incarnation
+    view: MemoryView | None = None
+    log: NodeLog | None = None
+    manager: RemoteLogMetadataManager | None = None
+    remote_log: RemoteLogManager | None = None
+    collector: Collector | None = None
+    audit: list[AuditLine] = field(default_factory=list)
+
+
+class Machine:
+    """`process` is None while the node is off; `broker_up` is the broker's own fate. `wall_ms` is
+    how far the clock is off.
+    """
+
+    def __init__(self, world: World, node_id: int, log_dir: Path) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.name = f"n{node_id}"
+        self.log_dir = log_dir
+        self.boots = 0
+        self.process: Process | None = None
+        self.broker_up = True
+        self.cut_off = False
+        self.skew_ms = world.faults.skew_ms()
+        self.wall_ms = 0
+        self.view_disk = ViewDisk()
+        self._down_ms = world.random.choice((RESTART_MS, DOWN_MS_MAX))
+        log_dir.mkdir()
+        meta = MetaProperties(1, KAFKA_CLUSTER, node_id, Uuid(b"log-dir-%08d" % node_id))
+        (log_dir / "meta.properties").write_bytes(encode_meta_properties(meta))
+
+    @property
+    def up(self) -> Process | None:
+        """The process, once it works."""
+        process = self.process
+        return process if process is not None and process.remote_log is not None else None
+
+    def now_ms(self) -> int:
+        return self.world.now_ms() + self.skew_ms + self.wall_ms
+
+    # ---- life
+
+    def start(self) -> None:
+        if self.process is not None:
+            return
+        self.boots += 1
+        life = Life(f"{self.name}.{self.boots}")
+        directory = Uuid(b"quorum-dir-%05d" % self.node_id)
+        self.process = Process(self, life, Incarnation(self.node_id, directory, self.boots))
+        self.world.loop.spawn(life, self._run(self.process))
+
+    async def _run(self, process: Process) -> None:
+        world = self.world
+        process.view = MemoryView(
+            self.view_disk,
+            flushes_itself=lambda: not world.random.randrange(20),
+            operate=_nothing,
+            committed=lambda view: world.auditor.applied(process, view),
+        )
+        process.log = log = NodeLog(world, process)
+        world.log.logs.append(log)
+        log.appended()
+        try:
+            process.manager = manager = await RemoteLogMetadataManager.start(
+                log,
+                process.view,
+                incarnation=process.incarnation,
+                now_ms=self.now_ms,
+                limits=world.metadata_limits,
+                on_failure=lambda text: world.auditor.check(False, "no_failure", text),
+            )
+            remote_log = self._compose(process, manager)
+            await remote_log.start()
+        except StrandlineError as error:
+            world.note(f"{self.name} does not start: {type(error).__name__}")
+            world.schedule.after(0, self.kill)
+            return
+        process.remote_log = remote_log
+        world.note(f"{self.name} is up")
+
+    def _compose(self, process: Process, manager: RemoteLogMetadataManager) -> RemoteLogManager:
+        world = self.world
+        loop = asyncio.get_running_loop()
+        ambient = Ambient(
+            self.now_ms, loop.time, asyncio.sleep, world.random.random, world.new_uuid
+        )
+        store = RetryingStore(
+            NodeStore(world, process),
+            RETRIES,
+            sleep=asyncio.sleep,
+            random_fraction=world.random.random,
+            monotonic=loop.time,
+        )
+        stores = TierStores({STORE: TierStore(STORE, store, world.prefix)}, STORE)
+        remote_log = RemoteLogManager(
+            cast(MetadataPort, manager),
+            DataPlane({STORE: store}, now_ms=self.now_ms),
+            stores,
+            log_dirs=(self.log_dir,),
+            broker=NodeBroker(self),
+            topics=TopicFilter(("*",)),
+            identity=Identity(CLUSTER, KAFKA_CLUSTER, process.incarnation),
+            ambient=ambient,
+            limits=world.limits,
+            on_event=lambda event: self._heard(process, event),
+            audit=process.audit.append,
+            keep_audit=_keep(process),
+        )
+        assert process.log is not None
+        assert process.view is not None
+        process.collector = Collector(
+            KnownSegments(process.log, manager, process.view),
+            stores,
+            held_back=remote_log.delete_held_back,
+            confirm_prefix=remote_log.confirm_prefix,
+            keep_audit=_keep(process),
+            ambient=ambient,
+            copy_limits=world.limits,
+            limits=world.collector_limits,
+        )
+        return remote_log
+
+    def _heard(self, process: Process, event: CopyEvent) -> None:
+        if isinstance(event, SegmentCopied):
+            self.world.auditor.copied(process, event)
+
+    def kill(self) -> None:
+        """The node's process ends; it starts again some time later."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.life.alive = False
+        self.world.loop.kill(process.life)
+        if process.log in self.world.log.logs:
+            self.world.log.logs.remove(process.log)
+        down_ms = self.world.random.randrange(self._down_ms) if self.world.faults.on else RESTART_MS
+        self.world.schedule.after(down_ms, self.start)
+
+    def pause(self) -> None:
+        if self.process is not None:
+            self.process.life.paused = True
+
+    def resume(self) -> None:
+        if self.process is not None and self.process.life.paused:
+            self.world.loop.resume(self.process.life)
+
+    def connect(self) -> None:
+        """The metadata quorum can be reached."""
+        self.cut_off = False
+        if self.process is not None and self.process.log is not None:
+            self.process.log.catch_up()
+
+
+class NodeBroker:
+    """What the node's own broker answers: the port `rlm.scanner.BrokerPort`."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    async def leadership(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, BrokerWord]:
+        await self._answer()
+        return {each: self._machine.world.brokers.word(self._machine, each) for each in partitions}
+
+    async def local_log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
+        await self._answer()
+        return dict.fromkeys(partitions, NoAnswer("nobody asks in this world"))
+
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
+        await self._answer()
+        if not self._machine.broker_up:
+            return dict.fromkeys(topics, NoAnswer("the broker is down"))
+        return dict.fromkeys(topics, TopicConfig("delete", -1, -1, False))
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(self._machine.world.faults.latency_ms() / 1000)
+
+
+def _keep(process: Process) -> KeepAudit:
+    async def keep(line: AuditLine) -> None:
+        process.audit.append(line)
+
+    return keep
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,128 @@
+"""One partition of the Kafka cluster as its controller sees it, and what its leaders ever wrote."""
+
+from __future__ import annotations
+
+from random import Random
+
+from kafka_formats.record_batch import Record, encode_batch
+from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlmm.segment import TopicIdPartition
+from sim.tier.replica import Batch, Replica
+
+RECORDS_MAX = 4
+NO_LEADER = -1
+
+
+class Partition:
+    """`truth` is the whole log of the leader of each epoch: what was below it at its election, and
+    what it wrote. `alive` says which brokers run.
+    """
+
+    def __init__(self, tip: TopicIdPartition, replicas: dict[int, Replica], random: Random) -> None:
+        self.tip = tip
+        self.replicas = replicas
+        self.leader = NO_LEADER
+        self.epoch = -1
+        self.in_sync = sorted(replicas)
+        self.truth: dict[int, list[Batch]] = {}
+        self.open_from: int | None = None
+        self.deleted = False
+        self._random = random
+        self._roll_percent = random.choice((10, 25, 60))
+
+    @property
+    def leading(self) -> Replica | None:
+        """The true leader's replica; None without one."""
+        return self.replicas.get(self.leader)
+
+    def elect(self, broker: int, *, unclean: bool) -> None:
+        """The controller makes it leader; the others hear of it when they do."""
+        self.epoch += 1
+        self.leader = broker
+        if unclean:
+            self.in_sync = [broker]
+        replica = self.replicas[broker]
+        replica.epoch, replica.leads = self.epoch, True
+        replica.begin_epoch(self.epoch)
+        self.truth[self.epoch] = list(replica.batches)
+        if self.open_from is not None and self.open_from >= replica.end:
+            self.open_from = None
+        self._advance(replica)
+
+    def hear(self, broker: int) -> None:
+        """The broker hears of the present epoch."""
+        replica = self.replicas[broker]
+        replica.epoch = self.epoch
+        replica.leads = broker == self.leader
+
+    def append(self, timestamp_ms: int) -> int:
+        """The true leader writes a batch; its last offset, or -1."""
+        replica = self.leading
+        if replica is None:
+            return -1
+        base, count = replica.end, 1 + self._random.randrange(RECORDS_MAX)
+        records = [
+            Record(base + at, timestamp_ms, None, b"%d of epoch %d" % (base + at, self.epoch), ())
+            for at in range(count)
+        ]
+        data = encode_batch(records, base_offset=base, partition_leader_epoch=self.epoch)
+        batch = Batch(base, base + count - 1, self.epoch, timestamp_ms, data)
+        replica.append(batch)
+        self.truth[self.epoch].append(batch)
+        self._advance(replica)
+        return batch.last
+
+    def replicate(self, broker: int) -> None:
+        """A follower that knows the epoch fetches everything, truncating first what diverged."""
+        leader, follower = self.leading, self.replicas[broker]
+        if leader is None or broker == self.leader or follower.epoch != self.epoch:
+            return
+        common = 0
+        for ours, theirs in zip(leader.batches, follower.batches, strict=False):
+            if ours != theirs:
+                break
+            common = ours.last + 1
+        follower.truncate(common)
+        start = leader.bases[0]
+        if follower.end < start or follower.bases[0] > follower.end:
+            follower.start_over([b for b in leader.batches if b.last < start], start)
+        for batch in leader.batches:
+            if batch.base >= follower.end:
+                follower.append(batch)
+                if self._random.randrange(100) < self._roll_percent:
+                    follower.roll()
+        if broker not in self.in_sync:
+            self.in_sync = sorted([*self.in_sync, broker])
+        self._advance(leader)
+        follower.high_watermark = min(leader.high_watermark, follower.end)
+
+    def drop_from_in_sync(self, broker: int) -> None:
+        """It is too slow, or dead."""
+        if broker != self.leader and broker in self.in_sync:
+            self.in_sync.remove(broker)
+            if (leader := self.leading) is not None:
+                self._advance(leader)
+
+    def begin_transaction(self) -> None:
+        if self.open_from is None and (leader := self.leading) is not None:
+            self.open_from = leader.end
+
+    def end_transaction(self) -> None:
+        self.open_from = None
+        if (leader := self.leading) is not None:
+            self._advance(leader)
+
+    def word(self, broker: int) -> BrokerWord:
+        """What that broker answers to ListOffsets(latest, read_committed)."""
+        replica = self.replicas.get(broker)
+        if replica is None or not replica.leads:
+            return NotLeading()
+        if replica.high_watermark < replica.epochs[-1].start_offset:
+            return NoAnswer("OFFSET_NOT_AVAILABLE")  # KIP-207
+        return Leads(replica.epoch, replica.last_stable)
+
+    def _advance(self, leader: Replica) -> None:
+        ends = [self.replicas[each].end for each in self.in_sync]
+        leader.high_watermark = max(leader.high_watermark, min(ends, default=leader.end))
+        stable = leader.high_watermark
+        leader.last_stable = stable if self.open_from is None else min(stable, self.open_from)

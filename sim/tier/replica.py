@@ -1,0 +1,175 @@
+"""One broker's copy of one partition: what it holds, and the files that a node beside it sees.
+
+The files are real ones, of sealed segments only with content: nobody reads an active segment. Their
+times are set by hand, so that a replay sees the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint, time_index
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import (
+    EpochEntry,
+    Epochs,
+    append_entry,
+    truncate_from_end,
+    truncate_from_start,
+)
+from kafka_formats.log_names import (
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    TIME_INDEX_SUFFIX,
+    segment_file_name,
+)
+from kafka_formats.properties import encode_partition_metadata
+
+NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Offsets [base, last], as one leader wrote them."""
+
+    base: int
+    last: int
+    epoch: int
+    timestamp_ms: int
+    data: bytes
+
+
+class Replica:
+    """`batches` go back to offset 0, also below `bases[0]`, where the disk begins. `bases` are
+    those of the segments; the last one is active. `leads` and `epoch` are what the broker believes.
+    """
+
+    def __init__(self, directory: Path, topic_id: Uuid, now_ms: Callable[[], int]) -> None:
+        self.directory = directory
+        self.batches: list[Batch] = []
+        self.bases = [0]
+        self.epochs: Epochs = ()
+        self.epoch = -1
+        self.leads = False
+        self.high_watermark = 0
+        self.last_stable = 0
+        self._now_ms = now_ms
+        self._ticks = 0
+        directory.mkdir(parents=True)
+        (directory / PARTITION_METADATA_FILE).write_bytes(encode_partition_metadata(topic_id))
+        self._path(0).touch()
+        self._write_epochs(())
+
+    @property
+    def end(self) -> int:
+        """The log end offset, exclusive."""
+        return self.batches[-1].last + 1 if self.batches else 0
+
+    def within(self, start: int, end: int) -> list[Batch]:
+        """The batches of [start, end)."""
+        return batches_within(self.batches, start, end)
+
+    def append(self, batch: Batch) -> None:
+        assert batch.base == self.end
+        if not self.epochs or batch.epoch > self.epochs[-1].epoch:
+            self._write_epochs(append_entry(self.epochs, batch.epoch, batch.base))
+        self.batches.append(batch)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """It leads from its end on."""
+        self._write_epochs(append_entry(self.epochs, epoch, self.end))
+
+    def roll(self) -> bool:
+        """Seal the active segment; False if it is empty."""
+        active = self.bases[-1]
+        if self.end <= active:
+            return False
+        self._fill(active, self.end)
+        self.bases.append(self.end)
+        self._path(self.end).touch()
+        self._changed()
+        return True
+
+    def truncate(self, end: int) -> None:
+        """Forget everything from `end` on, a border of batches."""
+        if end >= self.end:
+            # As Kafka does: of a leadership without a record an entry may be left.
+            if self.epochs and self.epochs[-1].start_offset >= self.end:
+                self._write_epochs(truncate_from_end(self.epochs, self.end))
+            return
+        self.batches = [batch for batch in self.batches if batch.last < end]
+        for base in [base for base in self.bases if base >= end]:
+            self._drop(base)
+        if not self.bases:
+            self.bases = [end]
+            self._path(end).touch()
+        self._fill(self.bases[-1], end)
+        self.high_watermark = min(self.high_watermark, end)
+        self.last_stable = min(self.last_stable, end)
+        self._write_epochs(truncate_from_end(self.epochs, end))
+
+    def trim(self, start: int) -> None:
+        """Local retention: whole segments below `start`, a segment's base."""
+        for base in [base for base in self.bases if base < start]:
+            self._drop(base)
+        self._write_epochs(truncate_from_start(self.epochs, start))
+
+    def start_over(self, before: list[Batch], start: int) -> None:
+        """Kafka's truncateFullyAndStartAt; `before` is what everybody had below."""
+        for base in tuple(self.bases):
+            self._drop(base)
+        self.batches = list(before)
+        self.bases = [start]
+        self._path(start).touch()
+        self.high_watermark = self.last_stable = start
+        self._write_epochs(())
+
+    def remove(self) -> None:
+        """The topic was deleted, or the replica moved away."""
+        shutil.rmtree(self.directory)
+
+    def _path(self, base: int) -> Path:
+        return self.directory / segment_file_name(base, LOG_SUFFIX)
+
+    def _drop(self, base: int) -> None:
+        self.bases.remove(base)
+        self._path(base).unlink()
+        self._path(base).with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
+
+    def _fill(self, base: int, end: int) -> None:
+        """In place: who has the file open sees it change."""
+        batches = self.within(base, end)
+        path = self._path(base)
+        path.write_bytes(b"".join(each.data for each in batches))
+        self._stamp(path)
+        newest = max(((each.timestamp_ms, each.last) for each in batches), default=None)
+        times = time_index.encode([] if newest is None else [newest], base)
+        path.with_suffix(TIME_INDEX_SUFFIX).write_bytes(times)
+
+    def _write_epochs(self, epochs: tuple[EpochEntry, ...]) -> None:
+        self.epochs = epochs
+        path = self.directory / LEADER_EPOCH_CHECKPOINT_FILE
+        aside = path.with_suffix(".tmp")
+        aside.write_bytes(leader_epoch_checkpoint.encode(epochs))
+        aside.replace(path)
+        self._stamp(path)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._stamp(self.directory)
+
+    def _stamp(self, path: Path) -> None:
+        """No two changes have one time."""
+        self._ticks += 1
+        modified_ns = self._now_ms() * NS_PER_MS + self._ticks
+        os.utime(path, ns=(modified_ns, modified_ns))
+
+
+def batches_within(batches: list[Batch], start: int, end: int) -> list[Batch]:
+    """Those of [start, end) as a whole."""
+    return [batch for batch in batches if start <= batch.base and batch.last < end]

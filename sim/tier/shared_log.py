@@ -1,0 +1,173 @@
+"""The metadata log as a port that may be slow, cut off, or silent about what it did.
+
+What is behind it has worlds of its own (`sim/quorum.py`, `sim/nodes/world.py`): here a record is
+committed the moment it is appended, and every node hears of it in order, some time later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafka_formats.errors import InternalError, OutcomeUnknown, RetryLater
+from rlmm.metadata_log import (
+    CommittedGroup,
+    CommittedRecord,
+    LogDescription,
+    Proposal,
+    SnapshotId,
+    SnapshotSink,
+)
+from rlmm.records import decode
+
+if TYPE_CHECKING:
+    from sim.tier.machine import Process
+    from sim.tier.world import World
+
+EPOCH = 1
+
+
+class SharedLog:
+    """What is committed. `appended` hears of each record."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.records: list[CommittedRecord] = []
+        self.logs: list[NodeLog] = []
+
+    @property
+    def end(self) -> int:
+        return len(self.records)
+
+    def append(self, proposals: tuple[Proposal, ...]) -> int:
+        """The offset of the first."""
+        first = self.end
+        for proposal in proposals:
+            record = CommittedRecord(
+                self.end, EPOCH, self._world.now_ms(), proposal.control_type, proposal.value
+            )
+            self.records.append(record)
+            self._world.auditor.committed(record)
+        for log in self.logs:
+            log.appended()
+        return first
+
+
+class NodeLog:
+    """One process's end of it: the port `rlmm.metadata_log.MetadataLog`."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self._visible = 0
+        self._due_ms = 0
+        self._more = asyncio.Event()
+
+    async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
+        world, process = self._world, self._process
+        name = _name(proposals[0])
+        await world.step(process, f"before {name}")
+        fate = world.faults.proposal(process.machine)
+        if fate.refused:
+            raise RetryLater("the metadata quorum has no leader")
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if not fate.lost:
+            arrive = partial(self._arrive, future, proposals, fate.answer_lost, fate.twice)
+            world.schedule.after(fate.delay_ms, arrive)
+        try:
+            async with asyncio.timeout(deadline_s):
+                offset = await future
+        except TimeoutError:
+            raise OutcomeUnknown(f"no answer within {deadline_s:g} s") from None
+        await world.step(process, f"after {name}")
+        return offset
+
+    def _arrive(
+        self,
+        future: asyncio.Future[int],
+        proposals: tuple[Proposal, ...],
+        answer_lost: bool,
+        twice: bool,
+    ) -> None:
+        offset = self._world.log.append(proposals)
+        if twice:
+            self._world.log.append(proposals)
+        if not answer_lost:
+            delay_ms = self._world.faults.latency_ms()
+            self._world.schedule.after(delay_ms, partial(_complete, future, offset))
+
+    def appended(self) -> None:
+        """There is more; this node hears of it later."""
+        end = self._world.log.end
+        delay_ms = self._world.faults.latency_ms()
+        self._due_ms = max(self._due_ms, self._world.schedule.now_ms + delay_ms)
+        self._world.schedule.after(
+            self._due_ms - self._world.schedule.now_ms, partial(self._hear, end)
+        )
+
+    def _hear(self, end: int) -> None:
+        if self._process.machine.cut_off:
+            return
+        self._visible = max(self._visible, end)
+        self._more.set()
+
+    def catch_up(self) -> None:
+        """The node is connected (again): it hears of everything."""
+        self._hear(self._world.log.end)
+
+    async def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
+        at = from_offset
+        while True:
+            while self._visible <= at:
+                self._more.clear()
+                await self._more.wait()
+            end = self._visible
+            records = tuple(self._world.log.records[at:end])
+            at = end
+            yield CommittedGroup(records, end, EPOCH)
+
+    async def read(self, from_offset: int, *, limit: int) -> tuple[CommittedRecord, ...]:
+        return tuple(self._world.log.records[from_offset : self._visible][:limit])
+
+    async def barrier(self, *, deadline_s: float) -> int:
+        fate = self._world.faults.proposal(self._process.machine)
+        if fate.refused or fate.lost or fate.answer_lost:
+            raise RetryLater(f"no majority answered within {deadline_s:g} s")
+        await asyncio.sleep(fate.delay_ms / 1000)
+        return self._world.log.end
+
+    def latest_snapshot(self) -> SnapshotId | None:
+        return None
+
+    def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
+        raise InternalError(f"there is no {snapshot}")
+
+    async def begin_snapshot(
+        self, snapshot: SnapshotId, *, last_contained_timestamp_ms: int
+    ) -> SnapshotSink:
+        raise InternalError(f"nobody asks for {snapshot} at {last_contained_timestamp_ms}")
+
+    async def store_recovery_point(self) -> int:
+        return self._visible
+
+    def allow_truncation_to(self, offset: int) -> None:
+        """Nothing is ever cut here."""
+
+    def describe(self) -> LogDescription:
+        return LogDescription("cluster", 1, 1, EPOCH, self._visible, 0, self._visible, (), ())
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+
+def _complete(future: asyncio.Future[int], offset: int) -> None:
+    if not future.done():
+        future.set_result(offset)
+
+
+def _name(proposal: Proposal) -> str:
+    record = decode(proposal.control_type, proposal.value)
+    state = getattr(record, "state", None)
+    return type(record).__name__ if state is None else str(state.name)

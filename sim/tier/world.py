@@ -1,0 +1,334 @@
+"""Three brokers with a node beside each, one store, one metadata log: producing, elections,
+retention and faults for a while, then healing, after which bucket and metadata are the same and
+everything that was sealed is copied.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.kafka_uuid import Uuid
+from rlm.collector import CollectorLimits
+from rlm.limits import CopyLimits
+from rlmm import queries
+from rlmm.metadata_limits import MetadataLimits
+from rlmm.records import MetadataRecord
+from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from sim.clock import Schedule
+from sim.invariants import InvariantError
+from sim.nodes.loop import Life
+from sim.nodes.view import memory_batches
+from sim.tier.admins import EVERYTHING, Admins
+from sim.tier.brokers import Brokers
+from sim.tier.bucket import Bucket, at_once
+from sim.tier.faults import HOUR_MS, Faults
+from sim.tier.invariants import Auditor
+from sim.tier.loop import TierLoop, the_dead_are_unheard
+from sim.tier.machine import Machine, Process
+from sim.tier.readers import Readers
+from sim.tier.shared_log import SharedLog
+
+START_MS = 1_700_000_000_000
+HEAL_MS = 1_800_000
+HEAL_AFTER_JUMPS_MS = HEAL_MS + 2 * HOUR_MS
+"""How long healing may last. A row that was written with a clock an hour ahead is waited for."""
+LOOK_MS = 2_000
+COLLECT_MS = 400_000
+PREFIX = "tier/"
+SHARED_MEMORY = Path("/dev/shm")
+FOREIGN = (
+    "tier/notes.txt",
+    "tier/t0-AAAAAAAAAAAAAAAAAAAAAQ/0/00000000000000000000-AAAAAAAAAAAAAAAAAAAAZQ.log",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a world is like; None: as the seed has it."""
+
+    nodes: int | None = None
+    topics: int | None = None
+    faults: frozenset[str] | None = None
+    brokers: frozenset[str] | None = None
+    admins: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run was. `events` are steps of nodes, records, and deeds of the world."""
+
+    seed: int
+    events: int
+    world_ms: int
+    records: int
+    copied: int
+    deleted: int
+    claims: int
+    reads: int
+    read_bytes: int
+    heal_ms: int
+    trace: int
+
+
+class World:
+    """Everything of one seed. `trace` collects what happened, as text, if wanted."""
+
+    def __init__(
+        self,
+        seed: int,
+        path: Path,
+        *,
+        plan: Plan | None = None,
+        trace: list[str] | None = None,
+    ) -> None:
+        plan = plan or Plan()
+        self.seed = seed
+        self.random = random = Random(seed)
+        self.trace = trace
+        self.trace_digest = 0
+        self.events = 0
+        self.prefix = PREFIX
+        self.schedule = Schedule()
+        self.loop = TierLoop(self.schedule, random, on_power_cut=_never, on_job=lambda _: None)
+        self._uuids = 0
+        self.foreign: frozenset[str] = frozenset()
+        self.machines: list[Machine] = []
+        self.faults = Faults(self, plan.faults)
+        self.auditor = Auditor(self)
+        self.log = SharedLog(self)
+        self.bucket = Bucket(self)
+        self._draw_limits()
+        nodes = plan.nodes or random.choice((1, 2, 3, 3))
+        self.machines = [Machine(self, at + 1, path / f"broker{at + 1}") for at in range(nodes)]
+        self.brokers = Brokers(
+            self, plan.brokers, topics=plan.topics or random.choice((1, 2, 3)), replicas=nodes
+        )
+        self.admins = Admins(self, plan.admins)
+        self.readers = Readers(self)
+        self.foreign = frozenset(FOREIGN)
+        for key in FOREIGN:
+            data = key.encode()
+            at_once(self.bucket.put(key, data, crc32c=crc32c(data)))
+
+    def _draw_limits(self) -> None:
+        choose = self.random.choice
+        self.limits = CopyLimits(
+            scan_interval_s=choose((1.0, 3.0)),
+            copies_parallel_max=choose((1, 2, 4)),
+            part_bytes=choose((200, 1_000, 1 << 20)),
+            upload_deadline_s=choose((20.0, 60.0)),
+            upload_margin_s=30.0,
+            stall_deadline_s=15.0,
+            propose_deadline_s=choose((2.0, 5.0)),
+            propose_attempts_max=3,
+            finish_deadline_s=60.0,
+            store_deadline_s=20.0,
+            backoff_max_s=20.0,
+            corrupt_retry_s=30.0,
+            retention_interval_s=choose((4.0, 10.0)),
+            retention_max_percent=100.0,
+            delete_delay_s=choose((0.0, 10.0, 40.0)),
+            clock_check_interval_s=60.0,
+        )
+        self.proposal_ms_max = 40_000
+        self.collector_limits = CollectorLimits()
+        self.metadata_limits = MetadataLimits(apply_cost_max=choose((1, 30)))
+
+    def machine(self, node_id: int) -> Machine:
+        return self.machines[node_id - 1]
+
+    def now_ms(self) -> int:
+        """True time, ms since the epoch; the store's clock shows it."""
+        return START_MS + self.schedule.now_ms
+
+    def new_uuid(self) -> Uuid:
+        self._uuids += 1
+        return Uuid(b"segment-%08d" % self._uuids)
+
+    # ---- what happens
+
+    def note(self, what: str) -> None:
+        """Count and remember; equal seeds have equal traces."""
+        self.events += 1
+        if self.trace is not None:
+            line = f"{self.schedule.now_ms:>8} {what}"
+            self.trace_digest = zlib.crc32(line.encode(), self.trace_digest)
+            self.trace.append(line)
+
+    def told(self, record: MetadataRecord) -> str:
+        """A record, short enough for a line."""
+        if isinstance(record, RemoteLogSegmentMetadata):
+            return (
+                f"n{record.broker_id} {record.state.name} {self.short_id(record.segment_id.id)} "
+                f"{record.start_offset} to {record.end_offset} under {record.token}"
+            )
+        if isinstance(record, RemoteLogSegmentMetadataUpdate):
+            return (
+                f"n{record.broker_id} {record.state.name} {self.short_id(record.segment_id.id)} "
+                f"under {record.token}"
+            )
+        return type(record).__name__
+
+    def short(self, key: str) -> str:
+        """A key's last part, with a short id."""
+        name = key.rpartition("/")[2]
+        stem, _, suffix = name.partition(".")
+        if len(stem) == 43:
+            return f"{self.short_id(Uuid.parse(stem[21:]))}.{suffix}"
+        return name
+
+    def short_id(self, id_: Uuid) -> str:
+        """The number of a segment id of ours."""
+        return "s" + id_[-8:].decode(errors="replace").lstrip("0")
+
+    async def step(self, process: Process, name: str) -> None:
+        """A node is at a step with an effect: it may end here, or stand still."""
+        self.note(f"{process.machine.name} {name}")
+        if not process.life.alive:
+            await self.loop.create_future()
+        if self.faults.crashes_here():
+            await self.crash(process, name)
+        pause_ms = self.faults.pauses_here_ms()
+        if pause_ms:
+            self.note(f"{process.machine.name} stands still {name} for {pause_ms} ms")
+            process.life.paused = True
+            self.schedule.after(pause_ms, process.machine.resume)
+
+    async def crash(self, process: Process, where: str) -> None:
+        """The process ends here and now."""
+        self.note(f"{process.machine.name} crashes {where}")
+        process.life.alive = False
+        if process.machine.process is process:
+            self.schedule.after(0, process.machine.kill)
+        await self.loop.create_future()
+
+    # ---- running
+
+    def run(self, events: int) -> Result:
+        """`events` with faults, then healing."""
+        with self.loop.running(), memory_batches(), the_dead_are_unheard(), _silence():
+            try:
+                for machine in self.machines:
+                    machine.start()
+                for actor in (self.faults, self.brokers, self.admins, self.readers):
+                    actor.begin()
+                while self.events < events and self.turn():
+                    pass
+                heal_ms = self.heal()
+            finally:
+                self.end()
+        accepted = self.auditor.accepted
+        return Result(
+            seed=self.seed,
+            events=self.events,
+            world_ms=self.schedule.now_ms,
+            records=self.log.end,
+            copied=accepted.get("COPY_SEGMENT_FINISHED", 0),
+            deleted=accepted.get("DELETE_SEGMENT_FINISHED", 0),
+            claims=accepted.get("PartitionClaim", 0),
+            reads=self.readers.done,
+            read_bytes=self.auditor.read_bytes,
+            heal_ms=heal_ms,
+            trace=self.trace_digest,
+        )
+
+    def end(self) -> None:
+        """All processes end."""
+        for machine in self.machines:
+            if machine.process is not None:
+                machine.process.life.alive = False
+                self.loop.kill(machine.process.life)
+
+    def turn(self) -> bool:
+        """The next thing that happens; whether there was any."""
+        went_on = self.loop.turn()
+        if self.auditor.violation is not None:
+            raise self.auditor.violation
+        if self.loop.failures:
+            raise InvariantError("nothing_unhandled", self.loop.failures[0])
+        return went_on
+
+    def heal(self) -> int:
+        """Ms until all is copied and tidy. InvariantError(liveness): it never is."""
+        self.faults.stop()
+        self.admins.on = self.readers.on = False
+        self.brokers.heal()
+        began_ms = next_look_ms = next_collect_ms = self.schedule.now_ms
+        next_collect_ms += COLLECT_MS
+        jumped = "clock_jump" in self.faults.kinds
+        until_ms = began_ms + (HEAL_AFTER_JUMPS_MS if jumped else HEAL_MS)
+        while self.schedule.now_ms < until_ms and self.turn():
+            now_ms = self.schedule.now_ms
+            if now_ms < next_look_ms:
+                continue
+            next_look_ms = now_ms + LOOK_MS
+            ups = [machine.up for machine in self.machines if machine.up is not None]
+            if len(ups) == len(self.machines):
+                self.admins.heal(ups[0])
+                if self.faults.breaks_timing and now_ms >= next_collect_ms:
+                    next_collect_ms = now_ms + COLLECT_MS
+                    self.admins.collect(ups[0], accept=EVERYTHING)
+                if not any(self.left_to_do()):
+                    return now_ms - began_ms
+        raise InvariantError("liveness", "; ".join(self.left_to_do()))
+
+    def left_to_do(self) -> Iterator[str]:
+        """What is not copied, not gone, or not tidy."""
+        rows = self.auditor.reference.rows
+        for partition in self.brokers.partitions:
+            state = queries.partition_state(rows, partition.tip)
+            leader = partition.leading
+            assert leader is not None
+            if state is None or state.next_offset < leader.bases[-1]:
+                found = "nothing" if state is None else f"up to {state.next_offset}"
+                yield (
+                    f"{partition.tip} is copied {found}, sealed is up to {leader.bases[-1]} on "
+                    f"n{partition.leader}: {self._why_not(partition.leader, partition.tip.topic)}"
+                )
+        for partition in self.brokers.deleted:
+            if queries.partition_state(rows, partition.tip) is not None:
+                yield f"{partition.tip} was deleted and is still there"
+        yield from self.auditor.unquiet()
+
+    def _why_not(self, node_id: int, topic: str) -> str:
+        process = self.machine(node_id).up
+        if process is None or process.remote_log is None:
+            return "its node is down"
+        for page in process.remote_log.statuses():
+            if page.partition.topic == topic:
+                return f"{page}"
+        return "its node does not know it"
+
+
+def run(
+    seed: int, events: int, *, trace: list[str] | None = None, plan: Plan | None = None
+) -> Result:
+    """One seed. InvariantError: an invariant does not hold."""
+    where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="strandline-sim-", dir=where) as path:
+        return World(seed, Path(path), plan=plan, trace=trace).run(events)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nodes have a lot to say while everything breaks."""
+    levels = {name: logging.getLogger(name).level for name in ("rlm", "rlmm", "rsm_backends")}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _never(_: Life) -> None:
+    raise AssertionError("no disk of this world forgets")
