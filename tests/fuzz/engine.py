@@ -117,15 +117,24 @@ def _run(
 
 
 def _counted(target: Target, data: bytes, which: str) -> bool:
-    """Run one input and count what it allocates; whether it was taken."""
+    """Run one input and count what it allocates; whether it was taken.
+
+    What is over the bound counts only if it is so again: a bounded cache grows at some input.
+    """
     allowed = target.factor * len(data) + target.constant_bytes
-    before = tracemalloc.get_traced_memory()[0]
-    tracemalloc.reset_peak()
-    taken = _probe(target, data, which)
-    peak = tracemalloc.get_traced_memory()[1] - before
+    taken, peak = _peak(target, data, which)
+    if peak > allowed:
+        taken, peak = _peak(target, data, which)
     if peak > allowed:
         raise _broken(target, data, which, f"{peak} bytes allocated, {allowed} allowed")
     return taken
+
+
+def _peak(target: Target, data: bytes, which: str) -> tuple[bool, int]:
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    taken = _probe(target, data, which)
+    return taken, tracemalloc.get_traced_memory()[1] - before
 
 
 def _probe(target: Target, data: bytes, which: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -126,6 +127,17 @@ def test_a_planted_bug_is_found_where_allocations_are_not_counted(
     with pytest.raises(BrokenPromiseError, match=expected.replace("bytes allocated", "Memory")):
         fuzz(target, seed=1, count=COUNT, first=GROUP_INPUTS, traced_every=1_000)
     assert resource.getrlimit(resource.RLIMIT_AS) == limit
+
+
+def test_a_cache_that_grows_at_some_input_is_no_broken_promise() -> None:
+    cache: dict[bytes, bytes] = {}
+
+    def remember(data: bytes) -> None:
+        if len(cache) < COUNT:
+            cache[data] = data
+
+    fuzz(Target("remembers", (), remember, lambda: [b"seed"], errors=()), seed=1, count=COUNT)
+    assert sys.getsizeof(cache) > Target("", (), len, list).constant_bytes
 
 
 def test_one_group_of_a_few_has_its_allocations_counted() -> None:
