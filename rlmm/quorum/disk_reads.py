@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+
+from kafka_formats.errors import CorruptData
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.snapshot_files import check_snapshot
 from rlmm.metadata_log import SnapshotId
 from rlmm.raft.messages import LogRead, SnapshotRead
+
+LOST = (errno.EIO, errno.EUCLEAN)
+"""What a read ends with where the disk, or the file system on it, has lost the bytes."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether another read would not end better: a file that is gone, or none left to be opened,
+    is no damage.
+    """
+    return isinstance(error, CorruptData) or (isinstance(error, OSError) and error.errno in LOST)
 
 
 class DiskReads:

@@ -23,7 +23,7 @@ from rlmm.quorum.address_book import AddressBook
 from rlmm.quorum.core_warnings import CoreWarnings
 from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
-from rlmm.quorum.disk_reads import DiskReads
+from rlmm.quorum.disk_reads import DiskReads, is_damage
 from rlmm.quorum.framing import place
 from rlmm.quorum.initial import stored
 from rlmm.quorum.observer import QuorumObserver
@@ -168,7 +168,9 @@ class QuorumDriver:
         read = partial(self._reads.log, LogRead(from_offset, end, bytes_max, self._generation))
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, read)
-        except CorruptData as error:
+        except (OSError, CorruptData) as error:
+            if not is_damage(error):
+                raise
             self.damaged(error)
             raise RetryLater(str(self.failure)) from error
 
@@ -326,13 +328,13 @@ class QuorumDriver:
             self._on_advance()
             self._on_failure(message)
 
-    def damaged(self, error: CorruptData) -> None:
+    def damaged(self, error: Exception) -> None:
         """What was durable here is not what was written. No other node can help who is led by this
         one, so it stops, and another leads (design 5.1 (6)).
         """
         self.fail(
-            f"the disk has changed what was durable in the metadata log: {error}. Another node "
-            "leads meanwhile. Check the disk, then restore this node's data directory from a "
+            f"the disk has lost what was durable in the metadata log: {error}. Another node leads "
+            "meanwhile. Check the disk, then restore this node's data directory from a "
             "backup, or format it anew and let it join"
         )
 
@@ -429,12 +431,10 @@ class QuorumDriver:
     ) -> None:
         try:
             data = await asyncio.get_running_loop().run_in_executor(self._reader, read)
-        except (NotFound, OSError) as error:
+        except (NotFound, OSError, CorruptData) as error:
+            data = None
             log.info("nothing to send: %s", error)
-            data = None
-        except CorruptData as error:
-            data = None
-            if generation == self._generation:
+            if generation == self._generation and is_damage(error):
                 self.damaged(error)
         if waiting.done():
             return

@@ -37,6 +37,7 @@ from rlmm.metadata_log import (
 )
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.description import Surroundings, describe
+from rlmm.quorum.disk_reads import is_damage
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import NO_OP, stored_voters
 from rlmm.quorum.initial import open_replica
@@ -281,8 +282,9 @@ class QuorumLog:
             return group
         try:
             return await self._in(self._reader, self._read_group, position, end)
-        except CorruptData as error:
-            self.driver.damaged(error)
+        except (OSError, CorruptData) as error:
+            if is_damage(error):
+                self.driver.damaged(error)
             raise
 
     def _read_group(self, position: int, end: int) -> CommittedGroup:

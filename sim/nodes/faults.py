@@ -6,6 +6,7 @@ Each seed draws a subset (swarm testing): a world with every fault at once hardl
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.medium import Fate, File, Survivors, Torn
@@ -19,7 +20,7 @@ KINDS = (
     "drop", "duplicate", "late", "partition", "one_way", "isolate_leader", "pause", "clock",
     "power_cut", "kill", "stop", "crash_leader", "all_power", "crash_at_operation", "torn",
     "slow_disk", "disk_error", "disk_full", "bit_flip", "wipe", "impostor", "old_program",
-    "view_flushes", "feature_level",
+    "view_flushes", "feature_level", "few_addresses", "write_error", "read_error",
 )  # fmt: skip
 FLIPPED_SUFFIXES = (".log", ".checkpoint")
 """quorum-state has no checksum in Kafka's format; one turned bit in it can be a vote forgotten."""
@@ -59,6 +60,7 @@ class Faults:
         for machine in self._world.machines:
             machine.clock.set_rate(1000, self._world.schedule.now_ms)
             machine.disk.full = machine.disk.next_sync_fails = False
+            machine.disk.next_write_fails = False
             machine.knows_pre_vote = True
             machine.latency_ms = 2
             if machine.process is not None:
@@ -142,6 +144,10 @@ class Faults:
                     machine.process.life.latency_ms = machine.latency_ms
             case "disk_error":
                 machine.disk.next_sync_fails = machine.excused = True
+            case "write_error":
+                machine.disk.next_write_fails = machine.excused = True
+            case "read_error":
+                self._spoil(machine)
             case "disk_full":
                 machine.disk.full = machine.excused = True
                 self._world.schedule.after(random.randrange(1, 3000), partial(_make_room, machine))
@@ -203,22 +209,35 @@ class Faults:
 
     def _flip(self, machine: Machine) -> None:
         """One bit of the log or of a snapshot turns over, on the medium and in what is read."""
-        if machine.lost or not self.may_lose(machine):
-            return
         random = self._world.random
-        files = [
-            file
-            for path, file in machine.disk.medium.files()
-            if isinstance(file, File) and path.parent == LOG
-            if path.suffix in FLIPPED_SUFFIXES and file.live
-        ]
-        if files:
-            machine.excused = machine.lost = True
-            file = random.choice(files)
+        lost = self._lose_one(machine)
+        if lost is not None:
+            file = lost[1]
             at, bit = random.randrange(len(file.live)), 1 << random.randrange(8)
             for content in (file.live, file.durable):
                 if at < len(content):
                     content[at] ^= bit
+
+    def _spoil(self, machine: Machine) -> None:
+        """What lies in one file cannot be read any more."""
+        lost = self._lose_one(machine)
+        if lost is not None:
+            machine.disk.bad.add(lost[0])
+
+    def _lose_one(self, machine: Machine) -> tuple[Path, File] | None:
+        """A file of the log or a snapshot that may be lost, if any."""
+        if machine.lost or not self.may_lose(machine):
+            return None
+        files = [
+            (path, file)
+            for path, file in machine.disk.medium.files()
+            if isinstance(file, File) and path.parent == LOG
+            if path.suffix in FLIPPED_SUFFIXES and file.live
+        ]
+        if not files:
+            return None
+        machine.excused = machine.lost = True
+        return self._world.random.choice(files)
 
     def may_lose(self, machine: Machine) -> bool:
         """Whether every voter set in force anywhere keeps a majority that has lost nothing."""

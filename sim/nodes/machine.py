@@ -7,6 +7,7 @@ driver, `RemoteLogMetadataManager` with the view. Only what is underneath is sim
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.actions import Role
-from rlmm.raft.messages import ReplicaKey, SnapshotId, Voter, VoterSet
+from rlmm.raft.messages import NO_VOTERS, ReplicaKey, SnapshotId, Voter, VoterSet
 from rlmm.segment import Incarnation
 from rlmm.view import View
 from sim.clock import HostClock
@@ -42,17 +43,36 @@ START_MS = 1_700_000_000_000
 
 
 class MachineDisk(ForgetfulDisk):
-    """The power may go before each operation; a sync may fail."""
+    """The power may go before each operation; a write or a sync may fail, and what lies in `bad`
+    files cannot be read any more.
+    """
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self._machine = machine
-        self.next_sync_fails = False
+        self.next_sync_fails = self.next_write_fails = False
+        self.bad: set[Path] = set()
 
     def operate(self, *, grows: bool = False) -> None:
         if self._machine.world.faults.power_goes():
             raise PowerCut
         super().operate(grows=grows)
+        if grows and self.next_write_fails:
+            self.next_write_fails = False
+            raise OSError(errno.EIO, "Input/output error")
+
+    def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
+        if path in self.bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(path, position, length)
+
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        self.bad.discard(new)
+
+    def remove(self, path: Path) -> None:
+        super().remove(path)
+        self.bad.discard(path)
 
     def list_names(self, directory: Path) -> tuple[str, ...]:
         """A callback that does so over and over goes round without ever letting another run; only
@@ -185,8 +205,8 @@ class Machine:
                 QuorumConfig(
                     "cluster",
                     self.key,
-                    world.format_voters,
-                    bootstrap=world.bootstrap,
+                    NO_VOTERS if world.joins_knowing_few(self) else world.format_voters,
+                    bootstrap=world.bootstrap(self),
                     settings=world.settings,
                     incarnation=self.boots,
                 ),
@@ -242,11 +262,12 @@ class Machine:
         if self._end():
             self.disk.medium = self.disk.medium.after_power_cut(content, names)
             self.disk.read_only = self.disk.next_sync_fails = False
+            self.disk.next_write_fails = False
 
     def be_killed(self) -> None:
         """The process ends, the machine goes on: what is in the page cache stays there."""
         if self._end():
-            self.disk.next_sync_fails = False
+            self.disk.next_sync_fails = self.disk.next_write_fails = False
             if self.disk.read_only:
                 self.disk.medium = self.disk.medium.after_power_cut(Survivors.NONE, Survivors.NONE)
                 self.disk.read_only = False

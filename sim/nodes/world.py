@@ -128,13 +128,24 @@ class World:
             key = ReplicaKey(node_id, str(self.new_directory_id()))
             self.machines.append(Machine(self, f"n{node_id}", key))
         self.format_voters = voters_of(self.machines[: self.voter_count])
-        # All: a replica learns an address from a voter set in its log, and from nowhere else.
-        self.bootstrap = tuple(
-            (machine.key.node_id, f"node-{machine.key.node_id}", PORT) for machine in self.machines
-        )
         if "impostor" in self.faults.kinds:
             key = ReplicaKey(2, str(self.new_directory_id()))
             self.machines.append(Machine(self, "impostor", key))
+
+    def bootstrap(self, machine: Machine) -> tuple[tuple[int, str, int], ...]:
+        """Whom it asks for the leader: in some worlds two of the first voters, and it knows nobody
+        else before its log or an answer names them.
+        """
+        first = [each.node_id for each in self.format_voters.keys]
+        if self.joins_knowing_few(machine):
+            at = machine.key.node_id
+            first = [node_id for node_id in (*first[at:], *first) if node_id != at][:2]
+        return tuple((node_id, f"node-{node_id}", PORT) for node_id in first)
+
+    def joins_knowing_few(self, machine: Machine) -> bool:
+        """It was formatted to join, not as one of the first voters."""
+        founding = machine.key in self.format_voters.keys
+        return "few_addresses" in self.faults.kinds and not founding
 
     def new_directory_id(self) -> Uuid:
         self._directories += 1

@@ -6,9 +6,15 @@ import pytest
 
 from sim.planted_bugs import BUGS, EVENTS, SEEDS_MAX, planted
 from sim.quorum import run
-from tests.sim.worlds import assert_equal_traces, assert_found, assert_replayed
+from tests.sim.worlds import (
+    assert_equal_traces,
+    assert_found,
+    assert_fresh_seeds_hold,
+    assert_replayed,
+)
 
 SEEDS = 100
+FRESH_SEEDS = 10
 SEEDS_PER_TEST = 10
 
 
@@ -16,6 +22,10 @@ SEEDS_PER_TEST = 10
 def test_every_invariant_holds_and_the_quorum_heals(first: int) -> None:
     results = [run(seed, 3000) for seed in range(first, first + SEEDS_PER_TEST)]
     assert sum(result.committed for result in results) > 0
+
+
+def test_seeds_that_nobody_chose_hold_as_well() -> None:
+    assert_fresh_seeds_hold("core", run, seeds=FRESH_SEEDS, events=3000)
 
 
 @pytest.mark.soak

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from random import SystemRandom
-
 import pytest
 
 from sim.nodes.planted_bugs import BUGS, EVENTS, SEEDS_MAX, planted
 from sim.nodes.world import run
-from tests.sim.worlds import assert_equal_traces, assert_found, assert_replayed
+from tests.sim.worlds import (
+    assert_equal_traces,
+    assert_found,
+    assert_fresh_seeds_hold,
+    assert_replayed,
+)
 
 SEEDS = 100
 FRESH_SEEDS = 10
@@ -23,12 +26,7 @@ def test_every_invariant_holds_and_all_nodes_heal(first: int) -> None:
 
 
 def test_seeds_that_nobody_chose_hold_as_well() -> None:
-    first = SystemRandom().randrange(1 << 31)
-    for seed in range(first, first + FRESH_SEEDS):
-        try:
-            run(seed, 2000)
-        except AssertionError as error:
-            pytest.fail(f"python -m sim --seed {seed} --events 2000: {error}")
+    assert_fresh_seeds_hold("nodes", run, seeds=FRESH_SEEDS, events=2000)
 
 
 @pytest.mark.soak

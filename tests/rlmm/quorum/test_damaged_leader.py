@@ -1,8 +1,9 @@
-"""A running leader whose disk has changed what was durable: it stops, and the quorum goes on."""
+"""A running leader whose disk has lost what was durable: it stops, and the quorum goes on."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -64,6 +65,22 @@ async def test_a_bit_outside_a_checksum_stops_the_leader_when_a_follower_needs_i
         await leader.log.propose(data(b"%d" % each), deadline_s=10)
     first = min(name for name in leader.disk.list_names(PARTITION) if name.endswith(".log"))
     _turn_a_bit(leader, PARTITION / first, position)
+    await replicas[2].start(limits=FROM_DISK)
+    assert "format it anew" in await _stopped(leader)
+    await _the_others_go_on(leader, replicas)
+
+
+async def test_a_sector_that_cannot_be_read_stops_the_leader_too(
+    replicas: list[Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await leader_of(replicas)
+    for each in range(20):
+        await leader.log.propose(data(b"%d" % each), deadline_s=10)
+
+    def bad_sector(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(leader.disk, "read", bad_sector)
     await replicas[2].start(limits=FROM_DISK)
     assert "format it anew" in await _stopped(leader)
     await _the_others_go_on(leader, replicas)
