@@ -8,6 +8,7 @@ import platform
 import re
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -20,6 +21,12 @@ DISK_FREE_BYTES_MIN = 1 << 30
 
 OPEN_FILES_BESIDES_CONNECTIONS = 512
 """The view's and the log's files, sockets to workers, room for what is being read."""
+
+SUPERVISOR_BYTES = 320 << 20
+"""With a million segments and its caches full it took 253 MiB; the rest is for requests."""
+
+WORKER_BYTES = 160 << 20
+"""A worker without parts under way, its cache of manifests and indexes full."""
 
 VOLATILE = frozenset({"tmpfs", "ramfs"})
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "glusterfs"})
@@ -61,6 +68,42 @@ def check_open_files(settings: Settings) -> Finding:
     )
 
 
+def check_memory(settings: Settings) -> Finding:
+    """Whether there is room for what the settings let the node keep in memory at once."""
+    copier = settings.copier
+    parts = copier.part_bytes * (copier.parts_parallel + 1) * copier.parallel_max
+    needed = SUPERVISOR_BYTES + settings.worker.count * WORKER_BYTES + parts
+    limit, whose = memory_limit_bytes()
+    if limit >= needed:
+        detail = f"{needed >> 20} MiB may be needed, {whose} allows {limit >> 20} MiB"
+        return Finding("memory", True, detail)
+    return Finding(
+        "memory",
+        False,
+        f"{needed >> 20} MiB may be needed, {parts >> 20} of them for parts under way, and {whose} "
+        f"allows {limit >> 20} MiB: raise that, or lower copier.parallel_max, "
+        "copier.parts_parallel, copier.part_bytes or worker.count",
+    )
+
+
+def memory_limit_bytes(groups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
+    """The least of the machine's memory and the limits of this process's control groups, and whose
+    it is.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    found = [(machine, "the machine")]
+    try:
+        own = Path("/proc/self/cgroup").read_text().partition("::")[2].partition("\n")[0]
+    except OSError:
+        own = ""
+    folder = groups / own.lstrip("/")
+    for each in (folder, *folder.parents):
+        if each.is_relative_to(groups):
+            with suppress(OSError, ValueError):  # no such group, or "max"
+                found.append((int((each / "memory.max").read_text()), "the control group"))
+    return min(found)
+
+
 def check_data_directory(path: Path) -> Finding:
     """Formatted, writable, on a disk that keeps things, with room."""
     check = f"data directory {path}"
@@ -75,13 +118,18 @@ def check_data_directory(path: Path) -> Finding:
     if kind in REMOTE:
         detail = f"on {kind}, where locks and fsync can't be relied on: use a local disk"
         return Finding(check, False, detail)
-    space = os.statvfs(path)
-    free = space.f_bavail * space.f_frsize
+    free = free_bytes(path)
     if free < DISK_FREE_BYTES_MIN:
         detail = f"only {free >> 20} MiB free: make room for {DISK_FREE_BYTES_MIN >> 20} MiB"
         return Finding(check, False, detail)
     state = "in use by a running node" if in_use(path) else "no node is running in it"
     return Finding(check, True, f"formatted, {free >> 20} MiB free on {kind}, {state}")
+
+
+def free_bytes(path: Path) -> int:
+    """Room that is left where `path` is."""
+    space = os.statvfs(path)
+    return space.f_bavail * space.f_frsize
 
 
 def in_use(data_dir: Path) -> bool:
@@ -99,6 +147,7 @@ def in_use(data_dir: Path) -> bool:
 def check_paths(settings: Settings) -> Iterator[Finding]:
     """Nothing of ours may lie in a log directory: a broker does not start when it finds it."""
     ours = {"node.data_dir": settings.node.data_dir}
+    ours |= {f"hold.dirs {number}": path for number, path in enumerate(settings.hold.dirs)}
     for name, store in settings.stores.items():
         if store.path is not None:
             ours[f"stores.{name}.path"] = store.path

@@ -37,7 +37,7 @@ async def open_quorum_log(
     """Recover the log, take part in its quorum and listen, if settings say so. `building` gets what
     is to be closed. Errors: `QuorumLog.open`; InvalidRequest for settings that do not fit.
     """
-    secret = None if settings.secret_file is None else _secret(settings.secret_file)
+    secret = None if settings.secret_file is None else read_secret(settings.secret_file)
     config = QuorumConfig(
         cluster_id=str(directory.cluster_id),
         key=ReplicaKey(directory.node_id, str(directory.directory_id)),
@@ -149,7 +149,8 @@ async def _listen(
         ) from error
 
 
-def _secret(path: Path) -> str:
+def read_secret(path: Path) -> str:
+    """The quorum's shared secret. InvalidRequest: the file can't be read, or it is too short."""
     try:
         secret = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

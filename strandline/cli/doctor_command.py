@@ -9,7 +9,7 @@ import typer
 
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import print_json, print_table
+from strandline.cli.output import console, print_json, print_table
 from strandline.doctor import examine
 from strandline.finding import Finding
 from strandline.settings_loading import load_settings
@@ -31,6 +31,8 @@ def doctor_command(
         print_json([{"check": f.check, "ok": f.ok, "detail": f.detail} for f in findings])
     else:
         print_table(["check", "", "detail"], [_row(finding) for finding in findings])
+        wrong = sum(not finding.ok for finding in findings)
+        console.print(f"{wrong} of {len(findings)} checks found something wrong")
     return ExitCode.OK if all(finding.ok for finding in findings) else ExitCode.INCOMPLETE
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from strandline import doctor_host
 from tests.e2e.node_process import NodeProcess
 from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS
+from tests.strandline.doctor_home import Home
 
 COPY_DEADLINE_S = 60
 
@@ -60,3 +62,18 @@ def _node_with_everything(
             deadline_s=COPY_DEADLINE_S,
         )
         yield process
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    # The machine of the tests may keep its temporary folder in memory, or be short of room.
+    monkeypatch.setattr(doctor_host, "VOLATILE", frozenset())
+    monkeypatch.setattr(doctor_host, "DISK_FREE_BYTES_MIN", 0)
+    path = tmp_path / "node"
+    return Home(path, sections(path / "tier"))
+
+
+@pytest.fixture
+def formatted(home: Home) -> Home:
+    home.format()
+    return home

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 from pathlib import Path
@@ -12,59 +13,10 @@ import pytest
 from rlmm.data_directory import open_data_directory
 from strandline import ambient, doctor_host
 from strandline.cli.exit_codes import ExitCode
-from strandline.doctor_host import filesystem_of
-from strandline.finding import Finding
-from tests.e2e.node_process import NodeProcess
+from strandline.doctor_host import filesystem_of, memory_limit_bytes
 from tests.real.ports import free_ports
 from tests.strandline.command import CAPTURED, invoke
-from tests.strandline.conftest import sections
-
-
-class Home:
-    """A node's directory; `findings` are what doctor says of it, by check."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.sections = sections(path / "tier")
-        self.sections["http"] = {}
-
-    @property
-    def data(self) -> Path:
-        return self.path / "data"
-
-    @property
-    def config(self) -> Path:
-        process = NodeProcess(self.path, self.sections)
-        process.write_config()
-        return process.config
-
-    def format(self) -> None:
-        assert invoke("format", "--config", self.config).exit_code == 0
-
-    def findings(self, *, code: ExitCode = ExitCode.INCOMPLETE) -> dict[str, Finding]:
-        done = invoke("doctor", "--config", self.config, "--json")
-        assert done.exit_code == code, done.output
-        return {each["check"]: Finding(**each) for each in json.loads(done.stdout)}
-
-    def wrong(self, check: str) -> str:
-        """What doctor says to do about `check`, which it must find wrong."""
-        found = self.findings()[check]
-        assert not found.ok, found
-        return found.detail
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    # The machine of the tests may keep its temporary folder in memory, or be short of room.
-    monkeypatch.setattr(doctor_host, "VOLATILE", frozenset())
-    monkeypatch.setattr(doctor_host, "DISK_FREE_BYTES_MIN", 0)
-    return Home(tmp_path / "node")
-
-
-@pytest.fixture
-def formatted(home: Home) -> Home:
-    home.format()
-    return home
+from tests.strandline.doctor_home import Home
 
 
 def test_a_node_that_can_start_has_nothing_wrong_and_nothing_left_behind(formatted: Home) -> None:
@@ -78,6 +30,7 @@ def test_a_node_that_can_start_has_nothing_wrong_and_nothing_left_behind(formatt
     shown = invoke("doctor", "--config", formatted.config)
     assert shown.exit_code == 0
     assert "WRONG" not in shown.stdout
+    assert f"0 of {len(findings)} checks found something wrong" in shown.stdout
 
 
 def test_an_unformatted_directory(home: Home) -> None:
@@ -211,3 +164,46 @@ def test_nobody_may_ask(formatted: Home) -> None:
     assert str(tokens) in formatted.wrong("who may ask")
     tokens.write_text(f"alice admin {'0' * 64}\n")
     assert formatted.findings(code=ExitCode.OK)["who may ask"].ok
+
+
+def test_segments_that_the_nodes_user_may_not_read(
+    formatted: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, access = f"log directory {CAPTURED}", os.access
+    assert "segments can be read, on" in formatted.findings(code=ExitCode.OK)[check].detail
+    (one, *_) = sorted(CAPTURED.glob("orders-0/*.log"))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != one and access(path, mode))
+    detail = formatted.wrong(check)
+    assert detail.startswith("1 of ")
+    assert str(one) in detail
+    formatted.sections["topics"] = {"include": ["codecs"]}
+    assert formatted.findings(code=ExitCode.OK)[check].ok
+
+
+def test_a_tier_that_only_memory_holds_or_without_room(
+    formatted: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = f"store main: folder {formatted.path / 'tier'}"
+    together = formatted.findings(code=ExitCode.OK)[check].detail
+    assert together.endswith("on one disk with node.data_dir: lost together with it") or (
+        "the log directories and node.data_dir" in together
+    )
+    monkeypatch.setattr(doctor_host, "DISK_FREE_BYTES_MIN", 1 << 60)
+    assert "make room" in formatted.wrong(check)
+    monkeypatch.setattr(doctor_host, "VOLATILE", frozenset({filesystem_of(formatted.path)}))
+    assert "use a disk" in formatted.wrong(check)
+
+
+def test_more_memory_than_there_is(formatted: Home) -> None:
+    assert "may be needed" in formatted.findings(code=ExitCode.OK)["memory"].detail
+    formatted.sections["copier"] |= {"part_bytes": 1 << 30, "parallel_max": 10_000}
+    assert "lower copier.parallel_max" in formatted.wrong("memory")
+
+
+def test_the_least_limit_of_the_control_groups_above_counts(tmp_path: Path) -> None:
+    machine, whose = memory_limit_bytes(tmp_path / "no groups")
+    assert whose == "the machine"
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory_limit_bytes(tmp_path) == (machine, "the machine")
+    (tmp_path / "memory.max").write_text(f"{300 << 20}\n")
+    assert memory_limit_bytes(tmp_path) == (300 << 20, "the control group")
