@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from rlmm.data_directory import LOCK, META_PROPERTIES
 from strandline.finding import Finding
@@ -43,6 +44,28 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def machine(settings: Settings | None) -> dict[str, Any]:
+    """What the machine has and allows, and which file systems the settings' directories are on."""
+    memory_bytes, whose = memory_limit_bytes()
+    paths: list[Path] = []
+    if settings is not None:
+        stores = [store.path for store in settings.stores.values() if store.path is not None]
+        paths = [settings.node.data_dir, *settings.kafka.log_dirs, *stores]
+    return {
+        "processors": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "memory_bytes": memory_bytes,
+        "memory_limited_by": whose,
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "user_id": os.geteuid(),
+        "directories": {
+            str(path): {"file_system": filesystem_of(path), "free_bytes": free_bytes(path)}
+            for path in paths
+            if path.exists()
+        },
+    }
 
 
 def check_versions() -> Finding:

@@ -12,11 +12,18 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from kafka_formats.errors import Conflict, InvalidRequest
-from rlmm.data_directory import BOOT_COUNTER, CLUSTER_FILE, META_PROPERTIES, METADATA
+from rlmm.data_directory import (
+    BOOT_COUNTER,
+    CLUSTER_FILE,
+    META_PROPERTIES,
+    METADATA,
+    VIEW,
+)
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from strandline.masking import Masker
 
@@ -128,7 +135,18 @@ def data_directory_sources(data_dir: Path) -> list[Source]:
             "names, sizes and times of its files (metadata log, snapshots, view)",
             lambda: "".join(_listing(data_dir)),
         ),
+        Source(
+            "data-directory/view-log.txt",
+            "RocksDB's own log of the view, last lines",
+            lambda: log_tail(data_dir / VIEW / "LOG"),
+        ),
     ]
+
+
+def installed() -> str:
+    """Every package of the environment, with its version."""
+    lines = {f"{each.name} {each.version}\n" for each in distributions()}
+    return "".join(sorted(lines, key=str.lower))
 
 
 def _listing(root: Path) -> Iterator[str]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from strandline.cli.exit_codes import ExitCode
 from strandline.cli.node_commands import settings_document
 from strandline.cli.output import console, print_table
 from strandline.doctor import examine
-from strandline.doctor_host import versions
+from strandline.doctor_host import machine, versions
 from strandline.masking import Masker, known_secrets
 from strandline.settings import Settings
 from strandline.settings_loading import LoadedSettings, load_settings
@@ -29,9 +30,12 @@ from strandline.support_bundle import (
     as_json,
     data_directory_sources,
     gather,
+    installed,
     log_tail,
     write_bundle,
 )
+
+AUDIT_LINES_MAX = 500
 
 
 def support_bundle_command(
@@ -53,8 +57,8 @@ def support_bundle_command(
 ) -> int:
     """Gather what a report of trouble needs into one archive, without secrets.
 
-    Settings, versions, doctor's findings, the node's status and metrics if it runs, and what the
-    data directory holds. No records, no keys, passwords or tokens.
+    Settings, versions, doctor's findings, the node's status, audit and metrics if it runs, and what
+    the data directory holds. No records, no keys, passwords or tokens.
 
     Example: `strandline support-bundle --config strandline.toml --log-file /var/log/strandline.log`
     """
@@ -62,7 +66,13 @@ def support_bundle_command(
     settings = None if loaded is None else loaded.settings
     more = [] if token_file is None else [token_file]
     masker = Masker(known_secrets(settings, os.environ, more))
-    sources = [Source("versions.json", "of everything", lambda: as_json(versions()))]
+    sources = [
+        Source("versions.json", "of what matters most", lambda: as_json(versions())),
+        Source("packages.txt", "every package that is installed, with its version", installed),
+        Source(
+            "machine.json", "processors, memory, limits, disks", lambda: as_json(machine(settings))
+        ),
+    ]
     if loaded is None:
         sources.append(Source("config-error.txt", "why the settings can't be used", trouble))
     else:
@@ -119,6 +129,19 @@ def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | No
                 ]
             )
 
+    def topics() -> str:
+        with NodeClient(address, token_file) as client:
+            return as_json(
+                [
+                    each | {"policy": client.get(f"/v1/topics/{path_part(each['topic'])}/policy")}
+                    for each in client.pages("/v1/topics", "topics")
+                ]
+            )
+
+    def audit() -> str:
+        with NodeClient(address, token_file) as client:
+            return as_json(list(islice(client.pages("/v1/audit", "lines"), AUDIT_LINES_MAX)))
+
     def doctor() -> str:
         return as_json([asdict(finding) for finding in asyncio.run(examine(settings))])
 
@@ -129,6 +152,8 @@ def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | No
         Source("node/cluster.json", f"who {address} is, totals", lambda: ask("/v1/cluster")),
         Source("node/quorum.json", "its metadata log", lambda: ask("/v1/quorum")),
         Source("node/partitions.json", "its partitions, and why they wait", partitions),
+        Source("node/topics.json", "its topics, with their policies", topics),
+        Source("node/audit.json", f"its audit, the newest {AUDIT_LINES_MAX} lines", audit),
         Source("node/metrics.txt", "its metrics", metrics),
         *data_directory_sources(settings.node.data_dir),
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from strandline.cli.exit_codes import ExitCode
 from strandline.masking import MASK, Masker
 from strandline.support_bundle import LOG_TAIL_BYTES_MAX
 from tests.e2e.node_process import NodeProcess
-from tests.strandline.command import CAPTURED_SEGMENTS, invoke
+from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS, invoke
 from tests.strandline.conftest import sections
 
 SECRET = "planted-5ecret"
@@ -49,6 +49,16 @@ def test_a_running_nodes_bundle_says_all_about_it(node: NodeProcess, tmp_path: P
     assert json.loads(found["config.json"])["worker.count"]["value"] == 1
     assert all(each["ok"] is not None for each in json.loads(found["doctor.json"]))
     assert "python" in json.loads(found["versions.json"])
+    assert "rocksdict " in found["packages.txt"]
+    machine = json.loads(found["machine.json"])
+    assert machine["processors"] >= 1
+    assert {"file_system", "free_bytes"} == set(machine["directories"][str(CAPTURED)])
+    orders = next(
+        each for each in json.loads(found["node/topics.json"]) if each["topic"] == "orders"
+    )
+    assert orders["policy"]["copy_paused"] is False
+    assert "log_start_moved" in {each["action"] for each in json.loads(found["node/audit.json"])}
+    assert "RocksDB version" in found["data-directory/view-log.txt"]
     assert "leaderEpoch" in found["data-directory/quorum-state"]
     assert ".log" in found["data-directory/listing.txt"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
