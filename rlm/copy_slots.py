@@ -1,61 +1,94 @@
-"""Which waiting partition copies next when a slot is free: fair by backlog, nobody starves."""
+"""Which waiting partition copies next when a slot is free: by backlog, and nobody starves."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+
+PATIENCE_S = 60.0
+"""Whoever has waited so long goes before everybody who came later, whatever their backlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a partition could copy now: how much, and how long the oldest of it has been sealed."""
+
+    size_bytes: int
+    age_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A partition in the queue: bytes it could copy now, and for how long it has waited (s)."""
+    """A partition in the queue, and for how long it has been there."""
 
-    backlog_bytes: int
+    backlog: Backlog
     waited_s: float
 
 
 def next_in_line(waiting: Sequence[Waiting]) -> int:
-    """The index of the one to go first: the largest backlog times waiting time.
+    """The index of the one to go first: the largest backlog times its age and time in the queue.
 
-    Both factors count, so that a partition far behind goes often, and a small one goes before it
-    has waited long in proportion. Ties go to the one that came first.
+    That alone would let a few bytes wait for ever beside terabytes. So, as an invariant
+    (nobody_is_overtaken_past_patience): among those who have waited for `PATIENCE_S` the one that
+    came first goes, before everybody else. Ties go to the one that came first.
     """
-    scores = [(each.backlog_bytes + 1) * (each.waited_s + 1) for each in waiting]
+    longest = max(range(len(waiting)), key=lambda number: waiting[number].waited_s)
+    if waiting[longest].waited_s >= PATIENCE_S:
+        return longest
+    scores = [
+        (each.backlog.size_bytes + 1) * (each.backlog.age_s + each.waited_s + 1) for each in waiting
+    ]
     return scores.index(max(scores))
+
+
+Choose = Callable[[Sequence[Waiting]], int]
 
 
 @dataclass(slots=True)
 class _Waiter:
     future: asyncio.Future[None]
-    backlog_bytes: int
+    backlog: Backlog
+    disk: Hashable
     since_s: float
 
 
 class CopySlots:
-    """At most `slots_max` holders at once."""
+    """At most `slots_max` holders at once, and `per_disk_max` of each disk."""
 
-    def __init__(self, slots_max: int, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        slots_max: int,
+        monotonic: Callable[[], float],
+        *,
+        per_disk_max: int | None = None,
+        choose: Choose = next_in_line,
+    ) -> None:
+        """`per_disk_max` None: as many as there are slots."""
         self._free = slots_max
+        self._per_disk_max = slots_max if per_disk_max is None else per_disk_max
         self._monotonic = monotonic
+        self._choose = choose
         self._waiters: list[_Waiter] = []
+        self._on_disk: Counter[Hashable] = Counter()
 
     @asynccontextmanager
-    async def slot(self, backlog_bytes: int) -> AsyncIterator[None]:
-        """Hold a slot for one segment; queue again for the next."""
-        await self._acquire(backlog_bytes)
+    async def slot(self, backlog: Backlog, disk: Hashable = None) -> AsyncIterator[None]:
+        """Hold a slot for one segment, which lies on `disk`; queue again for the next."""
+        await self._acquire(backlog, disk)
         try:
             yield
         finally:
-            self._release()
+            self._release(disk)
 
-    async def _acquire(self, backlog_bytes: int) -> None:
-        if self._free > 0:
-            self._free -= 1
+    async def _acquire(self, backlog: Backlog, disk: Hashable) -> None:
+        if self._may_go(disk):
+            self._go(disk)
             return
         future = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(future, backlog_bytes, self._monotonic())
+        waiter = _Waiter(future, backlog, disk, self._monotonic())
         self._waiters.append(waiter)
         try:
             await future
@@ -64,15 +97,27 @@ class CopySlots:
                 self._waiters.remove(waiter)
             elif not future.cancelled():
                 # The slot was handed over in the same step as the cancellation: pass it on.
-                self._release()
+                self._release(disk)
             raise
 
-    def _release(self) -> None:
+    def _may_go(self, disk: Hashable) -> bool:
+        return self._free > 0 and self._on_disk[disk] < self._per_disk_max
+
+    def _go(self, disk: Hashable) -> None:
+        self._free -= 1
+        self._on_disk[disk] += 1
+
+    def _release(self, disk: Hashable) -> None:
+        self._free += 1
+        self._on_disk[disk] -= 1
+        if not self._on_disk[disk]:
+            del self._on_disk[disk]  # disks come and go
         # Somebody cancelled leaves the queue a step later; a slot handed to them would be an error.
         self._waiters = [each for each in self._waiters if not each.future.cancelled()]
-        if not self._waiters:
-            self._free += 1
-            return
-        now_s = self._monotonic()
-        line = [Waiting(each.backlog_bytes, now_s - each.since_s) for each in self._waiters]
-        self._waiters.pop(next_in_line(line)).future.set_result(None)
+        while able := [each for each in self._waiters if self._may_go(each.disk)]:
+            now_s = self._monotonic()
+            line = [Waiting(each.backlog, now_s - each.since_s) for each in able]
+            chosen = able[self._choose(line)]
+            self._waiters.remove(chosen)
+            self._go(chosen.disk)
+            chosen.future.set_result(None)

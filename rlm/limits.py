@@ -22,6 +22,7 @@ class CopyLimits:
     attempts of this very process when it is about to end and could not wait for more.
     `finish_deadline_s` bounds how long a finished upload waits for a quorum leader.
     `store_retry_s` is the pause between two looks at a store, not the default one, that is missing.
+    `copies_per_log_dir_max` of the copies at once read from one log directory, which is a disk.
     `retention_interval_s` is the pause between two passes of retention, and a pass that would take
     more than `retention_max_percent` of a partition's tiered bytes, or of the node's, stops.
     `delete_delay_s` keeps the objects of a once finished segment for running readers.
@@ -33,6 +34,7 @@ class CopyLimits:
     leadership_interval_s: float = 0.5
     scan_deadline_s: float = 60.0
     copies_parallel_max: int = 4
+    copies_per_log_dir_max: int = 4
     claims_parallel_max: int = 32
     clean_ups_parallel_max: int = 8
     part_bytes: int = 12 * 2**20

@@ -33,7 +33,7 @@ from rlm.copy_plan import (
     eligible_bytes,
     plan,
 )
-from rlm.copy_slots import CopySlots
+from rlm.copy_slots import Backlog, CopySlots
 from rlm.events import (
     ClaimLost,
     LogStartRecorded,
@@ -42,6 +42,7 @@ from rlm.events import (
     PartitionClaimed,
     SegmentFailed,
 )
+from rlm.lag import lag
 from rlm.leadership import (
     Decision,
     HeldClaim,
@@ -302,8 +303,9 @@ class PartitionDriver:
         state = self.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
         lso = work.word.last_stable_offset if isinstance(work.word, Leads) else 0
-        backlog = eligible_bytes(self._plan_facts(work, state, lso))
-        async with self.slots.slot(backlog):
+        oldest_s = lag(work.segments, state.next_offset, self.ambient.now_ms()).age_ms / 1000
+        backlog = Backlog(eligible_bytes(self._plan_facts(work, state, lso)), oldest_s)
+        async with self.slots.slot(backlog, work.log_dir):
             # Time has passed in the queue: plan again, and copy only what still stands.
             if await self._next_step(work) != step:
                 return

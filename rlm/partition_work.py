@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.backoff import NO_BACK_OFF, BackOff
@@ -106,6 +107,11 @@ class PartitionWork:
         return (
             0 if self.local is None else first_offset(self.kept, self.local.local_log_start_offset)
         )
+
+    @property
+    def log_dir(self) -> Path | None:
+        """The log directory that its copies are read from."""
+        return None if self.local is None else self.local.directory.parent
 
     def segment(self, base_offset: int) -> LocalSegment | None:
         """The local segment with this base, as of the last scan."""

@@ -178,7 +178,11 @@ class RemoteLogManager:
             adoption=Adoption(manager, self._stores, self._identity, self._limits, self._ambient),
             clean_ups=self._clean_ups,
             stores=self._stores,
-            slots=CopySlots(self._limits.copies_parallel_max, self._ambient.monotonic),
+            slots=CopySlots(
+                self._limits.copies_parallel_max,
+                self._ambient.monotonic,
+                per_disk_max=self._limits.copies_per_log_dir_max,
+            ),
             identity=self._identity,
             limits=self._limits,
             ambient=self._ambient,

@@ -180,6 +180,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
         scan_interval_s=copier.interval_s,
         leadership_interval_s=copier.leadership_interval_s,
         copies_parallel_max=copier.parallel_max,
+        copies_per_log_dir_max=copier.per_log_dir_max,
         part_bytes=copier.part_bytes,
         parts_parallel=copier.parts_parallel,
         upload_deadline_s=copier.upload_deadline_s,

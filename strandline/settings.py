@@ -143,6 +143,9 @@ class CopierSettings(_Section):
         default=0.5, description="Least pause between two questions to the broker who leads."
     )
     parallel_max: PositiveInt = Field(default=4, description="Copies under way at once, in all.")
+    per_log_dir_max: PositiveInt = Field(
+        default=4, description="Of these, as many from one log directory: one disk, as a rule."
+    )
     part_bytes: Annotated[int, Field(ge=5 * 2**20, le=2**30)] = Field(
         default=12 * 2**20, description="Size of one multipart part, in bytes."
     )
