@@ -136,7 +136,7 @@ class Auditor:
             for key in (LogKey(topic.name, life, each) for each in range(partitions)):
                 client = self._site.tier(self._any_node(), key)
                 status = client.status()
-                if not status or status["highest_copied_offset"] < 0:
+                if status.get("highest_copied_offset") is None:
                     continue
                 start, end = status["log_start_offset"], status["highest_copied_offset"] + 1
                 for isolation in ISOLATIONS:

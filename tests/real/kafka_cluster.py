@@ -160,6 +160,12 @@ class KafkaCluster:
         found = self.partitions(topic).get(partition)
         return -1 if found is None else int(found.leader)
 
+    def isr(self, topic: str, partition: int) -> set[int]:
+        """The replicas in sync; none while no broker answers."""
+        with suppress(KafkaException):
+            return {int(each) for each in self.partitions(topic)[partition].isrs}
+        return set()
+
     def wait_for_replicas(self, topic: str, partitions: int) -> None:
         """Until every one of `partitions` partitions has a leader and all replicas in sync."""
 
