@@ -66,7 +66,9 @@ async def remove_voter(
 
 @router.post("/transfer", summary="Hand leadership to another voter", dependencies=ADMIN)
 async def transfer_leadership(context: Context, body: TransferRequest) -> QuorumView:
-    """Role admin. Done once this node leads no more; an election of a moment follows."""
+    """Role admin. Done when the other leads, after an election of a moment. 409 NOT_TRANSFERRED: a
+    third one won it and leads now.
+    """
     await context.quorum.transfer(body.node_id, deadline_s=context.limits.quorum_deadline_s)
     return _view(context)
 

@@ -73,10 +73,35 @@ class QuorumAdmin:
         self._raise_unless_done(await self._change(request, deadline_s))
 
     async def transfer(self, node_id: int | None, *, deadline_s: float) -> None:
-        """Hand leadership to a voter, or to the most caught-up one."""
+        """Hand leadership to a voter, or to the most caught-up one; done when it leads.
+
+        Who leads next is decided by an election. Conflict NOT_TRANSFERRED: another won it, and is
+        named. RetryLater: this node gave leadership up, and nobody is known to lead yet.
+        """
         self._check_leads()
         target = None if node_id is None else self._voter_key(node_id, None)
+        core = self._driver.core
+        epoch, me = core.epoch, core.replica.key.node_id
+        begun_ms = self._driver.now_monotonic_ms()
         await self._command(lambda waiting: TransferLeadership(waiting, target), deadline_s)
+        spent_s = (self._driver.now_monotonic_ms() - begun_ms) / 1000
+        try:
+            async with asyncio.timeout(max(deadline_s - spent_s, 0)):
+                while core.epoch <= epoch or core.leader_id < 0:
+                    await self._driver.role_change()
+        except TimeoutError as failure:
+            raise RetryLater(
+                f"this node gave leadership up, and knows no leader after {deadline_s:g} s: look "
+                "at the quorum, then ask its leader again"
+            ) from failure
+        leader_id = core.leader_id
+        if leader_id == me if node_id is None else leader_id != node_id:
+            wanted = "another node" if node_id is None else f"node {node_id}"
+            raise Conflict(
+                f"node {leader_id} won the election in epoch {core.epoch} and leads now, not "
+                f"{wanted}: ask it again if that matters",
+                reason="NOT_TRANSFERRED",
+            )
 
     async def accept_cut(self, *, deadline_s: float) -> None:
         """Take part again although this node's damaged tail was cut: what only it had is lost."""

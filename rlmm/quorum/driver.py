@@ -94,6 +94,7 @@ class QuorumDriver:
         self.high_watermark = 0
         self.failure: str | None = None
         self.shutdown_done = asyncio.Event()
+        self._role_change = asyncio.Event()
         self._directory = directory
         self._peers = peers
         self._addresses = AddressBook(addresses)
@@ -177,6 +178,10 @@ class QuorumDriver:
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         """What another node knows. PeerFailedError: it did not say in time."""
         return await self._peers.feature_levels(node_id, deadline_ms=deadline_ms)
+
+    async def role_change(self) -> None:
+        """Until role, epoch or leader are not what they are now."""
+        await self._role_change.wait()
 
     def now_monotonic_ms(self) -> int:
         """The core's clock."""
@@ -312,6 +317,8 @@ class QuorumDriver:
             action.leader_id,
         )
         self._observer.role_changed(action.role)
+        self._role_change.set()
+        self._role_change = asyncio.Event()
         self._on_role()
 
     def _voters_changed(self, action: do.VotersChanged) -> None:

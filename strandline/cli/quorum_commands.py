@@ -154,7 +154,8 @@ def transfer_command(
     token_file: TokenFileOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Hand leadership to another voter. Asked of the leader's node.
+    """Hand leadership to another voter. Asked of the leader's node; fails, and names the leader,
+    where another one won the election.
 
     Example: `strandline quorum transfer 2`
     """
@@ -164,7 +165,7 @@ def transfer_command(
         print_json(quorum)
     else:
         console.print(
-            f"node {quorum['node_id']} leads no more: `strandline quorum describe` shows who does",
+            f"node {quorum['leader_id']} leads now, in epoch {quorum['leader_epoch']}",
             markup=False,
         )
     return ExitCode.OK

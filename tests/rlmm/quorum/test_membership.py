@@ -21,6 +21,7 @@ from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.metadata_log import CommittedRecord, Proposal
 from rlmm.quorum.admin import CAUGHT_UP_WITHIN_MS, QuorumAdmin, can_stop
+from rlmm.raft.actions import Role
 from rlmm.raft.messages import DescribeQuorumResponse, Error, ReplicaDescription, ReplicaKey
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.log.crash_disk import CrashDisk
@@ -163,10 +164,34 @@ def test_leadership_goes_to_the_named_voter_or_to_any_other() -> None:
                 await written(old, b"x")
                 target = next(each for each in reversed(replicas) if each is not old)
                 await admin(old).transfer(target.node_id if named else None, deadline_s=DEADLINE_S)
-                assert old.log.describe().state != "leader"
+                told = old.log.describe()
                 new = await leader_of([each for each in replicas if each is not old])
+                assert (told.state, told.leader_id) == ("follower", new.node_id)
                 assert new is target or not named
                 await written(old, b"y")
+
+    run_virtually(main)
+
+
+def test_a_transfer_that_another_node_wins_says_so_and_names_it() -> None:
+    """The target hears of nothing: neither that it should stand, nor any vote."""
+
+    async def main() -> None:
+        network = Network()
+        async with quorum(network) as replicas:
+            old = await leader_of(replicas)
+            await written(old, b"x")
+            target, other = (each for each in replicas if each is not old)
+            asked = asyncio.create_task(admin(old).transfer(target.node_id, deadline_s=DEADLINE_S))
+            while old.log.driver.core.role is Role.LEADER:
+                await asyncio.sleep(0)
+            network.isolate(target.node_id, (old.node_id, other.node_id))
+            with pytest.raises(Conflict, match=f"not node {target.node_id}") as refused:
+                await asked
+            assert refused.value.reason == "NOT_TRANSFERRED"
+            network.cut.clear()
+            new = await leader_of(replicas)
+            assert f"node {new.node_id} won" in str(refused.value)
 
     run_virtually(main)
 
