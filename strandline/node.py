@@ -165,6 +165,10 @@ class Node:
         await self._parts.aclose()
 
 
+def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:
+    return KillSwitches(directory.path / SWITCHES_FILE, now_ms=ambient.now_ms, audit=audit.note)
+
+
 def _identity(directory: DataDirectory) -> Identity:
     return Identity(
         cluster_id=str(directory.cluster_id),
