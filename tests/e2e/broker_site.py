@@ -5,7 +5,7 @@ Everything a fault or the auditor needs is reached from here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -144,8 +144,10 @@ class Site:
 
 
 @contextmanager
-def open_site(home: Path, seed: int) -> Iterator[Site]:
-    """Everything is up and empty."""
+def open_site(
+    home: Path, seed: int, *, copier: Mapping[str, object] | None = None
+) -> Iterator[Site]:
+    """Everything is up and empty. `copier` instead of the short pauses of the tests."""
     minio = MinioServer(home / "minio")
     with ExitStack() as stack:
         stack.enter_context(minio)
@@ -155,6 +157,7 @@ def open_site(home: Path, seed: int) -> Iterator[Site]:
         store = replace(minio.store_config, prefix=PREFIX)
         sections = {
             **SECTIONS,
+            **({} if copier is None else {"copier": dict(copier)}),
             "stores.main": store_settings(home, replace(store, endpoint_url=gate.url)),
         }
         beside = {

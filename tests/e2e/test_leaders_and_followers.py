@@ -31,7 +31,7 @@ from tests.real.kafka_clients import NewRecord, consume_all, log_bounds, produce
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 NUMBERS = count()
-SMALL_BATCHES = {"batch.num.messages": 20, "enable.idempotence": "true"}
+SMALL_BATCHES: dict[str, str | int] = {"batch.num.messages": 20, "enable.idempotence": "true"}
 LEADER, OTHER, THIRD = 1, 2, 3
 
 
