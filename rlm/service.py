@@ -19,7 +19,7 @@ from rlm.answers import Answers
 from rlm.audit import Audit, KeepAudit, keep_no_audit, no_audit
 from rlm.clean_up import CleanUp
 from rlm.clean_up_tasks import CleanUpTasks
-from rlm.clock_check import clock_trouble
+from rlm.clock_check import ClockCheck
 from rlm.cluster_marker import confirm_prefix, ignore_shut_out
 from rlm.copier import Copier, SlackOf, no_slack
 from rlm.copy_slots import CopySlots
@@ -53,7 +53,6 @@ logger = logging.getLogger(__name__)
 
 LOOKING = "looking at the log directories"
 COMPARING_CLOCKS = "comparing the clocks"
-CLOCK_NOT_CHECKED = "the clocks of this node and the store were not compared yet"
 
 NOT_RECONCILED = (
     "the metadata was restarted from a snapshot and not compared with the store yet: run "
@@ -100,8 +99,9 @@ class RemoteLogManager:
         self._keep_audit = keep_audit
         self._slack_of = slack_of
         self._switches = switches or KillSwitches(None, now_ms=ambient.now_ms, audit=audit)
-        self._clock_trouble: str | None = CLOCK_NOT_CHECKED
-        self._clock_checked_at: float | None = None
+        self._clock = ClockCheck(
+            stores.default, identity.incarnation.node_id, ambient, self._limits
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
         self._beside: list[Callable[[], Iterable[NodeProblem]]] = []
@@ -188,7 +188,7 @@ class RemoteLogManager:
             ambient=self._ambient,
             on_event=self._on_event,
             pause_text=self._pause_text,
-            clock_trouble=lambda: self._clock_trouble,
+            clock_trouble=self._clock.trouble,
             claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
         )
 
@@ -309,8 +309,9 @@ class RemoteLogManager:
         found = []
         if self._scan_error is not None:
             found.append(NodeProblem(ProblemArea.LOG_DIRS, None, self._scan_error))
-        if self._clock_trouble is not None:
-            found.append(NodeProblem(ProblemArea.CLOCK, None, self._clock_trouble))
+        clock_trouble = self._clock.trouble()
+        if clock_trouble is not None:
+            found.append(NodeProblem(ProblemArea.CLOCK, None, clock_trouble))
         found += self._expirer.problems()
         found += self._switches.problems()
         beside = (problem for tell in self._beside for problem in tell())
@@ -400,26 +401,13 @@ class RemoteLogManager:
                 await self._check_clock()
                 self._problem_log.works(COMPARING_CLOCKS)
             except Exception as error:  # noqa: BLE001 - told and logged below
-                self._clock_trouble = f"the clocks could not be compared: {error}"
+                self._clock.is_unknown(f"the clocks could not be compared: {error}")
                 self._problem_log.failed(COMPARING_CLOCKS, error)
 
     async def _check_clock(self) -> None:
-        now = self._ambient.monotonic()
-        last = self._clock_checked_at
-        interval_s = self._limits.clock_check_interval_s
-        if self._clock_trouble is None and last is not None and now - last < interval_s:
-            return
-        self._clock_checked_at = now
-        self._clock_trouble = await clock_trouble(
-            self._stores.default,
-            self._identity.incarnation.node_id,
-            self._ambient.now_ms,
-            round(self._limits.clock_difference_max_s * 1000),
-            deadline_s=self._limits.store_deadline_s,
-        )
-        if last is None:
-            return  # the markers were looked at a moment ago
-        await self._claims.look_again(self.confirm_prefix)
+        # The first time, the markers were looked at a moment ago.
+        if await self._clock.compare_if_due():
+            await self._claims.look_again(self.confirm_prefix)
 
     async def _breathe(self) -> None:
         await self._ambient.sleep(0)
@@ -445,7 +433,7 @@ class RemoteLogManager:
         restart = self._metadata.restart()
         if restart is not None and not restart.is_reconciled:
             return NOT_RECONCILED
-        return self._clock_trouble
+        return self._clock.trouble()
 
     def _copy_event(self, event: CopyEvent) -> None:
         if isinstance(event, SegmentProgress):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kafka_formats.errors import Refused
-from rlm.clock_check import clock_trouble, compare_clocks
+from rlm.clock_check import ClockCheck, clock_trouble, compare_clocks
+from rlm.limits import Ambient, CopyLimits
 from rlm.tier_store import TierStore
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo
-from tests.rlm.planner_facts import NOW_MS
+from tests.rlm.planner_facts import NOW_MS, uuid
 
 
 @pytest.mark.parametrize("store_ms", [NOW_MS - 1_000, NOW_MS, NOW_MS + 40, NOW_MS + 15_040])
@@ -48,3 +49,57 @@ async def test_a_store_that_refuses_the_probe_leaves_the_clock_unknown() -> None
     text = await clock_trouble(tier, 1, lambda: NOW_MS, 1_000, deadline_s=5)
     assert text is not None
     assert "read only" in text
+
+
+class Clocks:
+    """A wall clock that is set, and a monotonic one that is not."""
+
+    def __init__(self) -> None:
+        self.passed_ms = 0
+        self.set_ms = 0
+
+    def ambient(self) -> Ambient:
+        async def sleep(_: float) -> None:
+            pass
+
+        return Ambient(
+            lambda: NOW_MS + self.passed_ms + self.set_ms,
+            lambda: self.passed_ms / 1000,
+            sleep,
+            lambda: 0.5,
+            lambda: uuid(1),
+        )
+
+    def check(self) -> ClockCheck:
+        store = MemoryStore(lambda: NOW_MS + self.passed_ms)
+        limits = CopyLimits(clock_difference_max_s=15.0, clock_check_interval_s=600.0)
+        return ClockCheck(TierStore("main", store, "p/"), 1, self.ambient(), limits)
+
+
+@pytest.mark.parametrize("set_ms", [3_600_000, -3_600_000])
+async def test_a_clock_that_is_set_between_two_comparisons_is_in_doubt_at_once(
+    set_ms: int,
+) -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    assert check.trouble() is not None  # nobody compared it yet
+    assert await check.compare_if_due() is False
+    clocks.passed_ms += 1_000
+    assert check.trouble() is None
+    clocks.set_ms = set_ms
+    assert "was set" in str(check.trouble())
+    assert await check.compare_if_due() is True
+    assert "NTP" in str(check.trouble())
+    clocks.set_ms = 0
+    await check.compare_if_due()
+    assert check.trouble() is None
+
+
+async def test_a_right_clock_is_compared_again_only_after_the_interval() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    await check.compare_if_due()
+    clocks.passed_ms += 599_000
+    assert await check.compare_if_due() is False
+    clocks.passed_ms += 2_000
+    assert await check.compare_if_due() is True
