@@ -26,6 +26,7 @@ from rlm.copy_slots import CopySlots
 from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.expirer import Expirer
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.hold import Hold
 from rlm.kill_switches import KillSwitches, Switch
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.leadership_watch import LeadershipWatch
@@ -80,6 +81,7 @@ class RemoteLogManager:
         audit: Audit = no_audit,
         keep_audit: KeepAudit = keep_no_audit,
         switches: KillSwitches | None = None,
+        hold: Hold | None = None,
         slack_of: SlackOf = no_slack,
         topic_retention: bool = False,
     ) -> None:
@@ -114,8 +116,9 @@ class RemoteLogManager:
         self._topic_deletion = TopicDeletion(
             manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit
         )
+        self._hold = hold
         scanner = self._new_scanner(log_dirs, broker, topics)
-        self._table = WorkTable(scanner, self._driver, manager)
+        self._table = WorkTable(scanner, self._driver, manager, hold)
         self._watch = self._new_watch(broker)
         self._expirer = self._new_expirer(broker if topic_retention else None)
         self._reader = ResolvedReads(manager, pool, stores)
@@ -217,6 +220,8 @@ class RemoteLogManager:
         Refused when it belongs to another cluster or takes no writes; the node must not run. The
         other stores may be missing: see `node_problems`.
         """
+        if self._hold is not None:
+            await self._hold.begin()
         await self._claims.start(may_be_away=True)
         await self._check_clock()
         self._tasks = [

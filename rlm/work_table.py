@@ -126,6 +126,7 @@ class WorkTable:
     def _gone(self, work: PartitionWork) -> None:
         """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
         work.local = None
+        work.kept = ()
         work.unusable = None
         work.word = NoAnswer(NO_LOCAL_LOG.text)
         work.wait = NO_LOCAL_LOG
@@ -134,7 +135,6 @@ class WorkTable:
             work.task.cancel()
         else:
             del self._works[work.partition]
-        work.kept = ()
 
     def cancel_if_lost(self, work: PartitionWork) -> None:
         """End the copy of a partition that this node may not copy any more; forget its claim."""

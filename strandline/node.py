@@ -22,6 +22,7 @@ from rlm.collector import Collector, CollectorLimits
 from rlm.events import CopyEvent, OnEvent, ignore_event
 from rlm.flow_control import FlowControl
 from rlm.flow_limits import Flow, FlowLimits, Rates
+from rlm.hold import Hold
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
@@ -41,6 +42,7 @@ from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_all
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
+from strandline.holding import open_hold
 from strandline.log_dir_check import check_log_dirs
 from strandline.quorum import open_quorum_log
 from strandline.settings import KafkaSettings, Settings
@@ -96,6 +98,7 @@ class Node:
     snapshots: SnapshotUploader
     audit: AuditLog
     collector: Collector
+    hold: Hold | None
     flow: FlowControl
     failure: Failure
     _parts: AsyncExitStack
@@ -126,6 +129,8 @@ class Node:
             broker = await _open_broker(settings.kafka, directory, building)
             audit = _open_audit(settings, directory, building)
             identity = _identity(directory)
+            audited = _audited(on_event, audit, directory.node_id)
+            hold = open_hold(settings, directory, metadata, audited)
             remote_log = RemoteLogManager(
                 metadata,
                 pool,
@@ -136,10 +141,11 @@ class Node:
                 identity=identity,
                 ambient=AMBIENT,
                 limits=copy_limits(settings),
-                on_event=_audited(on_event, audit, directory.node_id),
+                on_event=audited,
                 on_shut_out=failure.report,
                 audit=audit.note,
                 keep_audit=audit.keep,
+                hold=hold,
                 slack_of=partial(flow.slack_s, Flow.COPY),
                 switches=_open_switches(directory, audit),
                 topic_retention=settings.retention.source == "topic",
@@ -153,11 +159,11 @@ class Node:
                 settings, KnownSegments(log, metadata, view), stores, remote_log, audit
             )
             building.push_async_callback(collector.close)
-            remote_log.tell_problems_of(snapshots.problems)
-            remote_log.tell_problems_of(audit.problems)
+            for part in (snapshots, audit, *((hold,) if hold else ())):
+                remote_log.tell_problems_of(part.problems)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
-                collector, flow, failure, building.pop_all(),
+                collector, hold, flow, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from kafka_formats.errors import InternalError, InvalidRequest
 from rlm.events import (
     ClaimLost,
     CopyEvent,
+    HoldReleased,
     LostRangeRecorded,
     PartitionClaimed,
     SegmentCopied,
@@ -40,6 +41,7 @@ async def _run(settings: Settings) -> None:
 
     def on_event(event: CopyEvent) -> None:
         metrics.copy.on_event(event)
+        metrics.hold.on_event(event)
         log_event(event)
 
     stop = asyncio.Event()
@@ -47,6 +49,8 @@ async def _run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     node = await Node.open(settings, on_event=on_event, on_store_call=metrics.store.on_store_call)
+    if node.hold is not None:
+        metrics.hold.read_from(node.hold.usage)
     try:
         async with serving(node, metrics) as http:
             loop.add_signal_handler(signal.SIGHUP, _reload, http)
@@ -132,6 +136,14 @@ def log_event(event: CopyEvent) -> None:
             logger.warning("copy of %s failed (%s): %s", event.segment_id, event.kind, event.error)
         case SegmentDeleted():
             logger.info("deleted %s: %s", event.segment_id, event.why)
+        case HoldReleased() if event.missed:
+            logger.error(
+                "held no longer (%s): offsets %d to %d of %s, which were not copied",
+                event.why,
+                event.start,
+                event.end,
+                event.partition,
+            )
         case LostRangeRecorded():
             logger.error(
                 "LOST: offsets %d to %d of %s were gone before they were copied: %s",

@@ -87,6 +87,11 @@ class TopicSettings(_Section):
         description="Topic names or shell patterns (`orders`, `logs.*`). Empty: nothing is tiered.",
     )
     exclude: PatternList = Field(default=[], description="Patterns that win over `include`.")
+    mark_deleted: bool = Field(
+        default=False,
+        description="Mark a topic's tiered data for deletion, with a grace of 7 days, once its "
+        "topic id is unknown to all brokers, two at least, for ten minutes.",
+    )
 
 
 class StoreSettings(_Section):
@@ -214,9 +219,6 @@ class MetadataSettings(_Section):
 class RetentionSettings(_Section):
     """How the topics' policies are carried out."""
 
-    interval_s: PositiveSeconds = Field(
-        default=60.0, description="Pause between two passes of retention."
-    )
     source: Literal["policy", "topic"] = Field(
         default="policy",
         description="`policy`: the tier keeps everything unless a topic's policy says otherwise. "
@@ -224,6 +226,9 @@ class RetentionSettings(_Section):
         "`retention.bytes` in Kafka do. The same on each node.",
     )
 
+    interval_s: PositiveSeconds = Field(
+        default=60.0, description="Pause between two passes of retention."
+    )
     max_percent: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
         default=50.0,
         description="A pass that would take more of a partition's tiered bytes (ten segments or "
@@ -232,6 +237,11 @@ class RetentionSettings(_Section):
     delete_delay_s: PositiveSeconds = Field(
         default=60.0,
         description="Objects are kept so long after their segment is marked, for running readers.",
+    )
+    deletion_settle_s: PositiveSeconds = Field(
+        default=60.0,
+        description="So long after its grace a deleted topic's partition is left to the node that "
+        "claimed it last; then any node deletes it.",
     )
 
 
@@ -253,6 +263,24 @@ class CollectorSettings(_Section):
         default=1.0,
         description="A pass that would remove more of the tier's objects stops, unless their "
         "number is accepted.",
+    )
+
+
+class HoldSettings(_Section):
+    """Keeping sealed segments from the broker's local retention until they are copied."""
+
+    dirs: list[Path] = Field(
+        default=[],
+        max_length=64,
+        description="Directories for hard links, one on each mount of `kafka.log_dirs` and none "
+        "inside a log directory. Empty: nothing is held.",
+    )
+    bytes_max: PositiveInt = Field(
+        default=64 * 2**30,
+        description="In each of them, bytes that the broker has deleted already; the oldest go.",
+    )
+    free_bytes_min: PositiveInt = Field(
+        default=16 * 2**30, description="Kept free on each mount; the oldest held segments go."
     )
 
 
@@ -396,6 +424,7 @@ class Settings(BaseSettings):
     audit: AuditSettings = AuditSettings()
     collector: CollectorSettings = CollectorSettings()
     retention: RetentionSettings = RetentionSettings()
+    hold: HoldSettings = HoldSettings()
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
@@ -413,17 +442,19 @@ class Settings(BaseSettings):
         return (init_settings,)
 
     @model_validator(mode="after")
-    def _default_store_exists(self) -> Settings:
-        if self.stores and self.default_store not in self.stores:
-            known = ", ".join(sorted(self.stores))
-            raise ValueError(f"default_store {self.default_store!r} is not among [stores]: {known}")
-        return self
-    @model_validator(mode="after")
-    def _topic_configs_can_be_asked(self) -> Settings:
+    def _brokers_can_be_asked(self) -> Settings:
         if self.retention.source == "topic" and not self.kafka.broker:
             raise ValueError(
                 'retention.source = "topic" asks the broker for the topics\' configs: set '
                 "kafka.broker, or leave it at policy"
             )
+        if self.topics.mark_deleted and not self.kafka.broker:
+            raise ValueError("topics.mark_deleted asks the brokers: set kafka.broker, or not this")
         return self
 
+    @model_validator(mode="after")
+    def _default_store_exists(self) -> Settings:
+        if self.stores and self.default_store not in self.stores:
+            known = ", ".join(sorted(self.stores))
+            raise ValueError(f"default_store {self.default_store!r} is not among [stores]: {known}")
+        return self

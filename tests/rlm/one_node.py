@@ -5,6 +5,7 @@ in this process, and hooks at every step to fail, to hang, or to pull the plug.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,9 @@ from rlm.copy_job import (
 )
 from rlm.custom_metadata import CustomMetadata
 from rlm.data_plane import DataPlane
-from rlm.events import CopyEvent
+from rlm.events import CopyEvent, OnEvent
+from rlm.hold import Hold, HoldLimits
+from rlm.hold_directory import hold_directories
 from rlm.limits import CopyLimits, Identity
 from rlm.object_keys import segment_keys
 from rlm.ports import MetadataPort
@@ -246,6 +249,7 @@ class Node:
     events: list[CopyEvent]
     proposed: list[Any]
     accepted: list[tuple[int, Any]]
+    hold: Hold | None = None
 
     def rows(self, partition: TopicIdPartition) -> list[tuple[int, int, str]]:
         """(start, end, state) of all rows."""
@@ -299,6 +303,7 @@ class World:
         data_plane: bool = False,
         broker: BrokerPort | None = None,
         limits: CopyLimits = LIMITS,
+        hold: HoldLimits | None = None,
         topics: TopicFilter = ALL_TOPICS,
         node_id: int = 1,
         directory_id: Uuid = DIRECTORY,
@@ -328,7 +333,7 @@ class World:
         self.store.metadata = manager
         node, store = self.node(
             manager, incarnation, hook=hook, data_plane=data_plane, broker=broker, limits=limits,
-            topics=topics,
+            hold=hold, topics=topics,
         )  # fmt: skip
         try:
             yield node
@@ -349,6 +354,7 @@ class World:
         data_plane: bool = False,
         broker: BrokerPort | None = None,
         limits: CopyLimits = LIMITS,
+        hold: HoldLimits | None = None,
         topics: TopicFilter = ALL_TOPICS,
     ) -> tuple[Node, HookedStore]:
         """A node's remote log manager on a metadata log that others may use as well."""
@@ -358,6 +364,7 @@ class World:
         pool = LocalPool(self.store, hook)
         hooked = HookedMetadata(manager, hook)
         events: list[CopyEvent] = []
+        holder = None if hold is None else self._hold(manager, hold, events.append)
         remote_log = RemoteLogManager(
             cast(MetadataPort, hooked),
             DataPlane({name: store}, now_ms=ambient.now_ms) if data_plane else pool,
@@ -369,10 +376,18 @@ class World:
             ambient=ambient,
             limits=limits,
             on_event=events.append,
+            hold=holder,
         )
         return Node(
-            remote_log, manager, self.store, pool, events, hooked.proposed, hooked.accepted
+            remote_log, manager, self.store, pool, events, hooked.proposed, hooked.accepted, holder
         ), store
+
+    def _hold(self, manager: RemoteLogMetadataManager, limits: HoldLimits, told: OnEvent) -> Hold:
+        path = self.path / "hold"
+        path.mkdir(exist_ok=True)
+        directories = hold_directories([path], self.log_dirs, own_name="cluster-1")
+        breathe = functools.partial(asyncio.sleep, 0)
+        return Hold(directories, manager, limits, breathe=breathe, on_event=told)
 
 
 def new_world(tmp_path: Path, log_dirs: tuple[Path, ...]) -> World:
