@@ -1,10 +1,10 @@
 """How long the metadata quorum acknowledges nothing when its leader goes, three ways.
 
-`python -m bench.quorum_failover [--rounds N]`. A round ends the leader by SIGTERM (it resigns), by
-SIGKILL, or by SIGSTOP (it falls silent). Both survivors are asked for a change every 20 ms; what
-counts is the longest time without an acknowledged one, from the signal until changes are
-acknowledged under another leader. At the end every acknowledged change is looked for in every
-node's log.
+`python -m bench.quorum_failover [--rounds N] [--way SIGNAL]`. A round ends the leader by SIGTERM
+(it resigns), by SIGKILL, or by SIGSTOP (it falls silent). Both survivors are asked for a change
+every 20 ms; what counts is the longest time without an acknowledged one, from the signal until
+changes are acknowledged under another leader. At the end every acknowledged change is looked for in
+every node's log.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ WAYS = {
     "SIGKILL": signal.SIGKILL,
     "silence (SIGSTOP)": signal.SIGSTOP,
 }
+WAYS_BY_SIGNAL = {number.name: way for way, number in WAYS.items()}
 PERIOD_S = 0.02
 DEADLINE_S = 60.0
 CLEAN_STOP_MS = 300
@@ -119,13 +120,13 @@ async def lose(nodes: list[ProcessNode], prober: Prober, number: signal.Signals)
     return took_ms
 
 
-async def measure(home: Path, rounds: int) -> dict[str, list[float]]:
-    took_ms: dict[str, list[float]] = {way: [] for way in WAYS}
+async def measure(home: Path, rounds: int, ways: list[str]) -> dict[str, list[float]]:
+    took_ms: dict[str, list[float]] = {way: [] for way in ways}
     prober = Prober()
     async with quorum(home) as nodes:
         for _ in range(rounds):
-            for way, number in WAYS.items():
-                took_ms[way].append(await lose(nodes, prober, number))
+            for way in ways:
+                took_ms[way].append(await lose(nodes, prober, WAYS[way]))
         for node in nodes:
             lost = await node.lost(prober.acknowledged)
             if lost:
@@ -152,10 +153,14 @@ def table(took_ms: dict[str, list[float]]) -> list[Measure]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="of each way")
+    parser.add_argument(
+        "--way", action="append", choices=WAYS_BY_SIGNAL, help="one of the three; may be repeated"
+    )
     chosen = parser.parse_args()
+    ways = [WAYS_BY_SIGNAL[name] for name in chosen.way or WAYS_BY_SIGNAL]
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as home:
-        took_ms = asyncio.run(measure(Path(home), chosen.rounds))
+        took_ms = asyncio.run(measure(Path(home), chosen.rounds, ways))
     write_table(
         "Failover of the metadata quorum",
         table(took_ms),

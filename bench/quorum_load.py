@@ -1,6 +1,7 @@
 """Proposers as a process of their own: Produce with acks=all to nodes' listeners, one record each.
 
-`python -m bench.quorum_load LOAD` with a JSON object (`Load`) prints another (`Run`). The records
+`python -m bench.quorum_load` reads a JSON object (`Load`) and prints another (`Run`): not from its
+arguments, which everybody on the machine may read, for the quorum's secret is in it. The records
 are segments added under a claim of this process, padded to 400 bytes. The connections go to the
 ports in turn.
 """
@@ -88,11 +89,12 @@ async def proposers_at(
     """Run them. RuntimeError: they failed, and said why on standard error."""
     load = Load(tuple(ports), proposers, seconds, quorum or Quorum())
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.quorum_load", json.dumps(asdict(load))),
+        *(sys.executable, "-m", "bench.quorum_load"),
         cwd=REPOSITORY,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate()
+    said, _ = await process.communicate(json.dumps(asdict(load)).encode())
     if process.returncode != 0:
         raise RuntimeError("the proposers failed; their error is above")
     return Run(**json.loads(said))
@@ -202,7 +204,7 @@ async def run(load: Load) -> Run:
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
+    told = json.load(sys.stdin)
     load = Load(**{**told, "quorum": Quorum(**told["quorum"])})
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         json.dump(asdict(runner.run(run(load))), sys.stdout)
