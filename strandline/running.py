@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import signal
 
@@ -32,6 +33,7 @@ def run_node(settings: Settings) -> None:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
+    faulthandler.enable()  # a crash in a library's own code would end this process without a word
     with node_runner() as runner:
         runner.run(_run(settings))
 
@@ -48,6 +50,8 @@ async def _run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    # Left alone, it ends the process without a word.
+    loop.add_signal_handler(signal.SIGHUP, _nothing_to_reload)
     node = await Node.open(settings, on_event=on_event, on_store_call=metrics.store.on_store_call)
     if node.hold is not None:
         metrics.hold.read_from(node.hold.usage)
@@ -101,6 +105,10 @@ async def _until_stopped(node: Node, stop: asyncio.Event) -> None:
         waiter.cancel()
     if node.failure.reason is not None:
         raise InternalError(f"the node stopped itself: {node.failure.reason}")
+
+
+def _nothing_to_reload() -> None:
+    logger.info("SIGHUP while the node starts: tokens and certificates are read now anyway")
 
 
 def _reload(http: HttpInterface) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -115,7 +116,8 @@ class NodeProcess:
         process, self._process = self._running(), None
         process.terminate()
         try:
-            assert process.wait(STOP_DEADLINE_S) == 0, self._last_output()
+            code = process.wait(STOP_DEADLINE_S)
+            assert code == 0, f"{_how(code)}: {self._last_output()}"
         finally:
             process.kill()
             process.wait()
@@ -145,8 +147,11 @@ class NodeProcess:
 
     def assert_alive(self) -> None:
         """RuntimeError: it runs no more, and nobody stopped or killed it."""
-        if self._process is not None and self._process.poll() is not None:
-            raise RuntimeError(f"the node died: {self._last_output()}")
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise RuntimeError(
+                f"node {self._home.name} ended by itself, {_how(code)}. Its last words:\n"
+                f"{self._last_output() or '(none)'}"
+            )
 
     def __enter__(self) -> Self:
         self.format()
@@ -178,6 +183,11 @@ class NodeProcess:
 
     def _last_output(self) -> str:
         return self._log().read_text(errors="replace")[-6_000:]
+
+
+def _how(code: int) -> str:
+    """An exit code in words; a signal, SIGKILL by a machine out of memory among them, by name."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _section(item: tuple[str, Mapping[str, object]]) -> str:

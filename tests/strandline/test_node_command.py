@@ -70,6 +70,13 @@ def test_a_node_survives_a_kill_refuses_a_second_one_and_stops_cleanly(small: No
         assert directory.boot_counter == 3  # two starts; the refused one did not count
 
 
+def test_a_crash_in_a_librarys_own_code_leaves_a_word(small: NodeProcess) -> None:
+    os.kill(small.pid, signal.SIGSEGV)
+    with pytest.raises(RuntimeError, match="killed by SIGSEGV") as died:
+        small.wait_until(lambda: False, "its end", deadline_s=DEADLINE_S)
+    assert "Fatal Python error: Segmentation fault" in str(died.value)
+
+
 def test_a_node_runs_without_a_store_that_is_not_the_default_one(tmp_path: Path) -> None:
     home = tmp_path / "node"
     folder = home / "not-mounted"
