@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from kafka_formats.errors import InvalidRequest
 
@@ -99,6 +100,12 @@ def _why_illegal(name: str) -> str | None:
         return "it would be a directory of its own meaning"
     if len(name) > TOPIC_NAME_CHARACTERS_MAX:
         return f"it has more than {TOPIC_NAME_CHARACTERS_MAX} characters"
-    if not _TOPIC.fullmatch(name):
+    if not _has_legal_characters(name):
         return "it may hold only letters and digits of ASCII, '.', '_' and '-'"
     return None
+
+
+@lru_cache(maxsize=4_096)
+def _has_legal_characters(name: str) -> bool:
+    """Of names that are not too long; every record of the metadata log asks."""
+    return _TOPIC.fullmatch(name) is not None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from kafka_formats import varints
@@ -59,9 +58,6 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
-_NO_BARE_RECORD = _CODEC_MASK | _CONTROL
-_BARE = b"\x00\x00\x00\x01"  # attributes, time and offset as the batch's, no key
-_BARE_FRONT_BYTES = range(len(_BARE) + 2, len(_BARE) + 11)
 TRANSACTIONAL_OR_CONTROL = _TRANSACTIONAL | _CONTROL
 
 
@@ -229,34 +225,6 @@ def whole_batches(
         headers.append(fields)
         at = end
     return headers, at
-
-
-def sole_value(data: bytes, header: BatchHeader) -> bytes | None:
-    """The value of a whole batch of one bare record: neither compressed nor control, with no key,
-    no headers, and the batch's offset and time. None: it is another batch, read it the general way.
-    """
-    if header.record_count != 1 or header.attributes & _NO_BARE_RECORD:
-        return None
-    body_bytes = header.length - (HEADER_BYTES - LOG_OVERHEAD)
-    front = _front_of_bare_record(body_bytes)
-    end = HEADER_BYTES + body_bytes
-    if not front or len(data) != end or data[-1] or not data.startswith(front, HEADER_BYTES):
-        return None
-    return data[HEADER_BYTES + len(front) : end - 1]
-
-
-@lru_cache(maxsize=1_024)
-def _front_of_bare_record(record_bytes: int) -> bytes:
-    """What stands before the value in a bare record of this size; empty if no record has it."""
-    for front_bytes in _BARE_FRONT_BYTES:
-        length = record_bytes - front_bytes - 1
-        value, front = bytearray(), bytearray()
-        varints.write(value, length)
-        varints.write(front, len(_BARE) + len(value) + length + 1)
-        front += _BARE + value
-        if length >= 0 and len(front) == front_bytes:
-            return bytes(front)
-    return b""
 
 
 def iter_records(

@@ -1,7 +1,7 @@
 """Zig-zag varints of records: small numbers of either sign in few bytes, low seven bits first.
 
 Source: Kafka's ByteUtils. The readers work on `bytes` and a position and return the value and the
-position behind it; the one-byte case, nearly all of them, comes first.
+position behind it; the short cases, nearly all of them, come first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A number of 32 bits."""
     try:
         byte = data[at]
+        if byte < 0x80:
+            return byte >> 1 ^ -(byte & 1), at + 1
+        second = data[at + 1]
     except IndexError as error:
         raise MalformedError("the records end inside a number") from error
-    if byte < 0x80:
-        return byte >> 1 ^ -(byte & 1), at + 1
+    if second < 0x80:
+        return (byte & 0x7F | second << 7) >> 1 ^ -(byte & 1), at + 2
     return _read_long_form(data, at, _VARINT_BITS)
 
 

@@ -176,7 +176,8 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
             RemoteLogSegmentId(_partition(topic, partition), _uuid(Uuid, id_)),
             start, end, broker, max_ms, event_ms,
             tuple(leader_epochs), size_bytes, custom, _STATES[state], no_txn_index,
-            max(token, -1), _incarnation(writer), max(deadline, -1), max(finished, -1),
+            token if token >= 0 else -1, _incarnation(writer),
+            deadline if deadline >= 0 else -1, finished if finished >= 0 else -1,
         )  # fmt: skip
         if token >= 0 and deadline >= 0 and (finished >= 0 or count == _TAG_COUNT + no_txn_index):
             _decoded[0] = segment, value  # every tag that is there is one that is written

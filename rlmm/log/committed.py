@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from kafka_formats.bare_records import bare_values, sole_value
 from kafka_formats.control_record import control_key, parse_control_key
-from kafka_formats.record_batch import Record, encode_batch, iter_records, sole_value
+from kafka_formats.record_batch import Record, encode_batch, iter_records
 from rlmm.log.log_directory import EncodedBatch, StoredBatch
 from rlmm.log.snapshot_files import PRIVATE_CONTROL_TYPES_FROM
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal
@@ -62,11 +63,15 @@ def committed_records(batch: StoredBatch) -> Iterable[CommittedRecord]:
     """The records of a batch, without those of the log itself. CorruptData on damage."""
     header = batch.header
     value = sole_value(batch.data, header)
-    if value is None:
+    values = bare_values(batch.data, header) if value is None else (value,)
+    if values is None:
         return _all_records(batch)
     timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp
     epoch = header.partition_leader_epoch
-    return (CommittedRecord(header.base_offset, epoch, timestamp_ms, None, value),)
+    return [
+        CommittedRecord(offset, epoch, timestamp_ms, None, value)
+        for offset, value in enumerate(values, header.base_offset)
+    ]
 
 
 def _all_records(batch: StoredBatch) -> Iterator[CommittedRecord]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_formats.bare_records import bare_values, sole_value
 from kafka_formats.compression import Codec
 from kafka_formats.control_record import end_transaction_value
 from kafka_formats.crc32c import Buffer, crc32c
@@ -21,7 +22,6 @@ from kafka_formats.record_batch import (
     encode_batch,
     iter_records,
     parse_header,
-    sole_value,
 )
 from tests.kafka_formats.damage import SOURCE, damaged, survives
 
@@ -355,6 +355,62 @@ def test_the_sole_value_is_what_the_general_way_reads(
     if bare:
         (record,) = records_of(batch)
         assert (record.offset, record.key, record.value, record.headers) == (5, None, found, ())
+
+
+@given(
+    values=st.lists(st.binary(max_size=200), min_size=1, max_size=5),
+    key=st.none() | st.just(b""),
+    headers=st.sampled_from([(), (("h", b""),)]),
+    gap=st.integers(0, 1),
+    later_ms=st.integers(0, 1),
+    codec=st.sampled_from([Codec.NONE, Codec.NONE, Codec.GZIP]),
+    control=st.booleans(),
+    append_time_ms=st.none() | st.just(11),
+)
+@settings(deadline=None)
+def test_bare_values_are_what_the_general_way_reads(
+    values: list[bytes],
+    key: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    gap: int,
+    later_ms: int,
+    codec: Codec,
+    control: bool,
+    append_time_ms: int | None,
+) -> None:
+    *records, last = [Record(5 + at, 9, None, value) for at, value in enumerate(values)]
+    records.append(Record(last.offset + gap, 9 + later_ms, key, last.value, headers))
+    batch = encode_batch(
+        records, base_offset=5, codec=codec, control=control, log_append_time_ms=append_time_ms
+    )
+    found = bare_values(batch, header_of(batch))
+    other_time = later_ms and len(values) > 1
+    bare = not (key is not None or headers or gap or codec or control or other_time)
+    assert found == (values if bare else None)
+
+
+def test_many_bare_values_are_read() -> None:
+    values = [bytes(size % 300) for size in range(1_000)]
+    batch = encode_batch(
+        [Record(at, 9, None, value) for at, value in enumerate(values)], base_offset=0
+    )
+    assert bare_values(batch, header_of(batch)) == values
+
+
+def test_every_damaged_byte_of_bare_records_means_the_same_both_ways() -> None:
+    records = [Record(at, 9, None, bytes(at * 70)) for at in range(3)]
+    whole = encode_batch(records, base_offset=0)
+    for at in range(61, len(whole)):
+        for new in {0, 1, 2, 0x7F, 0x80, 0xFF, whole[at] ^ 1}:
+            batch = whole[:at] + bytes((new,)) + whole[at + 1 :]
+            found = bare_values(batch, header_of(batch))
+            if found is not None:
+                read = records_of(batch)
+                assert [(each.offset, each.timestamp_ms, each.value) for each in read] == [
+                    (offset, 9, value) for offset, value in enumerate(found)
+                ]
+    for cut in range(61, len(whole)):
+        assert bare_values(whole[:cut], header_of(whole)) is None
 
 
 def test_every_damaged_byte_of_a_bare_record_means_the_same_both_ways() -> None:

@@ -1,0 +1,80 @@
+"""Batches of bare records, as every producer of the metadata log writes them, read in few steps: no
+key, no headers, the batch's own time. What differs in a byte is left to `record_batch`. Pure.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kafka_formats import varints
+from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader
+
+_NO_BARE_RECORD = 0x07 | 0x20  # a codec, control records
+_BARE = b"\x00\x00\x00\x01"  # attributes, time and offset as the batch's, no key
+_BARE_FRONT_BYTES = range(len(_BARE) + 2, len(_BARE) + 11)
+
+
+def sole_value(data: bytes, header: BatchHeader) -> bytes | None:
+    """The value of a whole batch of one bare record: neither compressed nor control, with no key,
+    no headers, and the batch's offset and time. None: it is another batch, read it the general way.
+    """
+    if header.record_count != 1 or header.attributes & _NO_BARE_RECORD:
+        return None
+    body_bytes = header.length - (HEADER_BYTES - LOG_OVERHEAD)
+    front = _front_of_bare_record(body_bytes)
+    end = HEADER_BYTES + body_bytes
+    if not front or len(data) != end or data[-1] or not data.startswith(front, HEADER_BYTES):
+        return None
+    return data[HEADER_BYTES + len(front) : end - 1]
+
+
+def bare_values(data: bytes, header: BatchHeader) -> list[bytes] | None:
+    """The values of a whole batch of bare records as `sole_value` says, at neighbouring offsets
+    from the batch's on. None: it is another batch, read it the general way.
+    """
+    if header.attributes & _NO_BARE_RECORD or len(data) != header.size_bytes:
+        return None
+    if header.record_count < 1:
+        return None
+    values = []
+    at = HEADER_BYTES
+    try:
+        for index in range(header.record_count):
+            size, at = varints.read_varint(data, at)
+            end = at + size
+            front = _BARE_FRONTS[index] if index < len(_BARE_FRONTS) else _bare_front(index)
+            if not data.startswith(front, at):
+                return None
+            length, at = varints.read_varint(data, at + len(front))
+            # Nothing behind the value but the number of headers: none.
+            if length < 0 or at + length + 1 != end or data[at + length]:
+                return None
+            values.append(data[at : at + length])
+            at = end
+    except (IndexError, varints.MalformedError):
+        return None
+    return values if at == len(data) else None
+
+
+def _bare_front(index: int) -> bytes:
+    """What stands between the size and the value of a batch's bare record."""
+    front = bytearray(_BARE[:2])
+    varints.write(front, index)
+    return bytes(front + _BARE[3:])
+
+
+_BARE_FRONTS = tuple(map(_bare_front, range(512)))
+
+
+@lru_cache(maxsize=1_024)
+def _front_of_bare_record(record_bytes: int) -> bytes:
+    """What stands before the value in a bare record of this size; empty if no record has it."""
+    for front_bytes in _BARE_FRONT_BYTES:
+        length = record_bytes - front_bytes - 1
+        value, front = bytearray(), bytearray()
+        varints.write(value, length)
+        varints.write(front, len(_BARE) + len(value) + length + 1)
+        front += _BARE + value
+        if length >= 0 and len(front) == front_bytes:
+            return bytes(front)
+    return b""
