@@ -21,9 +21,9 @@ from rlm.data_plane import DataPlane
 from rlm.flow_limits import Flow, Paces
 from rlm.limits import Ambient
 from rlm.paced_store import PacedStore
-from rlm.read_request import IndexRequest, LogRequest, RecordsEnd, SegmentPiece
+from rlm.read_request import RecordsEnd, SegmentPiece
+from rlm.verified_chunks import Parts
 from rlm.worker_messages import (
-    DATA_BYTES_MAX,
     NO_JOB,
     STREAM_LIMIT_BYTES,
     Answer,
@@ -31,7 +31,6 @@ from rlm.worker_messages import (
     CancelJob,
     Cancelled,
     Credit,
-    Data,
     End,
     Failed,
     FromWorker,
@@ -49,7 +48,9 @@ from rlm.worker_messages import (
     StoreCalls,
     TakeBytes,
     Welcome,
+    data_frame,
     frame,
+    in_frames,
     receive,
 )
 from rlm.worker_pace import GrantBook, WorkerPace
@@ -243,9 +244,10 @@ class _Worker:
         """Send something small."""
         self._send(message)
 
-    async def stream(self, message: Data) -> None:
+    async def stream(self, job_id: int, parts: Parts) -> None:
         """Send something large: waits while the pipe is full."""
-        self._send(message)
+        if not self._writer.is_closing():
+            self._writer.writelines(data_frame(job_id, parts))
         await self._writer.drain()
 
 
@@ -265,21 +267,15 @@ class _Job:
         if isinstance(request, CopyJob):
             return await self._plane.copy(request, self._progress(request, monotonic))
         ends: list[RecordsEnd] = []
-        if isinstance(request, LogRequest):
-            stream = self._plane.read_log(request)
-        elif isinstance(request, IndexRequest):
-            stream = self._plane.read_index(request)
-        else:
-            stream = self._plane.read_records(request, self, ends.append)
-        await self._send_all(stream)
+        await self._send_all(self._plane.parts(request, self, ends.append))
         return ends[0] if ends else None
 
-    async def _send_all(self, stream: AsyncIterator[bytes]) -> None:
-        async with closing_stream(stream) as pieces:
-            async for piece in pieces:
-                for at in range(0, len(piece), DATA_BYTES_MAX):
+    async def _send_all(self, stream: AsyncIterator[Parts]) -> None:
+        async with closing_stream(stream) as read:
+            async for parts in read:
+                for some in in_frames(parts):
                     await self.credit.acquire()
-                    await self._worker.stream(Data(self.job_id, piece[at : at + DATA_BYTES_MAX]))
+                    await self._worker.stream(self.job_id, some)
 
     def _progress(
         self, job: CopyJob, monotonic: Callable[[], float]

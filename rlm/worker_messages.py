@@ -1,7 +1,8 @@
 """What supervisor and worker say to each other over their socket pair, and how it is framed.
 
-A frame is its length (uint32, big-endian) and one pickled message. Both ends are ours: the pair has
-no name, and nobody else holds an end of it.
+A frame is a length (uint32, big-endian), a job id (uint64), and so many bytes: one pickled message
+where the id is 0, otherwise the next bytes of that job's stream as they are, which nobody copies to
+pack them. Both ends are ours: the pair has no name, and nobody else holds an end of it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import InternalError, StrandlineError
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
 from rlm.flow_limits import Flow, Paces
@@ -31,7 +33,7 @@ DATA_BYTES_MAX = 256 * 1024
 
 STREAM_LIMIT_BYTES = 2 * 1024 * 1024
 NO_JOB = 0
-_LENGTH = struct.Struct(">I")
+_HEAD = struct.Struct(">IQ")
 
 Request = CopyJob | LogRequest | IndexRequest | RecordsRequest
 
@@ -127,7 +129,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The next bytes of a stream."""
+    """The next bytes of a stream; not pickled."""
 
     job_id: int
     data: bytes
@@ -194,20 +196,52 @@ FromWorker = (
 
 def frame(message: ToWorker | FromWorker) -> bytes:
     """The bytes of one message."""
+    if isinstance(message, Data):
+        return b"".join(data_frame(message.job_id, (message.data,)))
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     if len(body) > FRAME_BYTES_MAX:
         raise InternalError(f"a {type(message).__name__} of {len(body)} bytes is too large a frame")
-    return _LENGTH.pack(len(body)) + body
+    return _HEAD.pack(len(body), NO_JOB) + body
+
+
+def data_frame(job_id: int, parts: Sequence[Buffer]) -> list[Buffer]:
+    """One Data with the bytes of all parts, to be written without putting them together."""
+    size = sum(map(len, parts))
+    if size > FRAME_BYTES_MAX:
+        raise InternalError(f"a Data of {size} bytes is too large a frame")
+    return [_HEAD.pack(size, job_id), *parts]
+
+
+def in_frames(parts: Sequence[Buffer]) -> Iterator[Sequence[Buffer]]:
+    """The same bytes, at most DATA_BYTES_MAX at once."""
+    if sum(map(len, parts)) <= DATA_BYTES_MAX:
+        yield parts
+        return
+    taken: list[Buffer] = []
+    left = DATA_BYTES_MAX
+    for part in parts:
+        rest = memoryview(part)
+        while rest:
+            taken.append(rest[:left])
+            rest = rest[left:]
+            left -= len(taken[-1])
+            if left == 0:
+                yield taken
+                taken, left = [], DATA_BYTES_MAX
+    if taken:
+        yield taken
 
 
 async def receive(reader: asyncio.StreamReader) -> object | None:
     """The next message; None when the other end is gone."""
     try:
-        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        length, job_id = _HEAD.unpack(await reader.readexactly(_HEAD.size))
         if length > FRAME_BYTES_MAX:
             raise InternalError(f"a frame of {length} bytes was announced")
         body = await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+    if job_id != NO_JOB:
+        return Data(job_id, body)
     message: object = pickle.loads(body)  # noqa: S301 - both ends are ours (module docstring)
     return message

@@ -14,7 +14,6 @@ from kafka_formats.errors import CorruptData, InternalError, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from rlm import worker
 from rlm.copy_job import CopyResult
-from rlm.data_plane import DataPlane
 from rlm.limits import Ambient
 from rlm.read_request import (
     IndexRequest,
@@ -226,11 +225,11 @@ async def test_errors_come_back_as_they_are(supervisor: Supervisor, replica: Rep
 async def test_a_bug_is_an_internal_error_of_that_job_alone(
     supervisor: Supervisor, replica: ReplicaWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: DataPlane, request: object) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("oops")
 
     piece = await copied(supervisor, replica)
-    monkeypatch.setattr(DataPlane, "read_log", broken)
+    monkeypatch.setattr("rlm.data_plane.read_log", broken)
     supervisor.send(StartJob(2, LogRequest(piece.segment)))
     failed = await supervisor.next()
     assert isinstance(failed, Failed)

@@ -7,6 +7,8 @@ import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_formats.errors import (
     AlreadyExists,
@@ -29,6 +31,7 @@ from rlm.worker_messages import (
     ToWorker,
     Welcome,
     frame,
+    in_frames,
     receive,
 )
 from rsm_backends.store_config import StoreConfig
@@ -80,10 +83,23 @@ async def test_a_frame_that_breaks_off_is_the_other_ends_death(cut: int) -> None
 
 async def test_an_impossible_length_is_an_error() -> None:
     with pytest.raises(InternalError, match="announced"):
-        await receive(reader_of(struct.pack(">I", 2**31)))
+        await receive(reader_of(struct.pack(">IQ", 2**31, 0)))
 
 
 def test_a_message_over_the_bound_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_messages, "FRAME_BYTES_MAX", 100)
     with pytest.raises(InternalError, match="too large"):
         frame(Data(1, bytes(200)))
+    with pytest.raises(InternalError, match="too large"):
+        frame(Failed(1, NotFound("x" * 200)))
+
+
+@given(st.lists(st.binary(max_size=30), max_size=8), st.integers(1, 20))
+def test_parts_of_any_size_go_in_frames_that_are_not_too_large(
+    parts: list[bytes], bytes_max: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker_messages, "DATA_BYTES_MAX", bytes_max)
+        frames = [b"".join(frame) for frame in in_frames(parts)]
+    assert b"".join(frames) == b"".join(parts)
+    assert all(len(frame) <= bytes_max for frame in frames)
