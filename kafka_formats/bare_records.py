@@ -1,13 +1,14 @@
-"""Batches of bare records, as every producer of the metadata log writes them, read in few steps: no
-key, no headers, the batch's own time. What differs in a byte is left to `record_batch`. Pure.
+"""Batches of bare records, as every producer of the metadata log writes them, in few steps: no key,
+no headers, the batch's own time. What differs in a byte is left to `record_batch`. Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from kafka_formats import varints
-from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader
+from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, seal_batch
 
 _NO_BARE_RECORD = 0x07 | 0x20  # a codec, control records
 _BARE = b"\x00\x00\x00\x01"  # attributes, time and offset as the batch's, no key
@@ -54,6 +55,30 @@ def bare_values(data: bytes, header: BatchHeader) -> list[bytes] | None:
     except (IndexError, varints.MalformedError):
         return None
     return values if at == len(data) else None
+
+
+def encode_bare_values(
+    values: Sequence[bytes], *, base_offset: int, leader_epoch: int, timestamp_ms: int
+) -> bytes:
+    """What `encode_batch` makes of bare records with these values, at neighbouring offsets; there
+    is at least one. InvalidRequest: something does not fit its field.
+    """
+    parts: list[bytes] = []
+    for index, value in enumerate(values):
+        front = _BARE_FRONTS[index] if index < len(_BARE_FRONTS) else _bare_front(index)
+        length = _written(len(value))
+        size = _written(len(front) + len(length) + len(value) + 1)
+        parts += (size, front, length, value, b"\0")
+    count = len(values)
+    fields = (0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
+    return seal_batch(fields, b"".join(parts), base_offset=base_offset, leader_epoch=leader_epoch)
+
+
+@lru_cache(maxsize=4_096)
+def _written(number: int) -> bytes:
+    out = bytearray()
+    varints.write(out, number)
+    return bytes(out)
 
 
 def _bare_front(index: int) -> bytes:

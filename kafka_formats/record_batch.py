@@ -390,24 +390,31 @@ def encode_batch(
     plain = bytearray()
     for record in records:
         _encode_record(plain, record, base_offset, base_timestamp)
+    fields = (
+        attributes,
+        last_offset - base_offset,
+        base_timestamp,
+        max_timestamp if log_append_time_ms is None else log_append_time_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
     body = compress(codec, bytes(plain))
+    return seal_batch(fields, body, base_offset=base_offset, leader_epoch=partition_leader_epoch)
+
+
+def seal_batch(
+    fields: tuple[int, ...], body: bytes, *, base_offset: int, leader_epoch: int
+) -> bytes:
+    """The batch of encoded records, `body`. `fields` are those of the header behind the CRC, in its
+    order. InvalidRequest: one of them does not fit.
+    """
     try:
-        checked = (
-            _AFTER_CRC.pack(
-                attributes,
-                last_offset - base_offset,
-                base_timestamp,
-                max_timestamp if log_append_time_ms is None else log_append_time_ms,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                len(records),
-            )
-            + body
-        )
+        checked = _AFTER_CRC.pack(*fields) + body
         length = HEADER_BYTES - LOG_OVERHEAD + len(body)
         crc = crc32c(checked)
-        return _BEFORE_CRC.pack(base_offset, length, partition_leader_epoch, MAGIC, crc) + checked
+        return _BEFORE_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc) + checked
     except struct.error as error:
         raise InvalidRequest(f"a field of the batch does not fit ({error})") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from kafka_formats.bare_records import bare_values, sole_value
+from kafka_formats.bare_records import bare_values, encode_bare_values, sole_value
 from kafka_formats.control_record import control_key, parse_control_key
 from kafka_formats.record_batch import Record, encode_batch, iter_records
 from rlmm.log.log_directory import EncodedBatch, StoredBatch
@@ -26,24 +26,21 @@ def encode_proposals(
         members = list(run)
         runs.extend([member] for member in members) if is_control else runs.append(members)
     for members in runs:
-        records = [
-            Record(
-                offset=offset + index,
+        control_type = members[0].control_type
+        if control_type is None:
+            data = encode_bare_values(
+                [member.value for member in members],
+                base_offset=offset,
+                leader_epoch=epoch,
                 timestamp_ms=timestamp_ms,
-                key=None if member.control_type is None else control_key(member.control_type),
-                value=member.value,
-                headers=(),
             )
-            for index, member in enumerate(members)
-        ]
-        data = encode_batch(
-            records,
-            base_offset=offset,
-            partition_leader_epoch=epoch,
-            control=members[0].control_type is not None,
-        )
-        batches.append(EncodedBatch(offset, offset + len(records) - 1, epoch, data))
-        offset += len(records)
+        else:
+            record = Record(offset, timestamp_ms, control_key(control_type), members[0].value, ())
+            data = encode_batch(
+                [record], base_offset=offset, partition_leader_epoch=epoch, control=True
+            )
+        batches.append(EncodedBatch(offset, offset + len(members) - 1, epoch, data))
+        offset += len(members)
     return tuple(batches)
 
 

@@ -100,6 +100,7 @@ class ServerConnection(asyncio.Protocol):
         self._slots: deque[_Slot] = deque()
         self._reading_paused = False
         self._writing_paused = False
+        self._writing_due = False
         self._frame_ticks = 0
         self._write_ticks = 0
         self.idle_ticks = 0
@@ -269,8 +270,17 @@ class ServerConnection(asyncio.Protocol):
             log.exception("a request of %s failed: report this", self.name)
             self.end(None)
         else:
-            self._write_answers()
-            self._go_on()
+            if len(self._slots) == 1:
+                self._write_on()
+            elif not self._writing_due:
+                # A commit answers many requests in one turn of the loop: they go out together.
+                self._writing_due = True
+                asyncio.get_running_loop().call_soon(self._write_on)
+
+    def _write_on(self) -> None:
+        self._writing_due = False
+        self._write_answers()
+        self._go_on()
 
     def _write_answers(self) -> None:
         """Those at the head of the order, together."""

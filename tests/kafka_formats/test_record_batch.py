@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafka_formats.bare_records import bare_values, sole_value
+from kafka_formats.bare_records import bare_values, encode_bare_values, sole_value
 from kafka_formats.compression import Codec
 from kafka_formats.control_record import end_transaction_value
 from kafka_formats.crc32c import Buffer, crc32c
@@ -389,12 +389,33 @@ def test_bare_values_are_what_the_general_way_reads(
     assert found == (values if bare else None)
 
 
-def test_many_bare_values_are_read() -> None:
-    values = [bytes(size % 300) for size in range(1_000)]
+@given(
+    values=st.lists(st.binary(max_size=200), min_size=1, max_size=70),
+    base_offset=st.integers(0, 2**62),
+    epoch=st.integers(0, 2**31 - 1),
+    timestamp_ms=st.integers(-1, 2**62),
+)
+@example([bytes(size % 300) for size in range(1_000)], 0, 0, 0)
+@example([bytes(2**20)], 0, 0, 0)
+@settings(deadline=None)
+def test_bare_values_are_written_as_the_general_way_does(
+    values: list[bytes], base_offset: int, epoch: int, timestamp_ms: int
+) -> None:
     batch = encode_batch(
-        [Record(at, 9, None, value) for at, value in enumerate(values)], base_offset=0
+        [Record(base_offset + at, timestamp_ms, None, value) for at, value in enumerate(values)],
+        base_offset=base_offset,
+        partition_leader_epoch=epoch,
     )
+    written = encode_bare_values(
+        values, base_offset=base_offset, leader_epoch=epoch, timestamp_ms=timestamp_ms
+    )
+    assert written == batch
     assert bare_values(batch, header_of(batch)) == values
+
+
+def test_a_batch_whose_fields_do_not_fit_is_refused() -> None:
+    with pytest.raises(InvalidRequest):
+        encode_bare_values([b""], base_offset=2**63, leader_epoch=0, timestamp_ms=0)
 
 
 def test_every_damaged_byte_of_bare_records_means_the_same_both_ways() -> None:
