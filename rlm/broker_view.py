@@ -1,8 +1,8 @@
 """What this node's own broker says: who leads, how far it is stable, how topics are configured.
 
-Every question goes over one connection to that one broker. A broker that cannot be asked is an
-answer as well (`NoAnswer`), never an exception into the caller's loop; a broker of another cluster,
-or another node of the same one, is never believed.
+Every question but one goes over one connection to that one broker. A broker that cannot be asked
+is an answer as well (`NoAnswer`), never an exception into the caller's loop; a broker of another
+cluster, or another node of the same one, is never believed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from kafka_formats.errors import Refused, RetryLater, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
 from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.wire import broker_requests
 from rlmm.wire.broker_requests import BrokerError, FoundOffset, TopicPartition
 from rlmm.wire.connection import Connection, Endpoint
 from rlmm.wire.sasl import SaslCredentials
+from rlmm.wire.topic_id_requests import can_ask_topic_ids, unknown_topic_ids
 
 PARTITIONS_PER_REQUEST_MAX = 2_000
+TOPIC_IDS_PER_REQUEST_MAX = 1_000
+BROKERS_ASKED_MAX = 8
+"""More are not asked whether they know a topic."""
 RECONNECT_BASE_S = 0.2
 RECONNECT_MAX_S = 10.0
 TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
@@ -147,6 +152,39 @@ class BrokerView:
             return dict.fromkeys(topics, found)
         return {topic: self._topic_config(topic, found.get(topic)) for topic in topics}
 
+    async def unknown_topic_ids(self, ids: Sequence[Uuid]) -> dict[int, frozenset[Uuid]] | NoAnswer:
+        """By node id of every broker that lives, which of `ids` it does not know (design 6.1).
+
+        The one question that goes to other brokers than the node's own, over connections of their
+        own. NoAnswer: one of them can't be asked, and then none counts.
+        """
+        cluster = await self._ask(broker_requests.describe_cluster)
+        if isinstance(cluster, NoAnswer):
+            return cluster
+        answers: dict[int, frozenset[Uuid]] = {}
+        for node_id, (host, port) in sorted(cluster.brokers.items())[:BROKERS_ASKED_MAX]:
+            try:
+                answers[node_id] = await self._unknown_to(host, port, ids)
+            except StrandlineError as error:
+                return NoAnswer(f"broker {node_id} at {host}:{port} cannot be asked: {error}")
+        return answers
+
+    async def _unknown_to(self, host: str, port: int, ids: Sequence[Uuid]) -> frozenset[Uuid]:
+        connection = await self._connect(host, port)
+        try:
+            cluster = await broker_requests.describe_cluster(connection)
+            if cluster.cluster_id != self._settings.kafka_cluster_id:
+                raise Refused(f"it belongs to the Kafka cluster {cluster.cluster_id}")
+            if not can_ask_topic_ids(connection):
+                raise Refused("it does not know topic ids")
+            unknown: frozenset[Uuid] = frozenset()
+            for start in range(0, len(ids), TOPIC_IDS_PER_REQUEST_MAX):
+                some = ids[start : start + TOPIC_IDS_PER_REQUEST_MAX]
+                unknown |= await unknown_topic_ids(connection, some)
+            return unknown
+        finally:
+            connection.abort()
+
     async def close(self) -> None:
         """Close the connection. Idempotent."""
         async with self._one_at_a_time:
@@ -212,15 +250,7 @@ class BrokerView:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
-        endpoint = Endpoint(
-            settings.host,
-            settings.port,
-            tls=await asyncio.to_thread(settings.tls),
-            sasl=settings.sasl(),
-            connect_deadline_s=settings.request_timeout_s,
-            request_deadline_s=settings.request_timeout_s,
-        )
-        connection = await Connection.open(endpoint, new_nonce=self._new_nonce)
+        connection = await self._connect(settings.host, settings.port)
         try:
             await self._check_identity(connection)
         except BaseException:
@@ -228,6 +258,18 @@ class BrokerView:
             raise
         self._connection = connection
         return connection
+
+    async def _connect(self, host: str, port: int) -> Connection:
+        settings = self._settings
+        endpoint = Endpoint(
+            host,
+            port,
+            tls=await asyncio.to_thread(settings.tls),
+            sasl=settings.sasl(),
+            connect_deadline_s=settings.request_timeout_s,
+            request_deadline_s=settings.request_timeout_s,
+        )
+        return await Connection.open(endpoint, new_nonce=self._new_nonce)
 
     async def _check_identity(self, connection: Connection) -> None:
         settings = self._settings

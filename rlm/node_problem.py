@@ -21,6 +21,7 @@ class ProblemArea(StrEnum):
     AUDIT = "audit"
     RETENTION = "retention"
     PAUSED = "paused"
+    TOPICS = "topics"
 
 
 @dataclass(frozen=True, slots=True)

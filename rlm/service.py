@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 
 from kafka_formats.errors import NotFound
@@ -105,6 +105,7 @@ class RemoteLogManager:
             stores.default, identity.incarnation.node_id, ambient, self._limits
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self._loops_beside: list[tuple[Callable[[], Coroutine[None, None, None]], str]] = []
         self._scan_error: str | None = None
         self._beside: list[Callable[[], Iterable[NodeProblem]]] = []
         self._problem_log = ProblemLog(logger)
@@ -230,6 +231,7 @@ class RemoteLogManager:
             asyncio.create_task(self._clock_loop(), name="compare clocks"),
             asyncio.create_task(self._expirer.run(), name="expire segments"),
             asyncio.create_task(self._topic_deletion.run(), name="delete topics"),
+            *(asyncio.create_task(run(), name=name) for run, name in self._loops_beside),
         ]
 
     async def close(self) -> None:
@@ -321,6 +323,10 @@ class RemoteLogManager:
         found += self._switches.problems()
         beside = (problem for tell in self._beside for problem in tell())
         return (*found, *self._claims.problems(), *beside)
+
+    def run_beside(self, run: Callable[[], Coroutine[None, None, None]], name: str) -> None:
+        """`start` begins this too, and `close` ends it."""
+        self._loops_beside.append((run, name))
 
     def tell_problems_of(self, beside: Callable[[], Iterable[NodeProblem]]) -> None:
         """`node_problems` includes from now on what another part of the node has to say."""

@@ -29,6 +29,7 @@ from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.service import RemoteLogManager
 from rlm.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.tier_store import TierStore, TierStores
+from rlm.topic_absence import TopicAbsence
 from rlm.topic_filter import TopicFilter
 from rlm.worker_pool import WorkerLimits, WorkerPool
 from rlm.worker_store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call
@@ -151,9 +152,8 @@ class Node:
                 topic_retention=settings.retention.source == "topic",
             )
             building.push_async_callback(remote_log.close)
-            snapshots = _new_snapshots(
-                settings, directory, metadata, stores.default, identity, remote_log
-            )
+            _watch_topics(metadata, broker, identity, settings, remote_log, audit)
+            snapshots = _new_snapshots(settings, directory, metadata, stores, identity, remote_log)
             building.push_async_callback(snapshots.close)
             collector = _new_collector(
                 settings, KnownSegments(log, metadata, view), stores, remote_log, audit
@@ -320,14 +320,14 @@ def _new_snapshots(
     settings: Settings,
     directory: DataDirectory,
     metadata: RemoteLogMetadataManager,
-    tier: TierStore,
+    stores: TierStores,
     identity: Identity,
     remote_log: RemoteLogManager,
 ) -> SnapshotUploader:
     return SnapshotUploader(
         metadata,
         directory.metadata_path / PARTITION_DIRECTORY,
-        tier,
+        stores.default,
         identity=identity,
         confirm_prefix=remote_log.confirm_prefix,
         ambient=AMBIENT,
@@ -343,6 +343,25 @@ def _new_collector(
     settings: Settings,
     known: KnownSegments,
     stores: TierStores,
+def _watch_topics(
+    metadata: RemoteLogMetadataManager,
+    broker: BrokerView | None,
+    identity: Identity,
+    settings: Settings,
+    remote_log: RemoteLogManager,
+    audit: AuditLog,
+) -> None:
+    """Look for topics that were deleted in Kafka, if that is asked for."""
+    if broker is None or not settings.topics.mark_deleted:
+        return
+    absence = TopicAbsence(
+        metadata, broker, identity, copy_limits(settings), AMBIENT, remote_log.delete_held_back,
+        audit.note,
+    )  # fmt: skip
+    remote_log.run_beside(absence.run, "look for deleted topics")
+    remote_log.tell_problems_of(absence.problems)
+
+
     remote_log: RemoteLogManager,
     audit: AuditLog,
 ) -> Collector:

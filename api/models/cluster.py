@@ -57,7 +57,8 @@ class NodeProblemView(Wire):
             "read nor removed), `clock` (nothing is removed), `snapshots` (of the metadata: none "
             "newer is in the store, should this cluster's disks be lost), `audit` (nothing is "
             "removed without a line in it), `retention` (a pass would take too much at once), "
-            "`paused` (a kill switch is on; `name` says which).",
+            "`paused` (a kill switch is on; `name` says which), `topics` (too many are unknown to "
+            "the brokers at once: none is marked as deleted).",
             examples=["store"],
         ),
     ]

@@ -13,6 +13,8 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_formats.errors import Refused, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.properties import parse_partition_metadata
 from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.broker_view import BrokerConnectionSettings, BrokerView
 from rlm.leadership import Leads, NoAnswer, NotLeading
@@ -166,6 +168,31 @@ async def test_a_broker_that_does_not_lead_says_so_and_nobody_else_is_asked(
         seen_by_second = await second.leadership(partitions)
     assert seen_by_first == {partitions[0]: Leads(0, 0), partitions[1]: NotLeading()}
     assert seen_by_second == {partitions[0]: NotLeading(), partitions[1]: Leads(0, 0)}
+
+
+def topic_id(topic: str, *brokers: KafkaBroker) -> Uuid:
+    """From the log directory of whichever broker has its one replica."""
+    paths = [each.log_dir / f"{topic}-0" / "partition.metadata" for each in brokers]
+    (path,) = (each for each in paths if each.exists())
+    return parse_partition_metadata(path.read_bytes(), source=str(path))
+
+
+async def test_a_deleted_topics_id_is_unknown_to_each_broker(
+    broker: KafkaBroker, second_broker: KafkaBroker
+) -> None:
+    broker.create_topic("kept")
+    broker.create_topic("deleted")
+    ids = {name: topic_id(name, broker, second_broker) for name in ("kept", "deleted")}
+    async with view_of(connection_settings(broker)) as view:
+        asked = sorted(ids.values())
+        assert await view.unknown_topic_ids(asked) == {1: frozenset(), 2: frozenset()}
+        broker.delete_topic("deleted")
+        gone = frozenset({ids["deleted"]})
+        deadline = time.monotonic() + REQUEST_DEADLINE_S
+        while (answers := await view.unknown_topic_ids(asked)) != {1: gone, 2: gone}:
+            assert time.monotonic() < deadline, answers
+        broker.create_topic("deleted")
+        assert await view.unknown_topic_ids(asked) == {1: gone, 2: gone}
 
 
 async def test_topic_configs_are_the_effective_ones(broker: KafkaBroker) -> None:

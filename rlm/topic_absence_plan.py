@@ -1,0 +1,71 @@
+"""Which topics were deleted in Kafka, by what several brokers say of their ids. Pure.
+
+A topic's absence proves nothing: a broker may start with old metadata, a listing may be filtered.
+So a topic id counts as deleted only if, in each of several looks over some time, at least two
+brokers answered UNKNOWN_TOPIC_ID and every broker that lives did. Then its data is *marked*, and
+the grace and the undo of a mark stand between that and the first byte that goes. Many topics at
+once look like a cluster that was made anew: nothing is marked then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from kafka_formats.kafka_uuid import Uuid
+
+BROKERS_MIN = 2
+LOOKS_MIN = 3
+ABSENT_FOR_S = 600.0
+MARKED_MAX_PERCENT = 20.0
+ALWAYS_ALLOWED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """So often, and since then (monotonic seconds), an id was unknown to all brokers."""
+
+    looks: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AbsencePlan:
+    """`absent` is remembered for the next look; `gone` may be marked now. `stopped`: why none."""
+
+    absent: Mapping[Uuid, Absence]
+    gone: frozenset[Uuid]
+    stopped: str | None = None
+
+
+def plan_absence(
+    topic_ids: Set[Uuid],
+    answers: Mapping[int, Iterable[Uuid]],
+    before: Mapping[Uuid, Absence],
+    now_s: float,
+) -> AbsencePlan:
+    """One look at `topic_ids`, all that the tier has. `answers`: by node id of every broker that
+    lives, the ids that it does not know. A look that missed one must not be handed in.
+    """
+    if len(answers) < BROKERS_MIN:
+        return AbsencePlan({}, frozenset(), f"{len(answers)} brokers are too few to be sure")
+    unknown = frozenset.intersection(*(frozenset(each) for each in answers.values()))
+    absent = {}
+    for topic_id in unknown & topic_ids:
+        known = before.get(topic_id, Absence(0, now_s))
+        absent[topic_id] = Absence(known.looks + 1, known.since_s)
+    gone = frozenset(
+        topic_id
+        for topic_id, each in absent.items()
+        if each.looks >= LOOKS_MIN and now_s - each.since_s >= ABSENT_FOR_S
+    )
+    allowed = max(ALWAYS_ALLOWED, int(len(topic_ids) * MARKED_MAX_PERCENT / 100))
+    if len(absent) > allowed:
+        return AbsencePlan(
+            absent,
+            frozenset(),
+            f"{len(absent)} of {len(topic_ids)} topics are unknown to the brokers, more than "
+            f"{allowed}: is this another cluster, or was it made anew? Nothing is marked; mark "
+            "with `strandline topics delete` what was really deleted",
+        )
+    return AbsencePlan(absent, gone)
