@@ -87,8 +87,18 @@ class Count:
 
 
 @dataclass(slots=True)
+class Tally:
+    """Objects of a class in one store, and their bytes."""
+
+    objects: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
 class Collection:
-    """One pass, as it goes on. `held_back`: orphans that stay for now, and why."""
+    """One pass, as it goes on. `held_back`: orphans that stay for now, and why. `by_store`: what
+    each store has, by its name, of each class that it has anything of.
+    """
 
     id: Uuid
     request: CollectionRequest
@@ -103,6 +113,15 @@ class Collection:
     )
     deleted: Count = field(default_factory=Count)
     held_back: dict[str, int] = field(default_factory=dict)
+    by_store: dict[str, dict[ObjectClass, Tally]] = field(default_factory=dict)
+
+    def add(self, store: str, class_: ObjectClass, info: ObjectInfo) -> None:
+        """An object that was listed."""
+        self.listed += 1
+        self.found[class_].add(store, info)
+        tally = self.by_store.setdefault(store, {}).setdefault(class_, Tally())
+        tally.objects += 1
+        tally.size_bytes += info.size
 
 
 class LookPort(Protocol):
@@ -219,11 +238,11 @@ class Collector:
         self._end(job, CollectionState.FINISHED, f"{kept} orphans stay for now" if kept else "")
 
     async def _count(self, tier: TierStore, job: Collection) -> None:
+        job.by_store.setdefault(tier.name, {})
         async with aclosing(listed_pages(tier)) as pages:
             async for page in pages:
                 for class_, info, _ in await self._classified(tier, page):
-                    job.found[class_].add(tier.name, info)
-                    job.listed += 1
+                    job.add(tier.name, class_, info)
 
     async def _classified(
         self, tier: TierStore, page: Sequence[ObjectInfo]

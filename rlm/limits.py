@@ -26,6 +26,8 @@ class CopyLimits:
     `retention_interval_s` is the pause between two passes of retention, and a pass that would take
     more than `retention_max_percent` of a partition's tiered bytes, or of the node's, stops.
     `delete_delay_s` keeps the objects of a once finished segment for running readers.
+    `deletion_settle_s` is how long the other nodes leave a partition's deletion to the node that
+    claimed it last.
     `takeover_settle_s` is waited after a prefix was taken over, for the last requests of the nodes
     before; it covers `store_deadline_s` and the difference of the clocks.
     """
@@ -56,6 +58,7 @@ class CopyLimits:
     retention_max_percent: float = 50.0
     delete_delay_s: float = 60.0
     takeover_settle_s: float = 90.0
+    deletion_settle_s: float = 60.0
     clock_difference_max_s: float = 15.0
     clock_check_interval_s: float = 600.0
     shutdown_deadline_s: float = 10.0

@@ -33,8 +33,6 @@ from rlmm.segment import (
 
 logger = logging.getLogger(__name__)
 
-SETTLE_S = 60.0
-"""So long the node of the last claim is left alone with a partition's deletion."""
 PARTITIONS_PARALLEL_MAX = 8
 SEGMENTS_GOING_MAX = 256
 """Rows of one partition that are marked and not removed yet; more are marked as these go."""
@@ -54,7 +52,6 @@ class TopicDeletion:
     ambient: Ambient
     held_back: Callable[[str], str | None]
     audit: Audit = no_audit
-    settle_s: float = SETTLE_S
     failed: dict[TopicIdPartition, BackOff] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -120,7 +117,7 @@ class TopicDeletion:
             has_segments=next(iter(self.metadata.list_remote_log_segments(tip)), None) is not None,
             node_id=self.identity.incarnation.node_id,
             now_ms=self.ambient.now_ms(),
-            settle_ms=round(self.settle_s * 1000),
+            settle_ms=round(self.limits.deletion_settle_s * 1000),
             held_back=self.held_back(tip.topic),
         )
         match step:

@@ -202,6 +202,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
         retention_interval_s=settings.retention.interval_s,
         retention_max_percent=settings.retention.max_percent,
         delete_delay_s=settings.retention.delete_delay_s,
+        deletion_settle_s=settings.retention.deletion_settle_s,
     )
 
 

@@ -39,6 +39,13 @@ class CountView(Wire):
         return cls(objects=count.objects, size_bytes=count.size_bytes, examples=count.examples)
 
 
+class TallyView(Wire):
+    """Objects of a class in one store."""
+
+    objects: int
+    size_bytes: int
+
+
 class CollectionView(Wire):
     """One pass over all stores. `stopped`: there was more than may go at once."""
 
@@ -59,6 +66,10 @@ class CollectionView(Wire):
             "touched. `own`: the cluster marker and snapshots."
         ),
     ]
+    stores: Annotated[
+        dict[str, dict[ObjectClass, TallyView]],
+        Field(description="The same by store; classes of which it has nothing are left out."),
+    ]
     deleted: CountView
     held_back: Annotated[dict[str, int], Field(description="Orphans that stay for now, by reason.")]
 
@@ -76,6 +87,13 @@ class CollectionView(Wire):
             ended_at_ms=known(job.ended_at_ms),
             listed=job.listed,
             found={each: CountView.of(count) for each, count in job.found.items()},
+            stores={
+                name: {
+                    each: TallyView(objects=tally.objects, size_bytes=tally.size_bytes)
+                    for each, tally in tallies.items()
+                }
+                for name, tallies in job.by_store.items()
+            },
             deleted=CountView.of(job.deleted),
             held_back=dict(job.held_back),
         )

@@ -65,6 +65,10 @@ def _print(job: dict[str, Any]) -> None:
             for found in (job["found"][name],)
         ],
     )
+    for store, tallies in job["stores"].items():
+        objects = sum(each["objects"] for each in tallies.values())
+        size = human_bytes(sum(each["size_bytes"] for each in tallies.values()))
+        console.print(f"store {store}: {objects} objects, {size}", markup=False)
     for name in ("foreign", "orphan"):
         for example in job["found"][name]["examples"]:
             console.print(f"{name}: {example}", markup=False)

@@ -177,6 +177,32 @@ def test_switches_and_a_doubtful_clock_hold_everything_back(
     run_virtually(main)
 
 
+def test_a_clock_set_back_an_hour_deletes_nothing_until_it_is_right(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot() as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            world.store.clock_offset_ms = 3_600_000  # the store is right, the node is behind
+            await asyncio.sleep(LIMITS.clock_check_interval_s + 2 * LIMITS.scan_interval_s)
+            await decide(node, EVERYTHING_IS_OLD)
+            before = await node.keys()
+            await asyncio.sleep(2 * 3_600)
+            assert (log_start(node, orders), len(node.finished(orders.partition))) == (0, 3)
+            assert await node.keys() == before
+            (problem,) = node.remote_log.node_problems()
+            assert (problem.area, "NTP" in problem.text) == (ProblemArea.CLOCK, True)
+            world.store.clock_offset_ms = 0
+            await asyncio.sleep(LIMITS.retention_interval_s + GONE_AFTER_S + LIMITS.scan_interval_s)
+            assert node.rows(orders.partition) == []
+            await node.remote_log.close()
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
 def test_too_large_a_share_stops_until_somebody_accepts_it_once(tmp_path: Path) -> None:
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
     log.write(*range(0, 110, 10), 110, end=115)

@@ -13,7 +13,6 @@ from kafka_formats.errors import Conflict
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import encode_partition_metadata
 from rlm.copy_plan import WhyNot
-from rlm.topic_deletion import SETTLE_S
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
 from rlmm.segment import (
@@ -29,7 +28,7 @@ from tests.rlm.virtual_time import run_virtually
 MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 STARTED = PartitionDeleteState.DELETE_PARTITION_STARTED
 HOUR_MS = 3_600_000
-GONE_AFTER_S = SETTLE_S + LIMITS.delete_delay_s + 10 * LIMITS.scan_interval_s
+GONE_AFTER_S = LIMITS.deletion_settle_s + LIMITS.delete_delay_s + 10 * LIMITS.scan_interval_s
 """From the end of the grace until the last row of a small partition is gone, by any node."""
 ONLY_THE_MARKER = {f"{PREFIX}_strandline/cluster.json"}
 
