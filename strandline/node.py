@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from rlm.audit_events import audit_line_of
-from rlm.audit_log import AuditLimits, AuditLog
 from rlm.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
+from rlm.audit_log import AuditLimits, AuditLog
 from rlm.collector import Collector, CollectorLimits
 from rlm.events import CopyEvent, OnEvent, ignore_event
 from rlm.flow_control import FlowControl
@@ -340,10 +340,6 @@ def _new_snapshots(
     )
 
 
-def _new_collector(
-    settings: Settings,
-    known: KnownSegments,
-    stores: TierStores,
 def _watch_topics(
     metadata: RemoteLogMetadataManager,
     broker: BrokerView | None,
@@ -363,6 +359,10 @@ def _watch_topics(
     remote_log.tell_problems_of(absence.problems)
 
 
+def _new_collector(
+    settings: Settings,
+    known: KnownSegments,
+    stores: TierStores,
     remote_log: RemoteLogManager,
     audit: AuditLog,
 ) -> Collector:
