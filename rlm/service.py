@@ -87,7 +87,6 @@ class RemoteLogManager:
     ) -> None:
         """`broker` None: standalone directories, of which this node counts as leader.
         `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
-
         `on_shut_out` is told once a store's prefix is another cluster's: the node has to stop.
         """
         self._metadata = manager
@@ -105,8 +104,8 @@ class RemoteLogManager:
             stores.default, identity.incarnation.node_id, ambient, self._limits
         )
         self._tasks: list[asyncio.Task[None]] = []
-        self._loops_beside: list[tuple[Callable[[], Coroutine[None, None, None]], str]] = []
         self._scan_error: str | None = None
+        self._loops_beside: list[tuple[Callable[[], Coroutine[None, None, None]], str]] = []
         self._beside: list[Callable[[], Iterable[NodeProblem]]] = []
         self._problem_log = ProblemLog(logger)
         self._closed = False
@@ -218,7 +217,8 @@ class RemoteLogManager:
         """Check the default store's cluster marker (later, if the store cannot be reached now),
         then begin to scan and copy.
 
-        Refused when it belongs to another cluster or takes no writes; the node must not run. The
+        Refused when it belongs to another cluster or takes no writes, or when a segment can't be
+        held where that was asked for; the node must not run. The
         other stores may be missing: see `node_problems`.
         """
         if self._hold is not None:
