@@ -7,6 +7,7 @@ finished_is_readable, delete_order; and those that have no name there: coverage,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from kafka_formats.kafka_uuid import Uuid
@@ -101,7 +102,14 @@ class StateAuditor:
             return verdict
         if state is not None and row is not None:
             found = next((each for each in segments if is_of(each, record)), None)
-            check_rights(record, state, found, queries.record_time_ms(rows))
+            # Whether a claim stands is not for the rule that is looked at to say.
+            stands = row.claim is not None and not row.claim_voided
+            as_stored = replace(
+                state,
+                claim=row.claim if stands else None,
+                voided_claim=None if stands else row.claim,
+            )
+            check_rights(record, as_stored, found, queries.record_time_ms(rows))
             if isinstance(record, PartitionClaim):
                 self.check_limit(record, state, row)
         self.check_state(record, state)
