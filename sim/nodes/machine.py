@@ -236,7 +236,10 @@ class Machine:
         assert process is not None
         process.log = log
         process.server = DriverServer(log, now_ms=self.now_ms)
+        # Recovery has read it; who looks on may, whatever cannot be read since.
+        bad, self.disk.bad = self.disk.bad, set()
         process.copy.read(log)
+        self.disk.bad = bad
         self.world.auditor.started(self, process)
         for kind, perform in list(log.driver._perform.items()):
             log.driver._perform[kind] = partial(self._perform, process, perform)
