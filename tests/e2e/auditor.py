@@ -21,8 +21,8 @@ from tests.real.kafka_clients import ConsumedRecord, Isolation, consume_all
 QUIET_DEADLINE_S: Final = 90
 FINISHED: Final = "COPY_SEGMENT_FINISHED"
 NOTHING_LEFT: Final = frozenset({"no_sealed_segment", "waiting_for_lso"})
-OUTAGE: Final = "looking at the cluster marker of the store"
-"""What a node may call an error: it was started while the store was down."""
+NEVER_LOGGED: Final = ("Traceback", "LOST:")
+"""An outage of the store is an error in the log as well, and none of the node's."""
 
 ISOLATIONS: Final[tuple[Isolation, ...]] = ("read_uncommitted", "read_committed")
 _BATCH_PREFIX: Final = struct.Struct(">qi")
@@ -178,7 +178,7 @@ class Auditor:
             f"node {number} logged: {line}"
             for number, node in self._site.quorum.nodes.items()
             for line in node.log.splitlines()
-            if "Traceback" in line or (" ERROR " in line and OUTAGE not in line)
+            if any(word in line for word in NEVER_LOGGED)
         ]
 
     def _any_node(self) -> NodeProcess:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from kafka_formats.errors import Fenced, InvalidRequest, NotFound, RetryLater
+from kafka_formats.leader_epoch_checkpoint import end_offset_for, epoch_for_offset
 from rlm.follower_fetch import (
     NONE,
     OFFSET_MOVED_TO_TIERED_STORAGE,
@@ -58,6 +61,47 @@ def test_the_leader_epochs_end_below_the_fetch_offset() -> None:
     answer = ask(found=found)
     assert answer.fetch_offset == 90
     assert answer.leader_epochs == epochs((0, 20), (1, 85))
+
+
+def test_an_epoch_in_which_nothing_was_written_serves_nothing() -> None:
+    """Epochs 1 and 3 are empty: 89 belongs to epoch 0, though epoch 1 ends where 2 begins."""
+    lineage = epochs((0, 20), (1, 90), (2, 90), (3, 95), (4, 95))
+    found = {(0, 89): SegmentAnswer(segment_row(1, 80, 94, leader_epochs=((0, 80), (2, 90))), 94)}
+    answer = ask(known=replace(STATE, lineage=lineage), found=found)
+    assert (answer.plan, answer.fetch_offset) == (FollowerPlan.BUILD_FROM_TIER, 95)
+    assert answer.leader_epochs == epochs((0, 20), (1, 90), (2, 90))
+
+
+@given(
+    st.dictionaries(st.integers(0, 12), st.integers(0, 60), min_size=1, max_size=6),
+    st.integers(1, 80),
+)
+def test_the_epoch_asked_for_is_that_of_kafkas_tier_state_machine(
+    made: dict[int, int], local_start: int
+) -> None:
+    """KIP-405: ask the leader for the epoch of its local log start, then where the one below it
+    ended; epochs may be missing, the leader's history may begin above 0.
+    """
+    starts = sorted(set(made.values()))
+    lineage = epochs(*zip(sorted(made), starts, strict=False))
+    log_end, wanted = 100, local_start - 1
+    assume(lineage[0].start_offset <= wanted)
+    epoch = epoch_for_offset(lineage, local_start)
+    assert epoch is not None
+    if epoch > 0:
+        below, end = end_offset_for(lineage, epoch - 1, log_end)
+        epoch = below if end > wanted else epoch
+    asked: list[tuple[int, int]] = []
+
+    def segment_for_offset(leader_epoch: int, offset: int) -> SegmentAnswer | None:
+        asked.append((leader_epoch, offset))
+        return SegmentAnswer(segment_row(1, 0, 99), 99)
+
+    first = lineage[0].start_offset
+    known = state(lineage=lineage, log_start=first, highest=(99, lineage[-1].epoch))
+    query = FollowerFetchQuery(PARTITION, fetch_offset=0, leader_epoch=lineage[-1].epoch)
+    answer_follower_fetch(query, local_start, known, segment_for_offset, 77)
+    assert asked == [(epoch, wanted)]
 
 
 def test_a_diverged_tail_is_left_out_and_its_snapshot_called_inexact() -> None:

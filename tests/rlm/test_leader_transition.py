@@ -87,6 +87,34 @@ def test_the_head_that_local_retention_cut_from_the_checkpoint_is_kept() -> None
     assert answer.log_start_offset == 0
 
 
+def test_epochs_without_records_change_nothing(led: World) -> None:
+    answer = ask(replace(QUERY, checkpoint=epochs((0, 0), (1, 201), (2, 201))), led)
+    assert (answer.highest_copied_offset, answer.highest_copied_epoch) == (200, 0)
+    assert answer.next_offset == 201
+
+
+def test_a_copied_epoch_that_the_leader_never_had_is_passed_over() -> None:
+    """Epoch 1 was led elsewhere and lost by an unclean election: 150 on is copied anew."""
+    world = World()
+    world.leads((0, 0), (1, 150))
+    world.copy(1, 0, 199, ((0, 0), (1, 150)))
+    answer = ask(replace(QUERY, checkpoint=epochs((0, 0), (2, 180))), world)
+    assert (answer.highest_copied_offset, answer.highest_copied_epoch) == (149, 0)
+    assert answer.next_offset == 150
+    assert answer.lineage == epochs((0, 0), (2, 180))
+
+
+def test_a_tier_ahead_of_the_leaders_local_log_leaves_the_offsets_below_its_start_alone() -> None:
+    """The leader's disk begins above what is copied: the gap is a LostRange's to record."""
+    world = World()
+    world.leads((0, 0))
+    world.copy(1, 0, 200, ((0, 0),))
+    query = replace(QUERY, checkpoint=epochs((2, 396)), local_log_start_offset=396)
+    answer = ask(query, world)
+    assert (answer.highest_copied_offset, answer.next_offset) == (200, 201)
+    assert answer.log_start_offset == 0
+
+
 def test_lost_ranges_are_passed_over(led: World) -> None:
     led.accept(led.a_lost_range(201, 249), led.a_lost_range(250, 259))
     assert ask(replace(QUERY, leader_epoch=0, checkpoint=epochs((0, 0))), led).next_offset == 260
