@@ -8,6 +8,7 @@ status route.
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -27,8 +28,10 @@ from rlm.events import (
     SegmentDeleted,
     SegmentFailed,
     SegmentProgress,
+    SegmentStarted,
 )
 from rlm.kill_switches import Switch
+from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_status import PartitionStatus
 from rlmm.partition_state import Totals
 from rlmm.segment import RemoteLogSegmentId
@@ -133,18 +136,21 @@ class CopyMetrics:
         def counter(name: str, what: str, *labels: str) -> Counter:
             return Counter(f"strandline_{name}", what, labels, registry=registry)
 
-        self._segments = counter("copied_segments", "Segments copied (COPY_SEGMENT_FINISHED).")
-        self._bytes = counter("copied_bytes", "Bytes of .log files of copied segments.")
-        self._sent = counter("copy_sent_bytes", "Bytes of segments the stores took, retries too.")
-        self._errors = counter("copy_errors", "Failed copy attempts, by error kind.", "kind")
+        self._segments = counter("remote_copy_segments", "Segments copied (COPY_SEGMENT_FINISHED).")
+        self._requests = counter("remote_copy_requests", "Copies begun (COPY_SEGMENT_STARTED).")
+        self._bytes = counter("remote_copy_bytes", "Bytes of .log files of copied segments.")
+        self._sent = counter(
+            "remote_copy_sent_bytes", "Bytes of segments the stores took, retries too."
+        )
+        self._errors = counter("remote_copy_errors", "Failed copy attempts, by error kind.", "kind")
         self._claims = counter("claims", "Partition claims accepted for this node.")
         self._claims_lost = counter("claims_lost", "Partition claims this node lost.")
         self._lost = counter(
             "lost_offsets", "Offsets that left the local log before they were copied: alert on it."
         )
-        self._deleted = counter("deleted_segments", "Segments cleaned up or deleted.")
+        self._deleted = counter("remote_delete_segments", "Segments cleaned up or deleted.")
         self._seconds = Histogram(
-            "strandline_copy_seconds",
+            "strandline_remote_copy_seconds",
             "Time to copy one segment, in seconds.",
             buckets=_COPY_SECONDS,
             registry=registry,
@@ -154,6 +160,8 @@ class CopyMetrics:
     def on_event(self, event: CopyEvent) -> None:
         """The handler for `RemoteLogManager`'s events."""
         match event:
+            case SegmentStarted():
+                self._requests.inc()
             case SegmentProgress():
                 before = self._progress.get(event.segment_id, 0)
                 self._sent.inc(max(0, event.bytes_done - before))
@@ -186,8 +194,14 @@ class StateMetrics:
         def gauge(name: str, what: str, *labels: str) -> Gauge:
             return Gauge(f"strandline_{name}", what, labels, registry=registry)
 
-        self._segments = gauge("remote_segments", "Segments known, by state.", "state")
-        self._bytes = gauge("remote_bytes", "Bytes of .log files of finished segments.")
+        self._segments = gauge("remote_log_metadata_count", "Segments known, by state.", "state")
+        self._bytes = gauge("remote_log_size_bytes", "Bytes of .log files of finished segments.")
+        self._delete_lag = gauge(
+            "remote_delete_lag_segments", "Segments marked deleted whose objects are still there."
+        )
+        self._problems = gauge(
+            "node_problems", "What keeps the node from a part of its work, by area.", "area"
+        )
         self._partitions = gauge("remote_partitions", "Partitions known to the metadata.")
         self._roles = gauge("partitions", "Partitions on this node, by role.", "role")
         self._waiting = gauge("partitions_waiting", "Partitions not copying now, by reason.", "why")
@@ -205,12 +219,19 @@ class StateMetrics:
         for switch in Switch:
             self._paused.labels(switch.value).set(paused(switch) is not None)
 
+    def set_problems(self, problems: Iterable[NodeProblem]) -> None:
+        """How many there are in each area, 0 where there are none."""
+        counts = Counts(problem.area for problem in problems)
+        for area in ProblemArea:
+            self._problems.labels(area.value).set(counts[area])
+
     def set_totals(self, totals: Totals) -> None:
         """What the whole tier holds."""
         self._segments.labels("COPY_SEGMENT_STARTED").set(totals.copy_started)
         self._segments.labels("COPY_SEGMENT_FINISHED").set(totals.copy_finished)
         self._segments.labels("DELETE_SEGMENT_STARTED").set(totals.delete_started)
         self._bytes.set(totals.size_bytes)
+        self._delete_lag.set(totals.delete_started)
         self._partitions.set(totals.partitions)
 
     def set_partitions(self, statuses: Iterable[PartitionStatus]) -> None:

@@ -22,6 +22,7 @@ class ProblemArea(StrEnum):
     RETENTION = "retention"
     PAUSED = "paused"
     TOPICS = "topics"
+    TASKS = "tasks"
 
 
 @dataclass(frozen=True, slots=True)

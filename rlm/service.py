@@ -43,6 +43,7 @@ from rlm.resolved_reads import ResolvedReads
 from rlm.run_report import CopyRunReport
 from rlm.scanner import BrokerPort, Scanner
 from rlm.store_claims import StoreClaims
+from rlm.task_watch import TaskWatch
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_deletion import TopicDeletion
 from rlm.topic_filter import TopicFilter
@@ -92,7 +93,8 @@ class RemoteLogManager:
         self._metadata = manager
         self._stores = stores
         self._identity = identity
-        self._ambient = ambient
+        self._task_watch = TaskWatch(ambient.monotonic)
+        self._ambient = ambient = self._task_watch.around(ambient)
         self._limits = limits or CopyLimits()
         self._on_event = on_event
         self._on_shut_out = on_shut_out
@@ -233,6 +235,7 @@ class RemoteLogManager:
             asyncio.create_task(self._topic_deletion.run(), name="delete topics"),
             *(asyncio.create_task(run(), name=name) for run, name in self._loops_beside),
         ]
+        self._task_watch.watch(self._tasks)
 
     async def close(self) -> None:
         """Cancel copies, clean up after them as far as `shutdown_deadline_s` allows. Idempotent."""
@@ -321,6 +324,7 @@ class RemoteLogManager:
             found.append(NodeProblem(ProblemArea.CLOCK, None, clock_trouble))
         found += self._expirer.problems()
         found += self._switches.problems()
+        found += self._task_watch.problems()
         beside = (problem for tell in self._beside for problem in tell())
         return (*found, *self._claims.problems(), *beside)
 

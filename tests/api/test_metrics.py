@@ -23,11 +23,20 @@ from rlm.events import (
     SegmentStarted,
 )
 from rlm.lag import Lag
+from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_status import Role as NodeRole
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.measured import MeasuredStore
 from rsm_backends.memory import MemoryStore
-from tests.api.fakes import BASE, TIP, copying_status, make_node, make_status, segment_uuid
+from tests.api.fakes import (
+    BASE,
+    TIP,
+    FakeRemoteLog,
+    copying_status,
+    make_node,
+    make_status,
+    segment_uuid,
+)
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "API.md"
 ID = RemoteLogSegmentId(TIP, segment_uuid(0))
@@ -53,15 +62,16 @@ def test_events_are_counted() -> None:
         ClaimLost(TIP, "fenced"),
     ):
         metrics.copy.on_event(event)
-    assert value(metrics, "strandline_copied_segments_total") == 1
-    assert value(metrics, "strandline_copied_bytes_total") == 1000
-    assert value(metrics, "strandline_copy_sent_bytes_total") == 1600
-    assert value(metrics, "strandline_copy_errors_total", kind="retry_later") == 1
+    assert value(metrics, "strandline_remote_copy_requests_total") == 1
+    assert value(metrics, "strandline_remote_copy_segments_total") == 1
+    assert value(metrics, "strandline_remote_copy_bytes_total") == 1000
+    assert value(metrics, "strandline_remote_copy_sent_bytes_total") == 1600
+    assert value(metrics, "strandline_remote_copy_errors_total", kind="retry_later") == 1
     assert value(metrics, "strandline_lost_offsets_total") == 3
-    assert value(metrics, "strandline_deleted_segments_total") == 1
+    assert value(metrics, "strandline_remote_delete_segments_total") == 1
     assert value(metrics, "strandline_claims_total") == 1
     assert value(metrics, "strandline_claims_lost_total") == 1
-    assert value(metrics, "strandline_copy_seconds_sum") == 1.5
+    assert value(metrics, "strandline_remote_copy_seconds_sum") == 1.5
 
 
 async def test_store_calls_are_counted() -> None:
@@ -123,7 +133,7 @@ async def test_a_scrape_shows_the_state_and_the_requests_before_it() -> None:
         answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "strandline_metadata_applied_offset 41.0" in answer.text
-    assert 'strandline_remote_segments{state="COPY_SEGMENT_FINISHED"} 3.0' in answer.text
+    assert 'strandline_remote_log_metadata_count{state="COPY_SEGMENT_FINISHED"} 3.0' in answer.text
     metrics = node.context.metrics
     route = "/v1/topics/{topic}/partitions/{partition}"
     count = "strandline_http_requests_total"
@@ -139,3 +149,16 @@ def test_every_metric_is_documented() -> None:
     }
     assert len(names) > 20
     assert {name for name in names if f"`{name}" not in text} == set()
+
+
+async def test_troubles_of_the_node_are_counted_by_area_until_they_are_over() -> None:
+    node = make_node()
+    rlm = node.context.rlm
+    assert isinstance(rlm, FakeRemoteLog)
+    rlm.troubles = [NodeProblem(ProblemArea.STORE, name, "it is away") for name in ("a", "b")]
+    async with node.client() as client:
+        text = (await client.get("/metrics")).text
+        assert 'strandline_node_problems{area="store"} 2.0' in text
+        assert 'strandline_node_problems{area="clock"} 0.0' in text
+        rlm.troubles = []
+        assert 'strandline_node_problems{area="store"} 0.0' in (await client.get("/metrics")).text

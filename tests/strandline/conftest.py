@@ -31,7 +31,7 @@ def copied_segments(url: str) -> int:
     """What the node's counter says."""
     for line in httpx.get(f"{url}/metrics").text.splitlines():
         name, _, value = line.partition(" ")
-        if name == "strandline_copied_segments_total":
+        if name == "strandline_remote_copy_segments_total":
             return int(float(value))
     return 0
 

@@ -217,4 +217,4 @@ def test_metrics_count_what_the_copies_did_to_the_store(node: NodeProcess) -> No
     puts = 'strandline_store_requests_total{operation="put",outcome="ok",store="main"}'
     sent = 'strandline_store_bytes_total{operation="put",store="main"}'
     assert metrics[puts] >= 3 * CAPTURED_SEGMENTS  # .log, .indexes, .rsm-manifest of each
-    assert metrics[sent] > metrics["strandline_copied_bytes_total"] > 0
+    assert metrics[sent] > metrics["strandline_remote_copy_bytes_total"] > 0

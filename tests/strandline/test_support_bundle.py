@@ -45,7 +45,7 @@ def test_a_running_nodes_bundle_says_all_about_it(node: NodeProcess, tmp_path: P
     totals = json.loads(found["node/cluster.json"])["totals"]
     assert totals["copy_segment_finished"] == CAPTURED_SEGMENTS
     assert any(each["topic"] == "orders" for each in json.loads(found["node/partitions.json"]))
-    assert "strandline_copied_segments_total" in found["node/metrics.txt"]
+    assert "strandline_remote_copy_segments_total" in found["node/metrics.txt"]
     assert json.loads(found["config.json"])["worker.count"]["value"] == 1
     assert all(each["ok"] is not None for each in json.loads(found["doctor.json"]))
     assert "python" in json.loads(found["versions.json"])

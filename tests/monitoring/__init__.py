@@ -1,0 +1,1 @@
+"""Dashboards and alert rules against the metrics that exist."""
