@@ -1,4 +1,6 @@
-"""A log directory of many small partitions: each with one active segment, nothing to copy."""
+"""A log directory of many small partitions: each with one active segment, nothing to copy; and a
+few beside them that roll a segment now and then.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,12 @@ from kafka_formats.properties import (
     encode_meta_properties,
     encode_partition_metadata,
 )
+from kafka_formats.record_batch import Record, encode_batch
 
-TOPIC = "idle"
+TOPIC, BUSY = "idle", "busy"
 TOPIC_ID = Uuid(blake2b(TOPIC.encode(), digest_size=16).digest())
+BUSY_TOPIC_ID = Uuid(blake2b(BUSY.encode(), digest_size=16).digest())
+RECORDS, RECORD_BYTES = 64, 1024
 EMPTY_SUFFIXES = (".log", ".index", ".timeindex")
 
 
@@ -47,4 +52,54 @@ def write_log_dir(
             if base != bases[0]:
                 os.link(state, directory / f"{base}.snapshot")
     marks = {(TOPIC, number): 0 for number in range(partitions)}
-    (path / "replication-offset-checkpoint").write_bytes(offset_checkpoint.encode(marks))
+    _write_marks(path, marks)
+
+
+class BusyTopic:
+    """Partitions of a topic of its own in the same directory."""
+
+    def __init__(self, log_dir: Path, partitions: int) -> None:
+        self.rolls = 0
+        self._log_dir = log_dir
+        self._directories = [log_dir / f"{BUSY}-{number}" for number in range(partitions)]
+        for directory in self._directories:
+            directory.mkdir()
+            (directory / "partition.metadata").write_bytes(encode_partition_metadata(BUSY_TOPIC_ID))
+            epochs = leader_epoch_checkpoint.encode((EpochEntry(0, 0),))
+            (directory / "leader-epoch-checkpoint").write_bytes(epochs)
+            self._begin(directory, 0)
+        self._mark(0)
+
+    def roll(self) -> None:
+        """Write the active segment of each partition full, and begin the next."""
+        base = self.rolls * RECORDS
+        records = [Record(base + each, 1_700_000_000_000, None, b"x" * RECORD_BYTES)
+                   for each in range(RECORDS)]  # fmt: skip
+        batch = encode_batch(records, base_offset=base, partition_leader_epoch=0)
+        for directory in self._directories:
+            with (directory / f"{base:020d}.log").open("ab") as log:
+                log.write(batch)
+            self._begin(directory, base + RECORDS)
+        self.rolls += 1
+        self._mark(base + RECORDS)
+
+    def _begin(self, directory: Path, base: int) -> None:
+        (directory / f"{base:020d}.snapshot").write_bytes(producer_snapshot.encode(()))
+        for suffix in EMPTY_SUFFIXES:
+            (directory / f"{base:020d}{suffix}").touch()
+
+    def _mark(self, high_watermark: int) -> None:
+        path = self._log_dir / _MARKS
+        marks = offset_checkpoint.parse(path.read_bytes(), source=str(path))
+        marks |= {(BUSY, number): high_watermark for number in range(len(self._directories))}
+        _write_marks(self._log_dir, marks)
+
+
+def _write_marks(log_dir: Path, marks: dict[tuple[str, int], int]) -> None:
+    """As a broker does: aside, then renamed."""
+    aside = log_dir / f"{_MARKS}.tmp"
+    aside.write_bytes(offset_checkpoint.encode(marks))
+    aside.rename(log_dir / _MARKS)
+
+
+_MARKS = "replication-offset-checkpoint"
