@@ -6,6 +6,8 @@ Probe objects are written under a key of their own and removed again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import NotFound, StrandlineError
@@ -63,9 +65,17 @@ async def _look(
         return findings
     return [
         *findings,
-        Finding(f"{check}: clock", *await _clock(config, store)),
-        Finding(f"{check}: cluster marker", *await _marker(config, store, identity)),
+        await _found(f"{check}: clock", _clock(config, store)),
+        await _found(f"{check}: cluster marker", _marker(config, store, identity)),
     ]
+
+
+async def _found(check: str, looking: Awaitable[tuple[bool, str]]) -> Finding:
+    """What the store refuses to one check says nothing of the others."""
+    try:
+        return Finding(check, *await looking)
+    except StrandlineError as error:
+        return Finding(check, False, str(error))
 
 
 async def _clock(config: StoreConfig, store: ObjectStore) -> tuple[bool, str]:
@@ -79,7 +89,8 @@ async def _clock(config: StoreConfig, store: ObjectStore) -> tuple[bool, str]:
     try:
         store_ms = (await store.head(key)).last_modified_ms
     finally:
-        await store.delete_many([key])
+        with suppress(StrandlineError):  # the probe says what may not be deleted
+            await store.delete_many([key])
     trouble = compare_clocks(config.name, before_ms, after_ms, store_ms, limit_ms)
     return trouble is None, trouble or f"at most {limit_ms // 1_000} s from this machine's"
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.errors import Refused
 from rlmm.data_directory import open_data_directory
+from rsm_backends.filesystem import FilesystemStore
 from strandline import ambient, doctor_host
 from strandline.cli.exit_codes import ExitCode
 from strandline.doctor_host import filesystem_of, memory_limit_bytes
@@ -139,6 +141,23 @@ def test_a_clock_that_is_wrong(
     detail = formatted.wrong("store main: clock")
     assert "set the node's clock" in detail
     assert "3600 s" in detail or "3599 s" in detail
+
+
+def test_a_store_that_lets_nobody_delete_is_described_in_everything_else(
+    formatted: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_store: object, _keys: object) -> None:
+        raise Refused("not allowed; grant the store's user this")
+
+    monkeypatch.setattr(FilesystemStore, "delete_many", refuse)
+    findings = formatted.findings()
+    wrong = {name: each.detail for name, each in findings.items() if not each.ok}
+    assert wrong == {"store main: delete": "not allowed; grant the store's user this"}
+    assert findings["store main: clock"].ok
+    monkeypatch.setattr(FilesystemStore, "head", refuse)
+    assert {"store main: head, CRC32C", "store main: clock"} <= {
+        name for name, each in formatted.findings().items() if not each.ok
+    }
 
 
 def test_secrets_that_others_may_read(formatted: Home) -> None:
