@@ -28,6 +28,7 @@ from api.routes import (
     quorum,
     retention,
     segments,
+    stores,
     tiered_data,
     topics,
 )
@@ -81,7 +82,7 @@ def _v1() -> APIRouter:
         ],
     )
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
-    asked_rarely = (tiered_data, cluster, quorum, audit, jobs, retention, node, limits)
+    asked_rarely = (tiered_data, cluster, quorum, audit, jobs, retention, node, limits, stores)
     for resource in (segments, contents, partitions, topics, *asked_rarely):
         router.include_router(resource.router)
     return router

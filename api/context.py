@@ -46,6 +46,10 @@ from rlmm.segment import (
 class RemoteLogMetadata(Protocol):
     """The metadata: reads are local and immediate, writes return their metadata offset."""
 
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        """All partitions of the view."""
+        ...
+
     @property
     def applied_offset(self) -> int:
         """Metadata offset up to which reads are true."""
@@ -323,6 +327,8 @@ class ApiContext:
     tokens: TokenBook
     monotonic: Callable[[], float]
     now_ms: Callable[[], int]
+    store_names: Sequence[str]
+    default_store: str
     sleep: Callable[[float], Awaitable[None]]
     new_uuid: Callable[[], Uuid]
     anonymous_role: Role | None = None

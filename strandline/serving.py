@@ -86,6 +86,8 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         tokens=tokens,
         monotonic=ambient.monotonic,
         now_ms=ambient.now_ms,
+        store_names=tuple(node.settings.stores),
+        default_store=node.settings.default_store,
         sleep=ambient.sleep,
         new_uuid=ambient.new_uuid,
         anonymous_role=_ROLES[http.anonymous_role],

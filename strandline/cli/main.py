@@ -96,6 +96,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "collect_command:collect_command",
         "List the stores, ask the metadata about each object, and remove what it deleted.",
     ),
+    "stores": ("stores_command:stores_app", "The named stores: list."),
     "audit": (
         "audit_command:audit_command",
         "What the node deleted, marked and moved, and why; newest first.",
@@ -138,6 +139,7 @@ PANELS = {
         "pause",
         "resume",
         "collect",
+        "stores",
         "audit",
         "retention",
         "limits",

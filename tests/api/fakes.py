@@ -115,6 +115,9 @@ class FakeMetadata:
     finalised: list[int] = field(default_factory=lambda: [1])
     never_applies: bool = False
 
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        return iter((TIP,))
+
     async def wait_for_offset(self, offset: int, /, *, deadline_s: float) -> None:
         self.waited_for.append(offset)
         if self.never_applies:
@@ -452,6 +455,8 @@ def _context(
         tokens=TokenBook(),
         monotonic=lambda: 0.0,
         now_ms=lambda: 1_000,
+        store_names=("main", "second"),
+        default_store="main",
         sleep=no_pause,
         new_uuid=lambda: next(uuids),
     )

@@ -15,7 +15,7 @@ from strandline.cli.exit_codes import ExitCode
 from strandline.cli.main import COMMANDS, PANELS
 from tests.strandline.command import invoke
 
-APPS = ("segments", "quorum", "retention", "policy", "topics", "limits")
+APPS = ("segments", "quorum", "retention", "policy", "topics", "stores", "limits")
 SLOW = {"aiobotocore", "kio", "confluent_kafka", "fastapi", "rocksdict", "httpx", "uvicorn"}
 
 

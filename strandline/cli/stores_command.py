@@ -1,0 +1,53 @@
+"""`strandline stores`: the named stores, and what is in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import human_bytes, print_json, print_table
+
+stores_app = typer.Typer(
+    help="The named stores: list.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@stores_app.callback()
+def _stores() -> None:
+    """The named stores: list."""
+
+
+@stores_app.command("list")
+def stores_list_command(
+    url: UrlOption = DEFAULT_URL, token_file: TokenFileOption = None, json: JsonOption = False
+) -> int:
+    """The stores of the node's settings, and how many segments are in each, by the metadata.
+
+    A store without segments may be taken out of the settings, if it is not the default one.
+
+    Example: `strandline stores list`
+    """
+    with NodeClient(url, token_file) as client:
+        stores: list[dict[str, Any]] = client.get("/v1/stores")["stores"]
+    if json:
+        print_json(stores)
+        return ExitCode.OK
+    print_table(
+        ["store", "segments", "size", "new copies", "trouble"],
+        [
+            (
+                each["name"],
+                each["segments"],
+                human_bytes(each["size_bytes"]),
+                each["default"],
+                each["problem"] if each["configured"] else "not in this node's settings",
+            )
+            for each in stores
+        ],
+    )
+    return ExitCode.OK
