@@ -79,7 +79,8 @@ def topics_show_command(
     if json:
         print_json(found | {"policy": policy, "tiered_partitions": partitions})
         return ExitCode.OK
-    paused = [name for name in ("copy", "delete") if policy[f"{name}_paused"]]
+    switches = {"copying": policy["copy_paused"], "deleting": policy["delete_paused"]}
+    paused = [name for name, is_on in switches.items() if is_on]
     print_fields(
         {
             "topic": topic,
@@ -125,8 +126,9 @@ def topics_delete_command(
         change = None
         if yes:
             path = f"/v1/topics/{path_part(topic)}/tiered-data"
-            asked = {"confirm": topic, "grace_ms": grace_ms, "topic_id": topic_id}
-            change = client.change("DELETE", path, **asked)
+            change = client.change(
+                "DELETE", path, confirm=topic, grace_ms=grace_ms, topic_id=topic_id
+            )
             partitions = _of_topic_id(_tiered(client, topic), topic, topic_id)
     if json:
         print_json({"dry_run": not yes, "change": change, "partitions": partitions})

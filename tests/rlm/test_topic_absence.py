@@ -30,7 +30,7 @@ NOW_S = ABSENT_FOR_S
 
 def test_an_id_unknown_to_all_brokers_for_long_is_gone() -> None:
     plan = plan_absence(TEN, {1: {A, B}, 2: {A}}, LONG_ABSENT, NOW_S)
-    assert (plan.gone, plan.stopped) == ({A}, None)
+    assert (plan.gone, plan.stopped) == (frozenset({A}), None)
     assert plan.absent == {A: Absence(LOOKS_MIN, 0.0)}
 
 

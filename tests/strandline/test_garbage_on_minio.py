@@ -38,7 +38,7 @@ def config(minio_store_config: StoreConfig) -> StoreConfig:
 
 @pytest.fixture
 def node(tmp_path: Path, config: StoreConfig) -> Iterator[NodeProcess]:
-    sections = {
+    sections: dict[str, dict[str, object]] = {
         "kafka": {"log_dirs": [str(CAPTURED)]},
         "topics": {"include": ["codecs", "events"]},
         "stores.main": store_settings(tmp_path, config),
