@@ -55,20 +55,26 @@ def resident_mib(pid: int | str = "self") -> float:
 
 @contextmanager
 def node_process(
-    home: Path, data: Path, *, log_dir: Path | None = None, more_settings: str = ""
+    home: Path,
+    data: Path,
+    *,
+    log_dir: Path | None = None,
+    main_store: str | None = None,
+    more_settings: str = "",
 ) -> Iterator[NodeProcess]:
     """Run a node over the data directory until the block ends; it must then stop by itself.
 
-    `log_dir`: a standalone log directory, of which it counts as leader. `more_settings` are
-    sections of the settings file.
+    `log_dir`: a standalone log directory, of which it counts as leader. `main_store`: the settings
+    of `[stores.main]`, a folder by default. `more_settings` are sections of the settings file.
     """
     port = _free_port()
     config, log, store = home / "strandline.toml", home / "node.log", home / "store"
     store.mkdir(exist_ok=True)
+    folder = f'kind = "filesystem"\npath = "{store}"'
     kafka = f'[kafka]\nlog_dirs = ["{log_dir}"]\n[topics]\ninclude = ["*"]\n' if log_dir else ""
     config.write_text(
         f'[node]\ndata_dir = "{data}"\n[http]\nport = {port}\nanonymous_role = "read"\n{kafka}'
-        f'[stores.main]\nkind = "filesystem"\npath = "{store}"\n{more_settings}'
+        f"[stores.main]\n{main_store or folder}\n{more_settings}"
     )
     program = Path(sys.executable).with_name("strandline")
     with log.open("ab") as output:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from kafka_formats.errors import Refused
+from rlm.chunk_cache import ChunkCache
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.json_lines import JsonLines
 from rlm.part_buffers import PartBuffers
@@ -37,12 +38,15 @@ class DataPlane:
         *,
         now_ms: Callable[[], int],
         cache_bytes_max: int = CACHE_BYTES_MAX,
+        chunk_cache_bytes_max: int = 0,
     ) -> None:
+        """`cache_bytes_max` of manifests and indexes, and so many of chunks, are kept in memory."""
         self._stores = stores
         self._now_ms = now_ms
         self._buffers = PartBuffers()
         self._json = JsonLines()
-        self._reader = SegmentReader(stores, cache_bytes_max=cache_bytes_max)
+        self._chunks = ChunkCache(chunk_cache_bytes_max)
+        self._reader = SegmentReader(stores, cache_bytes_max=cache_bytes_max, chunks=self._chunks)
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
         """See `rlm/segment_copy.py`."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, Refused
 from rlm.byte_bounded_cache import ByteBoundedCache
+from rlm.chunk_cache import ChunkCache
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import (
     MANIFEST_BYTES_MAX,
@@ -26,7 +27,7 @@ from rlm.read_request import IndexType, TieredSegment
 from rlm.verified_chunks import VerifiedObject
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectStore
-from rsm_backends.streams import read_all
+from rsm_backends.streams import closing_stream, read_all
 
 _PARSED_WEIGHT = 12
 """A parsed manifest takes about this many times the bytes of its JSON."""
@@ -37,10 +38,17 @@ INDEXES_AHEAD_BYTES_MAX = 4 * 1024 * 1024
 
 
 class SegmentReader:
-    """Manifests and indexes are kept, up to `cache_bytes_max`; log bytes are not."""
+    """Manifests and indexes are kept, up to `cache_bytes_max`; of logs what `chunks` holds."""
 
-    def __init__(self, stores: Mapping[str, ObjectStore], *, cache_bytes_max: int) -> None:
+    def __init__(
+        self,
+        stores: Mapping[str, ObjectStore],
+        *,
+        cache_bytes_max: int,
+        chunks: ChunkCache | None = None,
+    ) -> None:
         self._stores = stores
+        self._chunks = chunks
         self._manifests: ByteBoundedCache[tuple[RemoteLogSegmentId, int], Manifest] = (
             ByteBoundedCache(cache_bytes_max // 2)
         )
@@ -64,7 +72,21 @@ class SegmentReader:
     async def log(self, segment: TieredSegment) -> VerifiedObject:
         """The `.log`."""
         checksums = _checksums(await self.manifest(segment)).log
-        return VerifiedObject(self._store(segment), self._keys(segment).log, checksums)
+        return VerifiedObject(
+            self._store(segment),
+            self._keys(segment).log,
+            checksums,
+            cache=self._chunks,
+            segment_id=segment.segment_id,
+        )
+
+    async def warm(self, segment: TieredSegment, log_bytes: int) -> None:
+        """Fill the caches with the manifest and, if chunks are kept, the log's first bytes."""
+        log = await self.log(segment)
+        if self._chunks is not None and self._chunks.enabled:
+            async with closing_stream(log.stream(0, log_bytes)) as stream:
+                async for _ in stream:
+                    pass  # the chunks are in the cache by now
 
     async def index(self, segment: TieredSegment, index: IndexType) -> bytes:
         """One index, whole; NotFound when the segment has none of this type."""

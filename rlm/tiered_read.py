@@ -13,6 +13,7 @@ from kafka_formats.batch_scan import BatchScanner, ScannedBatch
 from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
 from rlm.json_lines import JsonLines
 from rlm.manifest import CHUNK_BYTES
+from rlm.read_ahead import NEAR_END_BYTES, ReadAhead
 from rlm.read_committed import CommittedView, committed_view
 from rlm.read_request import (
     IndexRequest,
@@ -67,6 +68,7 @@ class RecordsRead:
         self._json = json
         self._request = request
         self._resolver = resolver
+        self._ahead = ReadAhead(reader, resolver)
         self._on_end = on_end
         self._next_offset = request.offset
         self._batches = 0
@@ -77,8 +79,16 @@ class RecordsRead:
 
     async def pieces(self) -> AsyncIterator[Parts]:
         """Whole batches, or whole lines; the pieces' borders mean nothing else."""
+        try:
+            async with closing_stream(self._pieces()) as pieces:
+                async for parts in pieces:
+                    yield parts
+        finally:
+            await self._ahead.close()
+
+    async def _pieces(self) -> AsyncIterator[Parts]:
         while not self._full and not self._undecided:
-            piece = await self._resolver.piece_at(self._next_offset)
+            piece = await self._ahead.piece_at(self._next_offset)
             if piece is None:
                 break
             if piece.valid_until < self._next_offset:
@@ -100,14 +110,18 @@ class RecordsRead:
         log = await self._reader.log(piece.segment)
         scanner = BatchScanner(log.key, position=position)
         self._jumped = position > 0
-        left = self._request.max_bytes - self._stored_bytes
         stream = log.stream(
-            scanner.position, log.size_bytes, first_window_bytes=left + 2 * CHUNK_BYTES
+            scanner.position,
+            log.size_bytes,
+            first_window_bytes=self._bytes_left + 2 * CHUNK_BYTES,
         )
         async with closing_stream(stream) as chunks:
             async for chunk in chunks:
                 batches = self._proven(_scanned(scanner, chunk), log.key)
                 taken, more = self._take(batches, piece.valid_until, committed)
+                left = log.size_bytes - scanner.position
+                if more and left < NEAR_END_BYTES and left < self._bytes_left:
+                    self._ahead.begin(piece.valid_until + 1)
                 async with closing_stream(self._formatted(taken, log.key)) as parts:
                     async for part in parts:
                         yield part
@@ -118,6 +132,10 @@ class RecordsRead:
                 more = True
         if not self._full and not self._undecided:
             self._next_offset = max(self._next_offset, piece.valid_until + 1)
+
+    @property
+    def _bytes_left(self) -> int:
+        return self._request.max_bytes - self._stored_bytes
 
     def _proven(self, batches: Iterable[ScannedBatch], source: str) -> Iterator[ScannedBatch]:
         """Behind a jump into the log the first batch must begin at or below the next offset.

@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 
 from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
+from rlm.chunk_cache import ChunkCache, ChunkKey
 from rlm.manifest import ChunkChecksums
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
@@ -22,12 +24,25 @@ Parts = Sequence[Buffer]
 
 
 class VerifiedObject:
-    """One object of a segment. Memory: a chunk, and what the store hands out at once."""
+    """One object of a segment. Memory: a chunk, and what the store hands out at once.
 
-    def __init__(self, store: ObjectStore, key: str, checksums: ChunkChecksums) -> None:
+    With a cache, chunks are looked for there first and left there; `segment_id` names them in it.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        checksums: ChunkChecksums,
+        *,
+        cache: ChunkCache | None = None,
+        segment_id: RemoteLogSegmentId | None = None,
+    ) -> None:
         self._store = store
         self._key = key
         self._checksums = checksums
+        self._cache = cache if cache is not None and cache.enabled else None
+        self._segment_id = segment_id
 
     @property
     def key(self) -> str:
@@ -63,19 +78,66 @@ class VerifiedObject:
         chunk, behind = start // chunk_bytes, -(-end // chunk_bytes)
         window = min(first_window_bytes, WINDOW_BYTES)
         while chunk < behind:
+            kept = None if self._cache is None else await self._cache.find(self._chunk_key(chunk))
+            if kept is not None:
+                yield self._asked_of(chunk, (kept,), start, end)
+                chunk += 1
+                continue
             until = min(chunk + max(1, -(-window // chunk_bytes)), behind)
-            async with closing_stream(self._fetch(chunk, until)) as verified:
+            async with closing_stream(
+                self._fetch(chunk, self._until_kept(chunk, until))
+            ) as verified:
                 async for parts in verified:
-                    at = chunk * chunk_bytes
-                    if at < start or at + chunk_bytes > end:
-                        yield _cut(parts, max(0, start - at), end - at)
-                    else:
-                        yield parts
+                    yield self._asked_of(chunk, parts, start, end)
                     chunk += 1
             window = WINDOW_BYTES
 
+    def _asked_of(self, chunk: int, parts: Parts, start: int, end: int) -> Parts:
+        """What of a whole chunk lies in [start, end) of the object."""
+        at = chunk * self._checksums.chunk_bytes
+        if at >= start and at + self._checksums.chunk_bytes <= end:
+            return parts
+        return _cut(parts, max(0, start - at), end - at)
+
+    def _chunk_key(self, chunk: int) -> ChunkKey:
+        assert self._segment_id is not None, "given with the cache"
+        return (self._segment_id, self._checksums.crc32c, chunk)
+
+    def _until_kept(self, chunk: int, until: int) -> int:
+        """`until`, or the first chunk behind `chunk` that need not be fetched."""
+        if self._cache is not None:
+            for following in range(chunk + 1, until):
+                if self._cache.holds(self._chunk_key(following)):
+                    return following
+        return until
+
     async def _fetch(self, chunk: int, until: int) -> AsyncIterator[Parts]:
-        """The whole verified chunks [chunk, until), by one request."""
+        """The whole verified chunks [chunk, until), by one request; they are left in the cache."""
+        cache = self._cache
+        if cache is None:
+            fetching = self._fetch_verified(chunk, until)
+            async with closing_stream(fetching):
+                async for parts in fetching:
+                    yield parts
+            return
+        ours = cache.begin(self._chunk_key(chunk))
+        try:
+            async with closing_stream(self._fetch_verified(chunk, until)) as verified:
+                async for parts in verified:
+                    data = b"".join(parts)
+                    if ours:
+                        cache.land(self._chunk_key(chunk), data)
+                        ours = False
+                    yield (data,)
+                    # Only now, not while our own reader took its time: nobody waits for that.
+                    chunk += 1
+                    ours = chunk < until and cache.begin(self._chunk_key(chunk))
+        finally:
+            if ours:
+                cache.give_up(self._chunk_key(chunk))
+
+    async def _fetch_verified(self, chunk: int, until: int) -> AsyncIterator[Parts]:
+        """The whole verified chunks [chunk, until), by one request, as the store gave them."""
         chunk_bytes, size = self._checksums.chunk_bytes, self.size_bytes
         start, end = chunk * chunk_bytes, min(until * chunk_bytes, size)
         held: list[Buffer] = []

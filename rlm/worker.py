@@ -128,7 +128,12 @@ async def serve(
             stores_open.push_async_callback(store.close)
             measured = MeasuredStore(store, calls.observer(name), monotonic=ambient.monotonic)
             stores[name] = PacedStore(measured, welcome.stores[name].prefix, pace)
-        plane = DataPlane(stores, now_ms=ambient.now_ms, cache_bytes_max=welcome.cache_bytes_max)
+        plane = DataPlane(
+            stores,
+            now_ms=ambient.now_ms,
+            cache_bytes_max=welcome.cache_bytes_max,
+            chunk_cache_bytes_max=welcome.chunk_cache_bytes_max,
+        )
         await _Worker(reader, writer, plane, welcome, ambient, calls, pace, grants).serve()
 
 

@@ -59,6 +59,7 @@ class WorkerLimits:
     restart_backoff_base_s: float = 0.2
     restart_backoff_max_s: float = 10.0
     cache_bytes_max: int = 64 * 2**20
+    chunk_cache_bytes_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class Welcome:
     cache_bytes_max: int
     heartbeat_s: float
     window_frames: int
+    chunk_cache_bytes_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)

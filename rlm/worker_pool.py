@@ -78,6 +78,7 @@ class WorkerPool:
         self._welcome = Welcome(
             stores=dict(stores),
             cache_bytes_max=self._limits.cache_bytes_max,
+            chunk_cache_bytes_max=self._limits.chunk_cache_bytes_max,
             heartbeat_s=min(
                 self._limits.silence_deadline_s / _HEARTBEATS_PER_DEADLINE, _HEARTBEAT_S_MAX
             ),

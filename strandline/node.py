@@ -306,7 +306,10 @@ async def _start_workers(
         WORKER_COMMAND,
         configs,
         size=settings.worker.count,
-        limits=WorkerLimits(silence_deadline_s=settings.worker.hang_deadline_s),
+        limits=WorkerLimits(
+            silence_deadline_s=settings.worker.hang_deadline_s,
+            chunk_cache_bytes_max=settings.worker.chunk_cache_bytes,
+        ),
         monotonic=ambient.monotonic,
         sleep=ambient.sleep,
         on_store_call=on_store_call,

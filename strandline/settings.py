@@ -366,6 +366,11 @@ class WorkerSettings(_Section):
     hang_deadline_s: PositiveSeconds = Field(
         default=60.0, description="A worker silent for longer is killed and started anew."
     )
+    chunk_cache_bytes: Annotated[int, Field(ge=0, le=2**40)] = Field(
+        default=64 * 2**20,
+        description="Verified chunks of segments that each worker keeps in memory for the next "
+        "reader; 0 keeps none.",
+    )
 
 
 class HttpSettings(_Section):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 
 from kafka_formats import offset_index
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
+from kafka_formats.errors import CorruptData, InternalError, InvalidRequest, NotFound
 from kafka_formats.offset_index import OffsetIndex
 from rlm.log_dir import find_partitions
 from rlm.manifest import ChunkChecksums
@@ -25,6 +28,8 @@ from rlm.read_request import (
 )
 from rlm.tiered_read import floor_position
 from rlm.verified_chunks import VerifiedObject
+from rsm_backends.memory import MemoryStore
+from rsm_backends.streams import closing_stream
 from tests.rlm.broker_files import CAPTURED, ReplicaWriter, write_log_dir
 from tests.rlm.tier import Tier, copy_job, only_partition
 
@@ -43,8 +48,8 @@ class Stored:
         return b"".join(data for _, last, data in self.batches if last >= offset and last <= until)
 
 
-@pytest.fixture
-async def stored(tmp_path: Path) -> Stored:
+@pytest.fixture(params=[0, 45_000], ids=["", "through-a-cache-of-two-segments"])
+async def stored(tmp_path: Path, request: pytest.FixtureRequest) -> Stored:
     """Three segments of 30 batches of 4 records, with a gap of 10 offsets between the last two."""
     replica = ReplicaWriter(write_log_dir(tmp_path))
     batches = []
@@ -56,7 +61,7 @@ async def stored(tmp_path: Path) -> Stored:
             replica.skip(10)
         if number % 30 == 29:
             replica.roll()
-    tier = Tier()
+    tier = Tier(chunk_cache_bytes_max=request.param)
     partition = only_partition(tmp_path)
     for segment in partition.segments[:-1]:
         await tier.copy(copy_job(partition, segment))
@@ -139,6 +144,97 @@ async def test_segments_are_resolved_one_at_a_time(stored: Stored) -> None:
     assert asked == [0]
     await stream.aclose()  # type: ignore[attr-defined] # it is an async generator
     assert asked == [0]
+
+
+def named(stored: Stored, segment: int) -> str:
+    """The id of the stored segment of this number, as keys have it."""
+    return str(stored.tier.pieces.pieces[segment].segment.segment_id.id)
+
+
+async def test_the_next_segment_is_fetched_while_the_one_before_it_ends(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    get = MemoryStore.get
+
+    def noted(
+        store: MemoryStore, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        asked.append(key)
+        return get(store, key, start=start, end=end)
+
+    monkeypatch.setattr(MemoryStore, "get", noted)
+    stream = stored.tier.plane.read_records(RecordsRequest(0, MAX), stored.tier.pieces)
+    data = await anext(stream)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    ahead = [key.rpartition(".")[2] for key in asked if named(stored, 1) in key]
+    kept = stored.tier.chunk_cache_bytes_max > 0
+    assert ahead == (["rsm-manifest", "log"] if kept else ["rsm-manifest"])
+    assert not [key for key in asked if named(stored, 2) in key]
+    data += b"".join([part async for part in stream])
+    assert data == stored.from_offset(0)
+    assert len(asked) == 6  # nothing twice
+
+
+async def test_reads_side_by_side_are_each_right_whatever_is_kept_or_ahead(stored: Stored) -> None:
+    """Some are left early: what came until then is right."""
+    chance = random.Random(11)
+
+    async def one(offset: int, max_bytes: int, pieces_max: int) -> None:
+        request = RecordsRequest(offset, max_bytes)
+        whole = stored.from_offset(offset)
+        taken = b""
+        stream = stored.tier.plane.read_records(request, stored.tier.pieces)
+        async with closing_stream(stream):
+            async for part in stream:
+                taken += part
+                await asyncio.sleep(0)
+                pieces_max -= 1
+                if pieces_max == 0:
+                    break
+        assert taken
+        assert taken == whole[: len(taken)]
+        assert pieces_max == 0 or len(whole) == len(taken) or len(taken) > max_bytes - 2_000
+
+    for _ in range(20):
+        reads = [
+            one(chance.randrange(370), chance.randrange(1, 90_000), chance.randrange(4))
+            for _ in range(6)
+        ]
+        await asyncio.gather(*reads)
+
+
+async def test_what_a_read_does_not_reach_is_not_fetched(stored: Stored) -> None:
+    request = RecordsRequest(0, 700)
+    stream = stored.tier.plane.read_records(request, stored.tier.pieces)
+    await anext(stream)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert stored.tier.pieces.asked == [0]
+
+
+async def test_what_is_wrong_with_the_next_segment_is_told_when_its_turn_comes(
+    stored: Stored,
+) -> None:
+    for key in await stored.tier.keys():
+        if named(stored, 1) in key:
+            await stored.tier.store.delete_many([key])
+    stream = stored.tier.plane.read_records(RecordsRequest(0, MAX), stored.tier.pieces)
+    assert await anext(stream) == stored.from_offset(0, 119)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    with pytest.raises(NotFound):
+        await anext(stream)
+
+
+async def test_a_read_that_is_left_leaves_no_fetch_behind(stored: Stored) -> None:
+    before = asyncio.all_tasks()
+    stream = stored.tier.plane.read_records(RecordsRequest(0, MAX), stored.tier.pieces)
+    await anext(stream)
+    assert asyncio.all_tasks() > before
+    await stream.aclose()  # type: ignore[attr-defined]  # it is an async generator
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,14 @@ class Tier:
 
     store: MemoryStore = field(default_factory=lambda: MemoryStore(now_ms))
     pieces: Pieces = field(default_factory=Pieces)
+    chunk_cache_bytes_max: int = 0
 
     def __post_init__(self) -> None:
-        self.plane = DataPlane({STORE: self.store}, now_ms=now_ms)
+        self.plane = DataPlane(
+            {STORE: self.store},
+            now_ms=now_ms,
+            chunk_cache_bytes_max=self.chunk_cache_bytes_max,
+        )
 
     async def copy_all(self, partition: LocalPartition) -> None:
         """Copy every sealed segment that is decided."""
