@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import SystemRandom
 
 import sim.nodes.world
 import sim.quorum
 import sim.tier.world
+from sim.tier.scripts import play
 
 WORLDS: Mapping[str, Callable[..., object]] = {
     "core": sim.quorum.run,
@@ -30,7 +32,11 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="seeds nobody chose")
     parser.add_argument("--events", type=int, default=5000, help="events before healing")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
+    parser.add_argument("--script", type=Path, help="play a script (sim/tier/scripts.py) instead")
     arguments = parser.parse_args()
+    if arguments.script is not None:
+        print(play(arguments.script.read_text()), end="")
+        return 0
     run, failed = WORLDS[arguments.world], 0
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     if arguments.fresh:

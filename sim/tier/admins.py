@@ -31,8 +31,9 @@ class Admins:
     def __init__(self, world: World, kinds: frozenset[str] | None) -> None:
         self._world = world
         random = world.random
-        drawn = frozenset(kind for kind in KINDS if random.randrange(100) < 40)
-        self.kinds = drawn if kinds is None else kinds
+        if kinds is None:
+            kinds = frozenset(kind for kind in KINDS if random.randrange(100) < 40)
+        self.kinds = kinds
         self.on = True
 
     def begin(self) -> None:

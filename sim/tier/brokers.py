@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KINDS = (
     "elect", "unclean", "retention", "greedy_retention", "transactions", "broker_down", "recreate",
-    "slow_followers",
+    "slow_followers", "storm",
 )  # fmt: skip
 OLD_MS_MAX = 600_000
 LEARN_MS_MAX = 20_000
@@ -34,8 +34,9 @@ class Brokers:
     ) -> None:
         self._world = world
         random = world.random
-        drawn = frozenset(kind for kind in KINDS if random.randrange(100) < 40)
-        self.kinds = drawn if kinds is None else kinds
+        if kinds is None:
+            kinds = frozenset(kind for kind in KINDS if random.randrange(100) < 40)
+        self.kinds = kinds
         self.on = True
         self._period_ms = random.choice((300, 1_000, 3_000))
         self._replica_count = replicas
@@ -124,7 +125,7 @@ class Brokers:
         elif draw < 55 and (leader := self._leading(partition)) is not None:
             if leader.roll():
                 world.note(f"{partition.tip.topic}: the leader rolls at {leader.end}")
-        elif draw < 80:
+        elif draw < (70 if "storm" in self.kinds else 80):
             self._replicate(partition, random.choice(sorted(partition.replicas)))
         elif draw < 84:
             self._elect(partition)

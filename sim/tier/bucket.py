@@ -155,7 +155,7 @@ class NodeStore:
         world, process = self._world, self._process
         name = f"{operation} {world.short(key)}"
         await world.step(process, f"before {name}")
-        fate = world.faults.request(name)
+        fate = world.faults.request(process.machine, name)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if fate.refused:
             await asyncio.sleep(fate.delay_ms / 1000)

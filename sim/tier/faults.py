@@ -1,8 +1,9 @@
 """Which faults a seed has, how often. Each draws a subset (swarm testing), and all of them end.
 
 What must be survivable bounds them: a request that was given up arrives `LATE_MS_MAX` later at the
-most, which is less than the margin that clean-ups wait (`upload_margin_s`); only `very_late` ones
-and jumping clocks break that, and then a collector has to tidy up.
+most, which is less than the margin that clean-ups wait (`upload_margin_s`); only very late
+ones, jumping clocks and processes that stand still right before they send break that, and then a
+collector has to tidy up.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from sim.tier.world import World
 
 KINDS = (
-    "crash", "crash_at_step", "pause", "pause_at_step", "cut_off", "no_quorum", "lost_answer",
-    "twice", "store_away", "store_slow", "store_lost_answer", "store_late", "store_very_late",
-    "torn", "damaged_get", "small_pages", "clock_skew", "clock_jump", "lagging",
+    "crash", "crash_at_step", "pause", "pause_at_step", "cut_off", "deaf", "no_quorum",
+    "lost_answer", "twice", "store_away", "store_slow", "store_lost_answer", "store_late",
+    "store_very_late", "torn", "damaged_get", "small_pages", "clock_skew", "clock_jump", "lagging",
 )  # fmt: skip
 LATE_MS_MAX = 12_000
 VERY_LATE_MS_MAX = 300_000
@@ -56,8 +57,9 @@ class Faults:
         self._world = world
         random = world.random
         percent = random.choice((10, 25, 50))
-        drawn = frozenset(kind for kind in KINDS if random.randrange(100) < percent)
-        self.kinds = drawn if kinds is None else kinds
+        if kinds is None:
+            kinds = frozenset(kind for kind in KINDS if random.randrange(100) < percent)
+        self.kinds = kinds
         self.on = bool(self.kinds)
         self._permille = random.choice((5, 20, 60))
         self._step_permille = random.choice((2, 5, 15))
@@ -70,8 +72,10 @@ class Faults:
 
     @property
     def breaks_timing(self) -> bool:
-        """Whether something may arrive later than anybody waits for it."""
-        return bool(self.kinds & {"store_very_late", "clock_jump"})
+        """Whether something may arrive later than anybody waits for it: a request on its way, or
+        one that a process looked at the clock for and sends when it wakes up.
+        """
+        return bool(self.kinds & {"store_very_late", "clock_jump", "pause_at_step"})
 
     def skew_ms(self) -> int:
         """How far a machine's clock is off, for good."""
@@ -116,6 +120,10 @@ class Faults:
                 world.note(f"{machine.name} is cut off for {long_ms} ms")
                 machine.cut_off = True
                 world.schedule.after(long_ms, machine.connect)
+            case "deaf" if not machine.cut_off:
+                world.note(f"{machine.name} hears nothing of the log for {long_ms} ms")
+                machine.deaf = True
+                world.schedule.after(long_ms, machine.connect)
             case "no_quorum":
                 self._no_quorum_until_ms = now_ms + long_ms // 3
             case "store_away":
@@ -134,10 +142,10 @@ class Faults:
 
     # ---- at a step
 
-    def crashes_here(self) -> bool:
+    def crashes_at(self, step: str) -> bool:  # noqa: ARG002 (scripts name the step)
         return self._hits("crash_at_step", self._step_permille)
 
-    def pauses_here_ms(self) -> int:
+    def pauses_at_ms(self, step: str) -> int:  # noqa: ARG002 (scripts name the step)
         """How long the whole process stands still; 0: not at all."""
         if self._hits("pause_at_step", self._step_permille):
             return 1 + self._world.random.randrange(120_000)
@@ -147,7 +155,7 @@ class Faults:
         more = self._world.random.randrange(self._lag_ms_max + 1) if self._lag_ms_max else 0
         return 1 + self._world.random.randrange(self._latency_ms_max) + more
 
-    def proposal(self, machine: Machine) -> ProposalFate:
+    def proposal(self, machine: Machine, name: str) -> ProposalFate:  # noqa: ARG002 (scripts do)
         delay_ms = self.latency_ms()
         now_ms = self._world.schedule.now_ms
         if now_ms < self._no_quorum_until_ms:
@@ -160,7 +168,7 @@ class Faults:
             return ProposalFate(delay_ms + late_ms, lost=lost, answer_lost=True)
         return ProposalFate(delay_ms, twice=self._hits("twice", 3 * self._permille))
 
-    def request(self, name: str) -> RequestFate:
+    def request(self, machine: Machine, name: str) -> RequestFate:  # noqa: ARG002 (scripts do)
         """`name` is the operation and what it is about."""
         delay_ms, random = self.latency_ms(), self._world.random
         operation = name.partition(" ")[0]

@@ -18,6 +18,7 @@ from kafka_formats.properties import MetaProperties, encode_meta_properties
 from rlm.audit import AuditLine, KeepAudit
 from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.collector import Collector
+from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane import DataPlane
 from rlm.events import CopyEvent, SegmentCopied
 from rlm.leadership import BrokerWord, NoAnswer, NotLeading
@@ -31,6 +32,7 @@ from rlmm.manager import RemoteLogMetadataManager
 from rlmm.segment import Incarnation
 from rlmm.tombstones import KnownSegments
 from rsm_backends.retrying import RetryingStore, RetryPolicy
+from rsm_backends.store import ObjectStore
 from sim.nodes.loop import Life
 from sim.nodes.view import MemoryView, ViewDisk
 from sim.tier.bucket import NodeStore
@@ -64,7 +66,7 @@ class Process:
 
 class Machine:
     """`process` is None while the node is off; `broker_up` is the broker's own fate. `wall_ms` is
-    how far the clock is off.
+    how far the clock is off. `cut_off` from the metadata log, or only `deaf`: it is heard there.
     """
 
     def __init__(self, world: World, node_id: int, log_dir: Path) -> None:
@@ -76,6 +78,7 @@ class Machine:
         self.process: Process | None = None
         self.broker_up = True
         self.cut_off = False
+        self.deaf = False
         self.skew_ms = world.faults.skew_ms()
         self.wall_ms = 0
         self.view_disk = ViewDisk()
@@ -149,7 +152,7 @@ class Machine:
         stores = TierStores({STORE: TierStore(STORE, store, world.prefix)}, STORE)
         remote_log = RemoteLogManager(
             cast(MetadataPort, manager),
-            DataPlane({STORE: store}, now_ms=self.now_ms),
+            WatchedPlane(self, process, store),
             stores,
             log_dirs=(self.log_dir,),
             broker=NodeBroker(self),
@@ -201,9 +204,25 @@ class Machine:
 
     def connect(self) -> None:
         """The metadata quorum can be reached."""
-        self.cut_off = False
+        self.cut_off = self.deaf = False
         if self.process is not None and self.process.log is not None:
             self.process.log.catch_up()
+
+
+class WatchedPlane(DataPlane):
+    """The worker's part; the auditor hears of each copy."""
+
+    def __init__(self, machine: Machine, process: Process, store: ObjectStore) -> None:
+        super().__init__({STORE: store}, now_ms=machine.now_ms)
+        self._auditor = machine.world.auditor
+        self._process = process
+
+    async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
+        self._auditor.uploading(self._process, job)
+        try:
+            return await super().copy(job, on_progress)
+        finally:
+            self._auditor.uploaded(self._process, job)
 
 
 class NodeBroker:

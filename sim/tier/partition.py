@@ -28,7 +28,7 @@ class Partition:
         self.open_from: int | None = None
         self.deleted = False
         self._random = random
-        self._roll_percent = random.choice((10, 25, 60))
+        self.roll_percent = random.choice((10, 25, 60))
 
     @property
     def leading(self) -> Replica | None:
@@ -89,7 +89,7 @@ class Partition:
         for batch in leader.batches:
             if batch.base >= follower.end:
                 follower.append(batch)
-                if self._random.randrange(100) < self._roll_percent:
+                if self._random.randrange(100) < self.roll_percent:
                     follower.roll()
         if broker not in self.in_sync:
             self.in_sync = sorted([*self.in_sync, broker])

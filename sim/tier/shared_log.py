@@ -69,7 +69,7 @@ class NodeLog:
         world, process = self._world, self._process
         name = _name(proposals[0])
         await world.step(process, f"before {name}")
-        fate = world.faults.proposal(process.machine)
+        fate = world.faults.proposal(process.machine, name)
         if fate.refused:
             raise RetryLater("the metadata quorum has no leader")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -108,7 +108,7 @@ class NodeLog:
         )
 
     def _hear(self, end: int) -> None:
-        if self._process.machine.cut_off:
+        if self._process.machine.cut_off or self._process.machine.deaf:
             return
         self._visible = max(self._visible, end)
         self._more.set()
@@ -132,7 +132,7 @@ class NodeLog:
         return tuple(self._world.log.records[from_offset : self._visible][:limit])
 
     async def barrier(self, *, deadline_s: float) -> int:
-        fate = self._world.faults.proposal(self._process.machine)
+        fate = self._world.faults.proposal(self._process.machine, "barrier")
         if fate.refused or fate.lost or fate.answer_lost:
             raise RetryLater(f"no majority answered within {deadline_s:g} s")
         await asyncio.sleep(fate.delay_ms / 1000)

@@ -5,14 +5,16 @@ everything that was sealed is copied.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.kafka_uuid import Uuid
@@ -36,6 +38,8 @@ from sim.tier.machine import Machine, Process
 from sim.tier.readers import Readers
 from sim.tier.shared_log import SharedLog
 
+T = TypeVar("T")
+
 START_MS = 1_700_000_000_000
 HEAL_MS = 1_800_000
 HEAL_AFTER_JUMPS_MS = HEAL_MS + 2 * HOUR_MS
@@ -52,13 +56,14 @@ FOREIGN = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a world is like; None: as the seed has it."""
+    """What a world is like; None: as the seed has it. `limits` are those of the nodes."""
 
     nodes: int | None = None
     topics: int | None = None
     faults: frozenset[str] | None = None
     brokers: frozenset[str] | None = None
     admins: frozenset[str] | None = None
+    limits: CopyLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,8 @@ class World:
         self.log = SharedLog(self)
         self.bucket = Bucket(self)
         self._draw_limits()
+        if plan.limits is not None:
+            self.limits = plan.limits
         nodes = plan.nodes or random.choice((1, 2, 3, 3))
         self.machines = [Machine(self, at + 1, path / f"broker{at + 1}") for at in range(nodes)]
         self.brokers = Brokers(
@@ -191,16 +198,18 @@ class World:
 
     async def step(self, process: Process, name: str) -> None:
         """A node is at a step with an effect: it may end here, or stand still."""
-        self.note(f"{process.machine.name} {name}")
+        where = f"{process.machine.name} {name}"
+        self.note(where)
         if not process.life.alive:
             await self.loop.create_future()
-        if self.faults.crashes_here():
+        if self.faults.crashes_at(where):
             await self.crash(process, name)
-        pause_ms = self.faults.pauses_here_ms()
+        pause_ms = self.faults.pauses_at_ms(where)
         if pause_ms:
             self.note(f"{process.machine.name} stands still {name} for {pause_ms} ms")
             process.life.paused = True
             self.schedule.after(pause_ms, process.machine.resume)
+            await asyncio.sleep(0)  # which ends when the process goes on
 
     async def crash(self, process: Process, where: str) -> None:
         """The process ends here and now."""
@@ -214,7 +223,7 @@ class World:
 
     def run(self, events: int) -> Result:
         """`events` with faults, then healing."""
-        with self.loop.running(), memory_batches(), the_dead_are_unheard(), _silence():
+        with self.loop.running(), memory_batches(), silence():
             try:
                 for machine in self.machines:
                     machine.start()
@@ -313,12 +322,26 @@ def run(
 ) -> Result:
     """One seed. InvariantError: an invariant does not hold."""
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="strandline-sim-", dir=where) as path:
-        return World(seed, Path(path), plan=plan, trace=trace).run(events)
+    with (
+        tempfile.TemporaryDirectory(prefix="strandline-sim-", dir=where) as path,
+        the_dead_are_unheard(),
+    ):
+        outcome = bare(lambda: World(seed, Path(path), plan=plan, trace=trace).run(events))
+    if isinstance(outcome, InvariantError):
+        raise outcome
+    return outcome
+
+
+def bare(call: Callable[[], T]) -> T | InvariantError:
+    """What the call returns or raises; the error without the frames, which keep a world alive."""
+    try:
+        return call()
+    except InvariantError as error:
+        return InvariantError(error.name, str(error).removeprefix(f"{error.name}: "))
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Nodes have a lot to say while everything breaks."""
     levels = {name: logging.getLogger(name).level for name in ("rlm", "rlmm", "rsm_backends")}
     for name in levels:

@@ -9,7 +9,7 @@ import pytest
 from sim.tier.world import run
 from tests.sim.worlds import assert_equal_traces, assert_replayed
 
-SEEDS = 40
+SEEDS = 20
 FRESH_SEEDS = 6
 SEEDS_PER_TEST = 10
 EVENTS = 800

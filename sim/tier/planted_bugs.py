@@ -1,0 +1,227 @@
+"""Mistakes put on purpose into the remote log manager, its planners and the rules of apply.
+
+Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
+`EVENTS` events each, every one of them is found: a test holds that.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import rlm.clean_up
+import rlm.collector
+import rlm.copy_plan
+import rlm.expirer
+import rlmm.apply_segments
+import rlmm.queries
+from rlm.clean_up import CleanUp
+from rlm.collection_plan import ObjectClass, classify
+from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
+from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
+from rlm.expirer import Expirer
+from rlm.object_keys import segment_keys
+from rlm.partition_driver import PartitionDriver
+from rlm.retention_plan import RetentionFacts, RetentionPlan, plan_retention
+from rlm.segment_source import SegmentSource
+from rlm.tier_store import TierStore, TierStores
+from rlm.upload_deadline import DeadlineStore
+from rlm.work_table import WorkTable
+from rlmm.apply_outcome import Draft, Outcome, find_live
+from rlmm.queries import SegmentAnswer
+from rlmm.row_partitions import PartitionRow
+from rlmm.row_reads import read_segment
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, TopicIdPartition
+from rsm_backends.memory import MemoryStore
+from rsm_backends.store import ObjectInfo
+from sim.planting import Patches, planting
+
+SEEDS_MAX = 60
+EVENTS = 800
+COMMITTED_UP_TO = 1 << 60
+
+_attempt = Copier._attempt
+_carry_out = Expirer._carry_out
+_delete_objects = CleanUp.delete_objects
+_drive_all = WorkTable.drive_all
+_plan_facts = PartitionDriver._plan_facts
+_put = DeadlineStore.put
+_remove = CleanUp.remove
+
+
+def _no_objection(*_: object, **__: object) -> None:
+    pass
+
+
+async def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+class _Anybody(Incarnation):
+    """Whoever asks."""
+
+    def __eq__(self, _: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def _live_for_anybody(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
+    """The standing claim is the writer's, whoever that is."""
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome) or row.claim is None:
+        return row
+    there = row.claim.incarnation
+    anybody = _Anybody(there.node_id, there.directory_id, there.boot_counter)
+    return row._replace(claim=replace(row.claim, incarnation=anybody))
+
+
+async def _clean_up_on_suspicion(
+    copier: Copier, order: CopyOrder, store: TierStore, row: RemoteLogSegmentMetadata
+) -> Copied | AttemptFailed:
+    """No answer, so it surely did not happen."""
+    outcome = await _attempt(copier, order, store, row)
+    if isinstance(outcome, AttemptFailed) and outcome.row is not None:
+        keys = segment_keys(store.prefix, row.segment_id, row.start_offset).all()
+        await store.store.delete_many(keys)
+    return outcome
+
+
+async def _row_first(
+    clean_up: CleanUp, row: RemoteLogSegmentMetadata, due_ms: int, why: str
+) -> None:
+    await _remove(_nowhere(clean_up), row, due_ms, why)
+    await _delete_objects(clean_up, row)
+
+
+def _nowhere(clean_up: CleanUp) -> CleanUp:
+    """The same, over a store that holds nothing."""
+    name = clean_up.stores.default_name
+    empty = TierStores({name: TierStore(name, MemoryStore(lambda: 0), "")}, name)
+    return replace(clean_up, stores=empty, confirm_prefix=_nothing)
+
+
+async def _delete_at_first_only(
+    clean_up: CleanUp, row: RemoteLogSegmentMetadata, due_ms: int, why: str
+) -> None:
+    await _delete_objects(clean_up, row)
+    await _remove(_nowhere(clean_up), row, due_ms, why)
+
+
+def _at_once(*_: object, **__: object) -> int:
+    return 0
+
+
+def _retain_by_the_last_epoch(facts: RetentionFacts) -> RetentionPlan:
+    """The lineage as the broker's checkpoint has it after local retention."""
+    return plan_retention(
+        replace(facts, state=replace(facts.state, lineage=facts.state.lineage[-1:]))
+    )
+
+
+def _serve_the_whole_segment(rows: Any, covered: Any, _: int) -> SegmentAnswer:
+    metadata = read_segment(rows, covered.segment)
+    assert metadata is not None
+    return SegmentAnswer(metadata, metadata.end_offset)
+
+
+def _foreign_is_garbage(*args: Any, **named: Any) -> ObjectClass:
+    class_ = classify(*args, **named)
+    return ObjectClass.ORPHAN if class_ is ObjectClass.FOREIGN else class_
+
+
+async def _delete_then_move(expirer: Expirer, order: Any) -> None:
+    await _carry_out(expirer, replace(order, plan=replace(order.plan, log_start=None)))
+    await _carry_out(expirer, order)
+
+
+async def _put_no_manifest(
+    store: DeadlineStore, key: str, data: bytes, *, crc32c: int, create_only: bool = False
+) -> ObjectInfo:
+    if create_only:
+        return ObjectInfo(key, len(data), crc32c, None, "")
+    return await _put(store, key, data, crc32c=crc32c, create_only=create_only)
+
+
+async def _drive_again(table: WorkTable, *, back_offs_max: int) -> None:
+    """Whether or not it is driven already."""
+    for work in table.works():
+        work.task = None
+    await _drive_all(table, back_offs_max=back_offs_max)
+
+
+def _all_is_committed(driver: PartitionDriver, work: Any, state: Any, _: int) -> PlanFacts:
+    return _plan_facts(driver, work, state, COMMITTED_UP_TO)
+
+
+def _jump_the_gap(facts: PlanFacts, _: int) -> Step:
+    first = facts.segments[0]
+    if first.next_base_offset is None:
+        return Wait(WhyNot.NO_SEALED_SEGMENT, "only the active segment is left")
+    return rlm.copy_plan._copy(first, fills_lost_range=False)
+
+
+async def _objects_only(clean_up: CleanUp, row: RemoteLogSegmentMetadata) -> None:
+    for tier in clean_up.stores.by_name.values():
+        keys = segment_keys(tier.prefix, row.segment_id, row.start_offset).all()
+        await tier.store.delete_many(keys)
+
+
+BUGS: dict[str, Patches] = {
+    "a lost answer is cleaned up after": ((Copier, "_attempt", _clean_up_on_suspicion),),
+    "a copy finishes without a manifest": ((DeadlineStore, "put", _put_no_manifest),),
+    "two copies of a partition are in flight": ((WorkTable, "drive_all", _drive_again),),
+    "what is not committed is copied": ((PartitionDriver, "_plan_facts", _all_is_committed),),
+    "log start moves after the delete": (
+        (Expirer, "_carry_out", _delete_then_move),
+        (rlmm.apply_segments, "_needed", _no_objection),
+    ),
+    "the collector deletes what is foreign": ((rlm.collector, "classify", _foreign_is_garbage),),
+    "a gap is passed over in silence": (
+        (rlmm.apply_segments, "_out_of_place", _no_objection),
+        (rlm.copy_plan, "_gap", _jump_the_gap),
+    ),
+}
+RARE_BUGS: dict[str, Patches] = {
+    "uploads are left dangling": ((CleanUp, "delete_objects", _objects_only),),
+    "retention goes by an unmerged lineage": (
+        (rlm.expirer, "plan_retention", _retain_by_the_last_epoch),
+    ),
+    "the source is not looked at again": ((SegmentSource, "check_unchanged", _no_objection),),
+}
+"""Both are found by seeds."""
+
+ZOMBIE = "zombie_put_before_the_deadline"
+BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
+    "the fence is skipped": (
+        "stale_copy_is_fenced",
+        (
+            (rlmm.apply_segments, "without_token", _no_objection),
+            (rlmm.apply_segments, "find_live", _live_for_anybody),
+        ),
+    ),
+    "a clean-up does not wait for the upload's deadline": (
+        ZOMBIE,
+        ((CleanUp, "due_ms", _at_once),),
+    ),
+    "metadata goes before the objects": (ZOMBIE, ((CleanUp, "remove", _row_first),)),
+    "objects are deleted once only": (ZOMBIE, ((CleanUp, "remove", _delete_at_first_only),)),
+    "left-overs are forgotten": (ZOMBIE, ((PartitionDriver, "clean_left_overs", _nothing),)),
+    "objects go without the delay for readers": (
+        "retention",
+        ((rlm.clean_up, "delete_due_ms", _at_once),),
+    ),
+    "the diverged tail is served": (
+        "unclean_election",
+        ((rlmm.queries, "_answer", _serve_the_whole_segment),),
+    ),
+}
+"""Found by a script, by its name: what they need is rare among seeds."""
+
+
+def planted(name: str) -> AbstractContextManager[None]:
+    """The mistake is made for the length of the block."""
+    scripted = {each: patches for each, (_, patches) in BUGS_OF_SCRIPTS.items()}
+    return planting((BUGS | RARE_BUGS | scripted)[name])

@@ -1,0 +1,305 @@
+"""Interleavings by hand: a text of deeds and faults in, what came of it out.
+
+    start N            the node (1 or 2) begins to run; it restarts by itself when it crashes
+    kill N             it crashes now, and starts three seconds later
+    append K           the leader writes K batches; `roll [N]` seals them, `replicate N` fetches
+                       them, `drop N` takes the broker from those in sync
+    elect N [unclean]  the controller makes broker N leader; the other hears of it by `hear N`
+    trim N OFFSET      local retention of broker N
+    policy MS          the topic's remote retention
+    recreate           the topic is deleted and made again; `delete data` marks what it left behind
+    at STEP, crash     a node's step, as `n1 before COPY_SEGMENT_FINISHED`: it ends there
+    at STEP, pause S   ... or stands still for S seconds
+    at STEP, lose      a proposal or request by its name, as `n1 COPY_SEGMENT_FINISHED`: the answer
+    at STEP, late S    ... or it arrives S seconds later, and its sender gives it up at once
+    at STEP, refuse    ... or the store refuses it, each time
+    run S              S seconds pass
+    read N OFFSET      node N reads all records from there on
+    collect N          garbage collection on node N
+    show               metadata and bucket
+    quiet              all is healed, and after it bucket and metadata are the same
+    every step of nK   the whole script again for every step of that node: it ends there
+
+Every step of a node that has an effect has a name; ids are the numbers of the segments.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import StrandlineError
+from rlm.limits import CopyLimits
+from rlm.read_request import RecordsRequest
+from rlmm import queries
+from rlmm.partition_state import TopicPolicy
+from sim.invariants import InvariantError
+from sim.nodes.view import memory_batches
+from sim.tier.faults import Faults, ProposalFate, RequestFate
+from sim.tier.loop import the_dead_are_unheard
+from sim.tier.machine import Machine
+from sim.tier.partition import Partition
+from sim.tier.readers import batches_of
+from sim.tier.world import Plan, World, bare, silence
+
+LIMITS = CopyLimits(
+    scan_interval_s=1.0,
+    upload_deadline_s=60.0,
+    upload_margin_s=30.0,
+    propose_deadline_s=2.0,
+    propose_attempts_max=3,
+    backoff_max_s=20.0,
+    retention_interval_s=5.0,
+    retention_max_percent=100.0,
+    delete_delay_s=20.0,
+)
+NOTHING: frozenset[str] = frozenset()
+TOPIC = "t0"
+EFFECTS = ("log ", "store: put", "store: complete", "store: delete")
+ALL_BYTES = 1 << 30
+READ_MS_MAX = 60_000
+ROLL_PERCENT = 25
+"""After so many of the batches that it fetches a follower begins a new segment."""
+
+
+class ScriptedFaults(Faults):
+    """What `at` says, once each; everything else works, one millisecond after the other."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, NOTHING)
+        self.traps: dict[str, list[str]] = {}
+        self.refused: set[str] = set()
+        self.steps: list[str] = []
+        self.crash_at = -1
+
+    def _trap(self, step: str, *kinds: str) -> list[str] | None:
+        trap = self.traps.get(step)
+        if trap is None or trap[0] not in kinds:
+            return None
+        return self.traps.pop(step)
+
+    def crashes_at(self, step: str) -> bool:
+        self.steps.append(step)
+        return len(self.steps) - 1 == self.crash_at or self._trap(step, "crash") is not None
+
+    def pauses_at_ms(self, step: str) -> int:
+        trap = self._trap(step, "pause")
+        return 0 if trap is None else 1000 * int(trap[1])
+
+    def proposal(self, machine: Machine, name: str) -> ProposalFate:
+        trap = self._trap(f"{machine.name} {name}", "lose", "late")
+        if trap is None:
+            return ProposalFate(1)
+        late_ms = 1000 * int(trap[1]) if trap[0] == "late" else 1
+        return ProposalFate(late_ms, answer_lost=True)
+
+    def request(self, machine: Machine, name: str) -> RequestFate:
+        if f"{machine.name} {name}" in self.refused:
+            return RequestFate(1, refused=True)
+        trap = self._trap(f"{machine.name} {name}", "lose", "late", "refuse")
+        if trap is None:
+            return RequestFate(1)
+        if trap[0] == "refuse":
+            self.refused.add(f"{machine.name} {name}")
+            return RequestFate(1, refused=True)
+        if trap[0] == "lose":
+            return RequestFate(1, answer_lost=True)
+        return RequestFate(1000 * int(trap[1]), given_up_ms=1)
+
+    def dies_with_its_sender(self) -> bool:
+        return False
+
+
+@dataclass(slots=True)
+class Script:
+    """One run. `out` is what it says."""
+
+    world: World
+    faults: ScriptedFaults
+    out: list[str]
+    told: int = 0
+
+    @property
+    def partition(self) -> Partition:
+        """The living one."""
+        return self.world.brokers.partitions[0]
+
+    def do(self, line: str) -> None:
+        """One line."""
+        if line.startswith("at "):
+            step, _, deed = line[3:].partition(", ")
+            self.faults.traps[step] = deed.split()
+            return
+        verb, *words = line.split()
+        match verb, words:
+            case "start", [node]:
+                self.world.machine(int(node)).start()
+            case "append", [count]:
+                for _ in range(int(count)):
+                    self.partition.append(self.world.now_ms())
+            case "roll", node:
+                broker = int(node[0]) if node else self.partition.leader
+                self.partition.replicas[broker].roll()
+            case "kill", [node]:
+                self.world.machine(int(node)).kill()
+            case "drop", [node]:
+                self.partition.drop_from_in_sync(int(node))
+            case "replicate", [node]:
+                self.partition.replicate(int(node))
+            case "elect", [node, *how]:
+                self.partition.elect(int(node), unclean=bool(how))
+            case "hear", [node]:
+                self.partition.hear(int(node))
+            case "trim", [node, offset]:
+                self.partition.replicas[int(node)].trim(int(offset))
+            case "recreate", []:
+                self.world.brokers.delete_topic(self.partition)
+                self.world.brokers.create(TOPIC).roll_percent = ROLL_PERCENT
+            case _:
+                self._ask(line, verb, words)
+
+    def _ask(self, line: str, verb: str, words: list[str]) -> None:
+        ups = [machine.up for machine in self.world.machines if machine.up is not None]
+        match verb, words:
+            case "policy", [ms]:
+                self.world.admins.set_policy(ups[0], TOPIC, TopicPolicy(retention_ms=int(ms)))
+            case "delete", ["data"]:
+                self.world.admins.delete(ups[0], self.world.brokers.deleted[0].tip)
+            case "run", [seconds]:
+                self._run(1000 * int(seconds))
+            case "read", [node, offset]:
+                self._read(int(node), int(offset))
+            case "collect", [node]:
+                process = self.world.machine(int(node)).up
+                assert process is not None
+                self.world.admins.collect(process, accept=100)
+            case "show", []:
+                self.out += self._shown()
+            case "quiet", []:
+                left = [f"{step}, {deed}" for step, deed in self.faults.traps.items()]
+                assert self.faults.crash_at >= 0 or not left, f"never came to {left}"
+                self.world.heal()
+                self.out.append("  all is quiet")
+            case _:
+                raise AssertionError(f"no such deed: {line}")
+
+    def _run(self, ms: int) -> None:
+        until_ms = self.world.schedule.now_ms + ms
+        self.world.schedule.after(ms, lambda: None)
+        while self.world.schedule.now_ms < until_ms and self.world.turn():
+            pass
+
+    def _read(self, node: int, offset: int) -> None:
+        process = self.world.machine(node).up
+        assert process is not None
+        found: list[str] = []
+
+        async def read() -> None:
+            assert process.remote_log is not None
+            data, end = bytearray(), ""
+            try:
+                request = RecordsRequest(offset, max_bytes=ALL_BYTES)
+                async for piece in process.remote_log.records(self.partition.tip, request):
+                    data += piece
+            except StrandlineError as error:
+                end = f", then {type(error).__name__}"
+            batches = batches_of(bytes(data))
+            applied = process.manager.applied_offset if process.manager else -1
+            self.world.auditor.read(self.partition.tip, batches, offset, (applied, applied))
+            spans = [f"{each.base}-{each.last}@{each.epoch}" for each in batches]
+            found.append(f"  n{node} reads {' '.join(spans) or 'nothing'}{end}")
+
+        self.world.loop.spawn(process.life, read())
+        until_ms = self.world.schedule.now_ms + READ_MS_MAX
+        while not found and self.world.schedule.now_ms < until_ms and self.world.turn():
+            pass
+        self.out += found
+
+    def _shown(self) -> Iterator[str]:
+        rows = self.world.auditor.reference.rows
+        for partition in (*self.world.brokers.deleted, *self.world.brokers.partitions):
+            state = queries.partition_state(rows, partition.tip)
+            if state is None:
+                yield "  not in the metadata"
+                continue
+            lineage = " ".join(f"{each.epoch}@{each.start_offset}" for each in state.lineage)
+            lost = " ".join(f"{each.start}-{each.end}" for each in state.lost_ranges)
+            yield (
+                f"  lineage {lineage}, log start {state.log_start_offset}, next "
+                f"{state.next_offset}" + (f", lost {lost}" if lost else "")
+            )
+            for row in queries.list_segments(rows, partition.tip):
+                name = self.world.short_id(row.segment_id.id)
+                yield f"  {name} {row.start_offset} to {row.end_offset} {row.state.name}"
+        for key in sorted(self.world.bucket.contents):
+            if key not in self.world.foreign and "_strandline" not in key:
+                yield f"  {self.world.short(key)}"
+
+    def tell_effects(self) -> None:
+        """What happened since the last line."""
+        trace = self.world.trace
+        assert trace is not None
+        for line in trace[self.told :]:
+            what = line[9:]
+            if what.startswith(EFFECTS) or " crashes " in what or " stands still " in what:
+                self.out.append(f"  {what}")
+        self.told = len(trace)
+
+
+def play(text: str) -> str:
+    """The script with what came of each line below it."""
+    lines = [line for line in text.splitlines() if not line.startswith(("  ", "every step"))]
+    every = [line for line in text.splitlines() if line.startswith("every step of ")]
+    if not every:
+        return "\n".join(_played(lines, -1)[0]) + "\n"
+    node = every[0].split()[-1]
+    out, steps = _played(lines, -1)
+    out.append(every[0])
+    for at, step in enumerate(steps):
+        if step.startswith(node):
+            try:
+                _played(lines, at)
+            except InvariantError as error:
+                raise InvariantError(error.name, f"ended at {step}: {error}") from error
+            out.append(f"  {step}")
+    return "\n".join(out) + "\n"
+
+
+def _played(lines: list[str], crash_at: int) -> tuple[list[str], list[str]]:
+    """What is said, and the steps before `quiet`."""
+    with (
+        tempfile.TemporaryDirectory(prefix="strandline-script-") as path,
+        the_dead_are_unheard(),
+    ):
+        outcome = bare(lambda: _play(lines, crash_at, Path(path)))
+    if isinstance(outcome, InvariantError):
+        raise outcome
+    return outcome
+
+
+def _play(lines: list[str], crash_at: int, path: Path) -> tuple[list[str], list[str]]:
+    plan = Plan(2, 1, NOTHING, NOTHING, NOTHING, LIMITS)
+    world = World(1, path, plan=plan, trace=[])
+    world.faults = faults = ScriptedFaults(world)
+    faults.crash_at = crash_at
+    world.random.seed(1)  # whatever was drawn so far
+    script = Script(world, faults, [])
+    script.partition.roll_percent = ROLL_PERCENT
+    script.partition.elect(1, unclean=False)
+    script.partition.hear(2)
+    steps: list[str] = []
+    with world.loop.running(), memory_batches(), silence():
+        try:
+            for line in lines:
+                script.out.append(line)
+                if line == "quiet":
+                    steps = list(faults.steps)
+                if line and not line.startswith("#"):
+                    script.do(line)
+                    if line != "quiet":
+                        script.tell_effects()
+        finally:
+            world.end()
+    return script.out, steps

@@ -1,0 +1,39 @@
+"""Interleavings by hand, and what comes of them, as text (`sim/tier/scripts.py` has the words).
+
+Each file is a script with what happens below each line. After a change that means to change it:
+`python -m sim --script FILE > NEW`, and read the difference.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sim.tier.scripts import play
+
+SCRIPTS = sorted((Path(__file__).resolve().parents[1] / "golden" / "tier").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_comes_out_as_it_is_written(path: Path) -> None:
+    text = path.read_text()
+    assert play(text) == text
+
+
+def test_every_named_interleaving_has_a_script() -> None:
+    assert {path.stem for path in SCRIPTS} >= {
+        "claim_read_before_its_commit",
+        "crash_during_clean_up",
+        "crash_during_copy",
+        "crash_during_delete",
+        "delete_during_copy",
+        "double_leader",
+        "leader_change_during_copy",
+        "leader_change_during_copy_unheard",
+        "lost_finished_response",
+        "retention_past_the_copied_offset",
+        "two_incarnations",
+        "unclean_election",
+        "zombie_put_after_delete_finished",
+    }
