@@ -116,9 +116,12 @@ def _changes(
     return changes
 
 
-def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str, int]:
+def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str, Any]:
     """What the next pass would take of all partitions, by the new retention."""
-    effect = {"segments": 0, "expiring_bytes": 0, "tiered_bytes": 0, "partitions_braked": 0}
+    effect: dict[str, Any] = {
+        "segments": 0, "expiring_bytes": 0, "tiered_bytes": 0, "partitions_braked": 0,
+        "held_back": None,
+    }  # fmt: skip
     try:
         partitions = list(client.pages(f"/v1/topics/{path_part(topic)}", "partition_list"))
     except NotFound:
@@ -133,10 +136,11 @@ def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str
         effect["expiring_bytes"] += plan["expiring_bytes"]
         effect["tiered_bytes"] += plan["tiered_bytes"]
         effect["partitions_braked"] += plan["brake"] is not None
+        effect["held_back"] = effect["held_back"] or plan["held_back"]
     return effect
 
 
-def _effect_text(policy: dict[str, Any], effect: dict[str, int], *, dry_run: bool) -> str:
+def _effect_text(policy: dict[str, Any], effect: dict[str, Any], *, dry_run: bool) -> str:
     start = "nothing was changed; with this, " if dry_run else ""
     if not effect["segments"]:
         return f"{start}nothing of what is tiered goes now"
@@ -147,6 +151,8 @@ def _effect_text(policy: dict[str, Any], effect: dict[str, int], *, dry_run: boo
     text = f"{start}{sums}, as soon as retention looks"
     if policy["delete_paused"]:
         text = f"{start}{sums}, once deleting is resumed"
+    elif effect["held_back"] is not None:
+        text = f"{start}{sums}, but not now: {effect['held_back']}"
     if effect["partitions_braked"]:
         text += (
             f". In {effect['partitions_braked']} partitions that is too much at once: retention "

@@ -46,6 +46,9 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(changed_node: NodeProc
     assert effect["expiring_bytes"] == effect["tiered_bytes"] > 0
     said = text(changed_node, *tried)
     assert "nothing was changed; with this, 27 segments go, " in said
+    text(changed_node, "pause", "deleting")
+    assert ", but not now: deleting is paused on this node" in text(changed_node, *tried)
+    text(changed_node, "resume", "deleting")
     assert answer(changed_node, "policy", "show", "orders") == before
     effect = answer(
         changed_node, "policy", "set", "orders", "--retention-size", "1TiB", "--dry-run"
