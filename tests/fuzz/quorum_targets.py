@@ -138,6 +138,7 @@ def quorum_targets() -> list[Target]:
                 "rlmm.wire.schema.read",
                 "rlmm.wire.schema.read_uvarint",
                 "rlmm.wire.schema.read_client_id",
+                "rlmm.wire.leader_endpoints.read_endpoints",
                 *(f"rlmm.wire.frames.{name}" for name in decoders),
             ),
             _request,
@@ -145,7 +146,17 @@ def quorum_targets() -> list[Target]:
             kinds,
             factor=400,  # an element of a few bytes becomes a dict
         ),
-        Target("quorum vote response", (), _vote, _votes, kinds, factor=400),
+        Target(
+            "quorum vote response",
+            (
+                "rlmm.wire.peer_answers.read_partition",
+                "rlmm.wire.leader_endpoints.read_node_endpoints",
+            ),
+            _vote,
+            _votes,
+            kinds,
+            factor=400,
+        ),
         Target("quorum fetch response", (), _fetch_answer, _fetched, kinds, factor=400),
         Target(
             "quorum produce",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kio.schema.api_versions.v2 import ApiVersionsResponse
@@ -267,9 +267,14 @@ def _tokens(data: bytes) -> None:
     assert book.principal("no such token") is None
 
 
-@cache
 def _token_file() -> Path:
-    return Path(mkdtemp(prefix="fuzz-")) / "tokens"
+    return Path(_token_folder().name) / "tokens"
+
+
+@cache
+def _token_folder() -> TemporaryDirectory[str]:
+    """Gone with the process."""
+    return TemporaryDirectory(prefix="fuzz-")
 
 
 def _http_targets() -> list[Target]:

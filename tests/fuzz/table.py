@@ -42,6 +42,7 @@ LEFT_OUT: dict[str, str] = {
         )
     },
     "rlmm.rows.RowReader": _ROWS,
+    "rlmm.rows.read_decoded": _ROWS,
     "rlmm.history.read_history": "decodes through rlmm.records.decode",
     "rlmm.log.quorum_state.load": _FILES,
     "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
