@@ -16,6 +16,7 @@ import pytest
 
 from tests.e2e.auditor import Auditor
 from tests.e2e.broker_site import Site, open_site
+from tests.e2e.bucket import stored_objects
 from tests.e2e.faults import (
     DELETED_TOPIC,
     FAULTS,
@@ -24,6 +25,7 @@ from tests.e2e.faults import (
     SHORTENED_TOPIC,
 )
 from tests.e2e.ledger import LogKey
+from tests.real.s3_admin import client as s3_client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -75,6 +77,7 @@ def assert_nothing_is_lost(home: Path, seed: int) -> None:
         auditor.wait_until_quiet()
         assert auditor.reread(kept) == []
         assert auditor.bucket_findings() == []
+        assert_a_lost_object_is_found(site, auditor)
         print(f"{site.ledger.total()} records, {sum(map(len, kept.values()))} batches audited")
 
 
@@ -84,6 +87,20 @@ def assert_retention_was_carried_out(site: Site) -> None:
         status = site.tier(site.leader_node(key), key).status()
         assert status["log_start_offset"] > 0
         assert status["remote_bytes"] >= RETAINED_BYTES
+
+
+def assert_a_lost_object_is_found(site: Site, auditor: Auditor) -> None:
+    """The auditor bites: an object that goes behind our back is missed."""
+    key = next(key for key in site.logs() if auditor.batches(key))
+    client = site.tier(site.leader_node(key), key)
+    first = client.segments()[0]["segment_id"]
+    (gone,) = (
+        each for each in stored_objects(site.store) if first in each and each.endswith(".log")
+    )
+    s3 = s3_client(site.store)
+    s3.delete_object(Bucket=site.store.bucket, Key=gone)
+    s3.close()
+    assert auditor.bucket_findings() == [f"1 missing objects: {[gone]}"]
 
 
 def drop_locally(site: Site) -> None:
