@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import warnings
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
@@ -41,7 +42,10 @@ def the_dead_are_unheard() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.collect()
+        with warnings.catch_warnings():
+            # What a dying upload would have begun in its last breath is never awaited.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
         gc.unfreeze()
         sys.unraisablehook = hook
         sys.set_asyncgen_hooks(*hooks)
