@@ -104,8 +104,8 @@ def test_a_copied_epoch_that_the_leader_never_had_is_passed_over() -> None:
     assert answer.lineage == epochs((0, 0), (2, 180))
 
 
-def test_a_tier_ahead_of_the_leaders_local_log_leaves_the_offsets_below_its_start_alone() -> None:
-    """The leader's disk begins above what is copied: the gap is a LostRange's to record."""
+def test_a_leader_whose_disk_begins_above_what_is_copied_takes_up_nothing_of_the_gap() -> None:
+    """The offsets between what is copied and the disk are a LostRange's to record."""
     world = World()
     world.leads((0, 0))
     world.copy(1, 0, 200, ((0, 0),))
