@@ -8,8 +8,9 @@ or does not fit any more, and give each partition the units that it may copy fro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_formats.errors import RetryLater
@@ -22,7 +23,6 @@ from rlm.hold_plan import (
     Unit,
     over_budget,
     to_hold,
-    usable,
     why_let_go,
 )
 from rlm.leadership import Leads
@@ -70,6 +70,22 @@ class _Order:
     busy_base_offset: int | None
 
 
+@dataclass(slots=True)
+class _Passed:
+    """What a pass did, and the first thing that failed in it: the rest went on."""
+
+    released: list[HoldReleased] = field(default_factory=list)
+    error: OSError | None = None
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Trouble with one keeps no other from being held, and none from making room."""
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
+
+
 class Hold:
     """One per node. `begin` first; `after_look` is never called twice at once."""
 
@@ -90,7 +106,7 @@ class Hold:
         self._held: dict[HoldDirectory, list[Unit]] = {}
         self._trouble: str | None = None
         self._unknown: frozenset[Path] = frozenset()
-        self._running: asyncio.Future[list[HoldReleased]] | None = None
+        self._running: asyncio.Future[_Passed] | None = None
 
     async def begin(self) -> None:
         """Probe, clean up after a crash, find what is held. Refused with what to do."""
@@ -137,18 +153,21 @@ class Hold:
         known = {log_dir for each in self._directories for log_dir in each.log_dirs}
         used = {order.local.directory.parent for order in orders.values()}
         self._unknown = frozenset(used - known)
-        await self._in_time(orders)
+        try:
+            await self._in_time(orders)
+        finally:
+            self._tell(rows)
+
+    def _tell(self, works: Iterable[PartitionWork]) -> None:
+        """Also after trouble: what is held is held, and nothing of it is lost."""
         by_partition: dict[TopicIdPartition, list[Unit]] = {}
-        for held in self._held.values():
+        for held in list(self._held.values()):
             for unit in held:
                 by_partition.setdefault(unit.partition, []).append(unit)
-        for work in rows:
+        for work in works:
             if work.local is not None:
-                work.kept = usable(
-                    by_partition.get(work.partition, ()),
-                    work.local.segments,
-                    work.local.leader_epochs,
-                )
+                work.units = tuple(by_partition.get(work.partition, ()))
+                work.held_unknown = False
 
     def _order(self, work: PartitionWork) -> _Order:
         local = work.local
@@ -179,19 +198,27 @@ class Hold:
                 f"up to date within {self._limits.pass_deadline_s:g} s: look whether a disk hangs"
             )
         finished, self._running = self._running, None
-        for event in finished.result():
+        passed = finished.result()
+        for event in passed.released:
             self._on_event(event)
+        if passed.error is not None:
+            raise passed.error
 
-    def _pass(self, orders: dict[TopicIdPartition, _Order]) -> list[HoldReleased]:
-        """Blocks."""
-        released: list[HoldReleased] = []
+    def _pass(self, orders: dict[TopicIdPartition, _Order]) -> _Passed:
+        """Blocks. What is linked is known, whatever fails afterwards."""
+        passed = _Passed()
         for directory in self._directories:
-            held = self._look_again(directory, orders, released)
-            for order in orders.values():
-                if order.local.directory.parent in directory.log_dirs:
-                    held += self._link(directory, order, held)
-            self._held[directory] = self._within_budget(directory, orders, held, released)
-        return released
+            with passed.going_on():
+                held = self._look_again(directory, orders, passed.released)
+                self._held[directory] = held
+                for order in orders.values():
+                    if order.local.directory.parent in directory.log_dirs:
+                        with passed.going_on():
+                            self._link(directory, order, held)
+                self._held[directory] = self._within_budget(
+                    directory, orders, held, passed.released
+                )
+        return passed
 
     def _look_again(
         self,
@@ -217,10 +244,13 @@ class Hold:
         return kept
 
     @staticmethod
-    def _link(directory: HoldDirectory, order: _Order, held: Sequence[Unit]) -> list[Unit]:
+    def _link(directory: HoldDirectory, order: _Order, held: list[Unit]) -> None:
+        """What is linked is added to `held`."""
         mine = [unit for unit in held if unit.partition == order.local.partition]
-        linked = (directory.hold(order.local, each) for each in to_hold(order.facts, mine))
-        return [unit for unit in linked if unit is not None]
+        for segment in to_hold(order.facts, mine):
+            unit = directory.hold(order.local, segment)
+            if unit is not None:
+                held.append(unit)
 
     def _within_budget(
         self,

@@ -109,6 +109,9 @@ class HoldDirectory:
                 return None
             found = _read_unit(id_, aside, base, next_base, segment.size_bytes)
             _sync(aside)
+            if (parent / name).exists():  # links that nobody knows of: these replace them
+                os.rename(parent / name, parent / (_GONE + name))
+                _remove(parent / (_GONE + name))
             os.rename(aside, parent / name)
         except (FileNotFoundError, StrandlineError):
             _remove(aside)

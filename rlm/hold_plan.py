@@ -162,17 +162,27 @@ def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
     return filtered(entries)
 
 
+def unbroken(units: Sequence[Unit], offset: int) -> tuple[Unit, ...]:
+    """The witnessed units that end at `offset`, as far down as there is no gap.
+
+    Behind a gap nobody knows what the log had there: it may have been truncated and begun anew.
+    """
+    found: list[Unit] = []
+    for unit in reversed(units):
+        if unit.next_base_offset != offset or not unit.witnessed:
+            break
+        found.append(unit)
+        offset = unit.base_offset
+    return tuple(reversed(found))
+
+
 def first_offset(units: Sequence[Unit], local_log_start_offset: int) -> int:
     """Where the history on this machine begins: as far down as witnessed units reach without a gap.
 
     A log start inside the first segment was set by DeleteRecords; nothing below it comes back.
     """
-    offset = local_log_start_offset
-    for unit in reversed(units):
-        if unit.next_base_offset != offset or not unit.witnessed:
-            break
-        offset = unit.base_offset
-    return offset
+    reach = unbroken(units, local_log_start_offset)
+    return reach[0].base_offset if reach else local_log_start_offset
 
 
 def over_budget(

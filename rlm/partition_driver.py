@@ -66,6 +66,10 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentSt
 
 logger = logging.getLogger(__name__)
 
+HOLD_NOT_LOOKED_AT = Wait(
+    WhyNot.NOT_SCANNED, "what is held of it was not looked at yet; what is not here is no gap"
+)
+
 
 @dataclass(slots=True)
 class RunLog:
@@ -165,6 +169,8 @@ class PartitionDriver:
         while True:
             if work.unusable is not None:
                 return work.unusable
+            if work.held_unknown:
+                return HOLD_NOT_LOOKED_AT
             decision = self.decision(work)
             if isinstance(decision, StandBy):
                 if decision.cancel:
@@ -317,8 +323,9 @@ class PartitionDriver:
         if state is None or segment is None or work.held is None:
             return
         order = CopyOrder(
-            work.partition, segment, state.lineage, state.log_start_offset, work.held.token
-        )
+            work.partition, segment, state.lineage, state.log_start_offset, work.held.token,
+            held=any(unit.segment == segment for unit in work.kept),
+        )  # fmt: skip
 
         def on_row(row: RemoteLogSegmentMetadata) -> None:
             work.copying = CopyUnderWay(

@@ -11,7 +11,7 @@ from pathlib import Path
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.backoff import NO_BACK_OFF, BackOff
 from rlm.copy_plan import Wait, WhyNot
-from rlm.hold_plan import Unit, first_offset, with_heads
+from rlm.hold_plan import Unit, first_offset, unbroken, usable, with_heads
 from rlm.leadership import BrokerWord, HeldClaim, Leads, NoAnswer, NotLeading, RefusedClaim
 from rlm.log_dir import LocalPartition, LocalSegment
 from rlm.partition_status import (
@@ -37,7 +37,7 @@ class PartitionWork:
     `unusable` while its directory is there but cannot be read: `local` is then as it was last read.
     `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
     `leadership` is whether the broker led when it last answered, and the leader epoch.
-    `kept` are held segments below the broker's own that may be copied, ascending.
+    `units` are all that is held of it, `held_unknown` until that was looked at once.
     `fills_failed` are base offsets of segments that were to fill a lost range.
     """
 
@@ -51,7 +51,8 @@ class PartitionWork:
     refused: RefusedClaim | None = None
     back_off: BackOff = NO_BACK_OFF
     trouble: BackOff = NO_BACK_OFF
-    kept: tuple[Unit, ...] = ()
+    units: tuple[Unit, ...] = ()
+    held_unknown: bool = False
     fills_done: frozenset[int] = frozenset()
     fills_failed: dict[int, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED
@@ -82,6 +83,16 @@ class PartitionWork:
         return -1
 
     @property
+    def kept(self) -> tuple[Unit, ...]:
+        """Held segments below the broker's own that may be copied, ascending.
+
+        By `local` as it is: what the broker removed since the last pass of the hold is no gap.
+        """
+        if self.local is None or not self.units:
+            return ()
+        return usable(self.units, self.local.segments, self.local.leader_epochs)
+
+    @property
     def segments(self) -> tuple[LocalSegment, ...]:
         """What may be copied from this machine: held segments, then the broker's; ascending."""
         if self.local is None:
@@ -98,7 +109,7 @@ class PartitionWork:
         """What a claim may say: the broker's checkpoint, with the heads that this process saw."""
         if self.local is None:
             return ()
-        seen = tuple(unit for unit in self.kept if unit.witnessed)
+        seen = unbroken(self.kept, self.local.segments[0].base_offset)
         return with_heads(seen, self.local.leader_epochs)
 
     @property

@@ -103,7 +103,10 @@ class WorkTable:
 
     def _update(self, found: Found) -> bool:
         """Whether the partition has another leadership than when the broker was last heard."""
-        work = self._works.setdefault(found.local.partition, PartitionWork(found.local.partition))
+        work = self._works.get(found.local.partition)
+        if work is None:
+            work = PartitionWork(found.local.partition, held_unknown=self._hold is not None)
+            self._works[work.partition] = work
         work.local = found.local
         work.word = found.word
         work.left_out = found.left_out
@@ -126,7 +129,7 @@ class WorkTable:
     def _gone(self, work: PartitionWork) -> None:
         """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
         work.local = None
-        work.kept = ()
+        work.units = ()
         work.unusable = None
         work.word = NoAnswer(NO_LOCAL_LOG.text)
         work.wait = NO_LOCAL_LOG
