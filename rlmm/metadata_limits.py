@@ -13,7 +13,8 @@ WRITE_DEADLINE_S = 30.0
 class MetadataLimits:
     """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (what other
     records count for: `apply_loop.COST_OF_OTHERS`); `view_flush_records` how
-    much is replayed after a crash; a snapshot is made after so many records or bytes of them.
+    much is replayed after a crash; a snapshot is made after so many records or bytes of them, the
+    bytes growing with the last snapshot (`snapshot_due`).
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
     `states_kept_max` partition states are remembered while nothing changes them. Records of another
     level than `feature_levels` are not applied at all.
@@ -23,6 +24,8 @@ class MetadataLimits:
     view_flush_records: int = 10_000
     snapshot_records: int = 100_000
     snapshot_bytes: int = 20 * 1024 * 1024
+    snapshot_bytes_max: int = 128 * 1024 * 1024
+    snapshot_growth_percent: int = 100
     snapshot_slice_rows: int = 100
     outcomes_kept_max: int = 65_536
     states_kept_max: int = 20_000

@@ -24,7 +24,7 @@ import uvloop
 from kafka_formats.errors import Conflict, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.manager import RemoteLogMetadataManager
+from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
@@ -42,6 +42,7 @@ from rlmm.wire.peers import PeerLimits, WirePeers
 from rlmm.wire.sasl import SaslCredentials
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from strandline import ambient
+from strandline.settings import MetadataSettings
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "c3RyYW5kbGluZS10ZXN0Mg"
@@ -228,6 +229,10 @@ async def serve(config: NodeConfig) -> None:
         async with running_log(config, 0) as log:
             await _door(config, ClientDoor(log, None), ended)
         return
+    settings = MetadataSettings()
+    limits = MetadataLimits(
+        view_flush_records=settings.view_flush_records, snapshot_records=settings.snapshot_records
+    )
     view = View.open(Path(config.home) / "view")
     try:
         async with running_log(config, view.flushed_offset + 1) as log:
@@ -236,6 +241,7 @@ async def serve(config: NodeConfig) -> None:
                 view,
                 incarnation=Incarnation(config.node_id, directory_id(config.node_id), 1),
                 now_ms=ambient.now_ms,
+                limits=limits,
                 on_failure=failed,
             )
             try:
