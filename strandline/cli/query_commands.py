@@ -187,6 +187,13 @@ def follower_fetch_command(
     leader_local_log_start: Annotated[
         int | None, typer.Option(min=0, help="The leader's; default: the node asks its broker.")
     ] = None,
+    from_last_tiered: Annotated[
+        bool,
+        typer.Option(
+            "--from-last-tiered",
+            help="KIP-1023, for an empty follower: begin after the last copied offset.",
+        ),
+    ] = False,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
@@ -201,6 +208,7 @@ def follower_fetch_command(
             fetch_offset=fetch_offset,
             leader_epoch=leader_epoch,
             leader_local_log_start_offset=leader_local_log_start,
+            from_last_tiered=from_last_tiered or None,
         )
     show(answer, as_json=json)
     return ExitCode.OK

@@ -128,6 +128,12 @@ def test_follower_fetch_says_what_to_rebuild(node: NodeProcess) -> None:
     assert f"segment {found['segment']['segment_id']}, offsets 192 to 239" in lines
 
 
+def test_an_empty_follower_may_begin_after_the_last_copied_offset(node: NodeProcess) -> None:
+    asked = ("follower-fetch", "orders", 0, "--fetch-offset", 0, "--leader-epoch", 6)
+    found = answer(node, *asked, "--leader-local-log-start", 240, "--from-last-tiered")
+    assert (found["plan"], found["fetch_offset"]) == ("build_from_tier", 432)
+
+
 def test_a_fenced_epoch_is_a_conflict(node: NodeProcess) -> None:
     done = ask(node, "follower-fetch", "orders", 0, "--fetch-offset", 0, "--leader-epoch", 0)
     assert done.exit_code == ExitCode.CONFLICT
