@@ -49,6 +49,7 @@ class CopyOrder:
     lineage: Epochs
     log_start_offset: int
     token: int
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
