@@ -14,7 +14,7 @@ a little more than asked for and never less.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
@@ -90,7 +90,7 @@ class RetentionPlan:
     size_bytes: int
     expiring_bytes: int
     text: str
-    policy: TopicPolicy = TopicPolicy()
+    policy: TopicPolicy = field(default_factory=TopicPolicy)
     whose: str = "the topic's policy"
 
     @property

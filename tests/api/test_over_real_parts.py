@@ -185,7 +185,9 @@ def test_a_policy_survives_and_the_metrics_tell_the_totals(
             late = await client.put("/v1/topics/orders/policy", json=body | {"retention_ms": 6})
             assert (late.status_code, late.json()["reason"]) == (409, "CONFLICT")
             metrics = (await client.get("/metrics")).text
-            assert 'strandline_remote_log_metadata_count{state="COPY_SEGMENT_FINISHED"} 3.0' in metrics
+            assert (
+                'strandline_remote_log_metadata_count{state="COPY_SEGMENT_FINISHED"} 3.0' in metrics
+            )
             assert (await get(client, "/v1/cluster"))["totals"]["copy_segment_finished"] == 3
             assert (await get(client, "/v1/quorum"))["high_watermark"] > int(offset)
 
