@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -89,9 +89,11 @@ class KillSwitches:
 
         RetryLater: it is paused, but could not be written down, and ends with the process.
         """
-        if switch not in self._pauses:
-            pause = Pause(self._now_ms(), by, why[:WHY_CHARACTERS_MAX])
-            self._pauses = {**self._pauses, switch: pause}
+        known = self._pauses.get(switch)
+        pause = known or Pause(self._now_ms(), by, why[:WHY_CHARACTERS_MAX])
+        # An object of its own even if it is the same: a resume under way ends only what it found.
+        self._pauses = {**self._pauses, switch: replace(pause)}
+        if known is None:
             self._tell(AuditAction.PAUSED, switch, by, why)
         async with self._one_at_a_time:
             try:
@@ -103,9 +105,12 @@ class KillSwitches:
                 ) from error
 
     async def resume(self, switch: Switch, *, by: str) -> None:
-        """It goes on. No effect when it was not paused. RetryLater: it stays paused."""
+        """It goes on. No effect when it was not paused. RetryLater: it stays paused, as it does
+        where somebody pauses it meanwhile.
+        """
         async with self._one_at_a_time:
-            if switch not in self._pauses:
+            ended = self._pauses.get(switch)
+            if ended is None:
                 return
             rest = {each: pause for each, pause in self._pauses.items() if each is not switch}
             try:
@@ -114,6 +119,8 @@ class KillSwitches:
                 raise RetryLater(
                     f"{switch} stays paused: {self._path} can't be written ({error.strerror})"
                 ) from error
+            if self._pauses[switch] is not ended:
+                raise RetryLater(f"{switch} stays paused: it was paused again meanwhile")
             # Somebody may have paused the other one meanwhile.
             self._pauses = {
                 each: pause for each, pause in self._pauses.items() if each is not switch

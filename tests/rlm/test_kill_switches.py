@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from kafka_formats.errors import RetryLater
 from rlm.audit import AuditLine
-from rlm.kill_switches import FILE_NAME, KillSwitches, Pause, Switch
+from rlm.kill_switches import FILE_NAME, KillSwitches, Pause, Pauses, Switch
 from rlm.node_problem import ProblemArea
 
 NOW_MS = 1_700_000_000_000
@@ -76,3 +77,29 @@ async def test_a_file_that_cannot_be_read_pauses_both_until_somebody_resumes(
         assert "can't be read" in str(switches.text(switch))
         await switches.resume(switch, by="ann")
     assert switches_at(tmp_path).problems() == ()
+
+
+async def test_a_pause_said_while_a_resume_is_written_down_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever said it was told that nothing begins from there on."""
+    switches = switches_at(tmp_path)
+    await switches.pause(Switch.DELETING, by="ann")
+    store, writing, go_on = switches._store, asyncio.Event(), asyncio.Event()
+
+    async def slowly(pauses: Pauses) -> None:
+        writing.set()
+        await go_on.wait()
+        await store(pauses)
+
+    monkeypatch.setattr(switches, "_store", slowly)
+    resuming = asyncio.create_task(switches.resume(Switch.DELETING, by="bob"))
+    await writing.wait()
+    pausing = asyncio.create_task(switches.pause(Switch.DELETING, by="eve"))
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(RetryLater, match="paused again"):
+        await resuming
+    await pausing
+    assert switches.pause_of(Switch.DELETING) is not None
+    assert switches_at(tmp_path).pause_of(Switch.DELETING) is not None
