@@ -42,7 +42,9 @@ SLACK_FACTOR = 1.5
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """What to copy under which claim. `lineage` is the merged one of the view."""
+    """What to copy under which claim. `lineage` is the merged one of the view. `held`: the files
+    are links that were kept from local retention.
+    """
 
     partition: TopicIdPartition
     segment: LocalSegment
@@ -147,8 +149,9 @@ class Copier:
                 f"{segment.log_path} could not be looked at within {deadline_s:g} s: is the disk "
                 "all right?"
             ) from None
-        if facts.size_bytes != segment.size_bytes:
-            # Batches that a truncation took from the end would be missed by nobody later.
+        if order.held and facts.size_bytes != segment.size_bytes:
+            # The broker cut its own log through the shared inode. In its directory the neighbours
+            # tell that; here nothing else would miss the batches.
             raise Conflict(
                 f"{segment.log_path} had {segment.size_bytes} bytes when it was planned and has "
                 f"{facts.size_bytes} now",

@@ -38,6 +38,7 @@ GOOD: dict[str, list[Any]] = {
     "path.partition": [0],
     "path.segment_id": SEGMENT_IDS,
     "path.node_id": [1, 2],
+    "path.switch": ["copying", "deleting"],
     "path.index_type": ["offset", "timestamp", "producer-snapshot", "leader-epoch"],
     "query.topic_id": [TOPIC_ID],
     "query.confirm": ["orders"],
@@ -82,6 +83,13 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
     "collect": {"apply": True, "accept_objects": 3},
     "feature-level": {"feature_level": 1},
     "accepted-percent": {"percent": 85},
+    "plan": {"retention_ms": 5, "retention_bytes": None},
+    "{switch}": {"paused": True, "why": "the bucket is being moved"},
+    "limits": {
+        "copy_bytes_per_s": 50_000_000,
+        "read_bytes_per_s": None,
+        "topics": {"orders": {"copy_bytes_per_s": 10_000_000, "read_bytes_per_s": None}},
+    },
 }
 ANSWERED = {"expected-statuses": ["2xx", "3xx", "4xx", "503"]}
 """503 stands for: wait for a metadata offset that is not there yet."""

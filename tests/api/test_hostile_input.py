@@ -22,6 +22,7 @@ PATH_VALUES = {
     "index_type": "offset",
     "node_id": "1",
     "job_id": str(segment_uuid(0)),
+    "switch": "copying",
 }
 REQUIRED = {"offset": "0", "epoch": "2", "timestamp": "0", "fetch_offset": "1", "leader_epoch": "2"}
 HUGE = str(2**63)
