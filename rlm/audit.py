@@ -31,6 +31,8 @@ class AuditAction(StrEnum):
     DELETE_UNDONE = "delete_undone"
     HOLD_RELEASED = "hold_released"
     PREFIX_TAKEN_OVER = "prefix_taken_over"
+    SEGMENT_MISSING = "segment_missing"
+    RECONCILED = "reconciled"
     COLLECTION = "collection"
     RETENTION_STOPPED = "retention_stopped"
     POLICY_SET = "policy_set"

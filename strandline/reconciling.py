@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from kafka_formats.errors import Conflict, InvalidRequest, OutcomeUnknown, RetryLater
+from rlm.audit import AuditAction, AuditLine, KeepAudit
+from rlm.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
+from rlm.audit_log import AuditLog
 from rlm.cluster_marker import check_settled, confirm_prefix
 from rlm.limits import Identity
 from rlm.reconciliation import Comparison, compare
@@ -62,7 +65,13 @@ async def reconcile(
         found = await compare(metadata, stores, breathe=lambda: ambient.sleep(0))
         if record and restart is not None:
             _check_accepted(found, accept_missing)
-            await _record(metadata, restart, found)
+            audit = AuditLog(directory.path / AUDIT_DIRECTORY, sleep=ambient.sleep)
+            try:
+                await _record(
+                    metadata, restart, found, audit.keep, f"node {directory.node_id}, reconcile"
+                )
+            finally:
+                await audit.close()
             restart = metadata.restart()
         return ReconcileReport(restart, found, record)
 
@@ -88,14 +97,33 @@ def _check_accepted(found: Comparison, accepted: int | None) -> None:
         )
 
 
-async def _record(metadata: RemoteLogMetadataManager, restart: Restart, found: Comparison) -> None:
-    """Each may be repeated: what is recorded already has no further effect."""
+async def _record(
+    metadata: RemoteLogMetadataManager,
+    restart: Restart,
+    found: Comparison,
+    keep_audit: KeepAudit,
+    by: str,
+) -> None:
+    """Each may be repeated: what is recorded already has no further effect but a line."""
     if restart.is_reconciled:
         return
     for each in found.missing:
         row = each.row
         missing = SegmentMissing(row.segment_id.partition, row.segment_id.id, row.finished_at)
+        await keep_audit(
+            AuditLine(
+                ambient.now_ms(), AuditAction.SEGMENT_MISSING, missing.partition,
+                row.segment_id.id, row.start_offset, row.end_offset, -1, each.why, by,
+            )
+        )  # fmt: skip
         await _accepted(partial(metadata.record_segment_missing, missing))
+    why = (
+        f"restarted at {restart.offset}: {found.whole} segments whole, {len(found.missing)} given "
+        f"up as missing; deletes are allowed again"
+    )
+    await keep_audit(
+        AuditLine(ambient.now_ms(), AuditAction.RECONCILED, None, None, -1, -1, -1, why, by)
+    )
     await _accepted(partial(metadata.record_reconciled, Reconciled(restart.offset)))
 
 

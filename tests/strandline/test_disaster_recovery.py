@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,10 @@ def test_an_interrupted_restart_may_be_repeated(tmp_path: Path) -> None:
     (snapshot,) = snapshots(tier)
     assert format_from(config, "latest")[0] == ExitCode.OK
     first = json.loads((tier / "_strandline" / "cluster.json").read_bytes())["clusterId"]
-    # The marker is replaced before the last file is written: this is what a crash there leaves.
+    # The marker is replaced before the last file is written, and the audit begun behind it: this is
+    # what a crash between them leaves.
     (config.parent / "data" / "meta.properties").unlink()
+    shutil.rmtree(config.parent / "data" / "audit")
     assert format_from(config, "latest")[0] == ExitCode.OK
     marker = json.loads((tier / "_strandline" / "cluster.json").read_bytes())
     assert marker["predecessorClusterIds"] == [first, snapshot.parent.name]
@@ -228,6 +231,13 @@ def test_missing_segments_are_recorded_only_by_their_number(tmp_path: Path) -> N
     done = reconcile(config, "--apply", "--accept-missing", len(missing))
     assert done["reconciled"] is True
     assert reconcile(config)["missing"] == []
+    audit = (config.parent / "data" / "audit").glob("*.jsonl")
+    lines = [json.loads(line) for path in audit for line in path.read_text().splitlines()]
+    assert [line["action"] for line in lines] == [
+        "prefix_taken_over", *["segment_missing"] * len(missing), "reconciled"
+    ]  # fmt: skip
+    assert {line["segment_id"] for line in lines[1:-1]} == {each["segment_id"] for each in missing}
+    assert {line["by"] for line in lines[1:]} == {"node 1, reconcile"}
 
 
 def test_a_cluster_that_began_empty_has_nothing_to_reconcile(tmp_path: Path) -> None:
