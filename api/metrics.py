@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
+from api.cache_metrics import CacheMetrics
 from api.flow_metrics import FlowMetrics
 from api.hold_metrics import HoldMetrics
 from api.lag_metrics import LagMetrics
@@ -270,6 +271,7 @@ class NodeMetrics:
         self.hold = HoldMetrics(self.registry)
         self.quorum = QuorumMetrics(self.registry)
         self.flow = FlowMetrics(self.registry)
+        self.cache = CacheMetrics(self.registry)
         ProcessCollector(registry=self.registry)
 
     def exposition(self) -> bytes:

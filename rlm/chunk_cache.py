@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from rlmm.segment import RemoteLogSegmentId
 
@@ -23,11 +23,22 @@ PROTECTED_PERCENT = 80
 
 @dataclass(slots=True)
 class ChunkCounts:
-    """Since the start. `shared`: misses that another reader's request answered."""
+    """Since the start. `shared`: misses that another reader's request answered.
+
+    `ahead_used`: fetches of `rlm/read_ahead.py` whose read went on to what they are for;
+    `ahead_wasted`: those whose read ended before.
+    """
 
     hits: int = 0
     misses: int = 0
     shared: int = 0
+    ahead_used: int = 0
+    ahead_wasted: int = 0
+
+    def __add__(self, other: ChunkCounts) -> ChunkCounts:
+        return ChunkCounts(
+            *(getattr(self, each.name) + getattr(other, each.name) for each in fields(self))
+        )
 
 
 class ChunkCache:

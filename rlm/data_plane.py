@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from kafka_formats.errors import Refused
-from rlm.chunk_cache import ChunkCache
+from rlm.chunk_cache import ChunkCache, ChunkCounts
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.json_lines import JsonLines
 from rlm.part_buffers import PartBuffers
@@ -47,6 +47,16 @@ class DataPlane:
         self._json = JsonLines()
         self._chunks = ChunkCache(chunk_cache_bytes_max)
         self._reader = SegmentReader(stores, cache_bytes_max=cache_bytes_max, chunks=self._chunks)
+
+    @property
+    def chunk_counts(self) -> ChunkCounts:
+        """What readers found in memory so far, and what was fetched ahead for them."""
+        return self._chunks.counts
+
+    @property
+    def chunk_bytes_held(self) -> int:
+        """How much of chunks is kept now."""
+        return self._chunks.bytes_held
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
         """See `rlm/segment_copy.py`."""

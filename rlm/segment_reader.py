@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, Refused
 from rlm.byte_bounded_cache import ByteBoundedCache
-from rlm.chunk_cache import ChunkCache
+from rlm.chunk_cache import ChunkCache, ChunkCounts
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import (
     MANIFEST_BYTES_MAX,
@@ -49,6 +49,7 @@ class SegmentReader:
     ) -> None:
         self._stores = stores
         self._chunks = chunks
+        self.counts = ChunkCounts() if chunks is None else chunks.counts
         self._manifests: ByteBoundedCache[tuple[RemoteLogSegmentId, int], Manifest] = (
             ByteBoundedCache(cache_bytes_max // 2)
         )

@@ -238,7 +238,7 @@ class _Worker:
             await self._ambient.sleep(self._welcome.heartbeat_s)
             # With the pipe full the supervisor has enough to read: nothing is piled up here.
             if self._writer.transport.get_write_buffer_size() < _SEND_BUFFER_BYTES_MAX:
-                self._send(Heartbeat())
+                self._send(Heartbeat(self._plane.chunk_counts, self._plane.chunk_bytes_held))
                 tell_store_calls(self._writer, self._store_calls)
 
     def _send(self, message: FromWorker) -> None:

@@ -79,7 +79,10 @@ async def take_no_flow(_flow: Flow, _topic: str | None, _size: int) -> None:
 
 
 class WorkerHandle:
-    """A started and ready worker. `dead` is set once the process is gone and every call failed."""
+    """A started and ready worker. `dead` is set once the process is gone and every call failed.
+
+    `told` is its last heartbeat.
+    """
 
     def __init__(
         self,
@@ -92,6 +95,7 @@ class WorkerHandle:
         take: TakeFlow = take_no_flow,
     ) -> None:
         self.dead = asyncio.Event()
+        self.told = Heartbeat()
         self._take = take
         self._grants: set[asyncio.Task[None]] = set()
         self._process = process
@@ -197,6 +201,7 @@ class WorkerHandle:
             while (message := await receive(self._reader)) is not None:
                 self._last_heard = self._ambient.monotonic()
                 if isinstance(message, Heartbeat):
+                    self.told = message
                     continue
                 if isinstance(message, StoreCalls):
                     for store, call in message.calls:

@@ -11,10 +11,11 @@ import asyncio
 import pickle
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import InternalError, StrandlineError
+from rlm.chunk_cache import ChunkCounts
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
 from rlm.flow_limits import Flow, Paces
 from rlm.read_request import (
@@ -100,7 +101,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The worker's loop is alive."""
+    """The worker's loop is alive; what its chunk cache did since its start, and holds."""
+
+    chunks: ChunkCounts = field(default_factory=ChunkCounts)
+    chunk_bytes_held: int = 0
 
 
 @dataclass(frozen=True, slots=True)

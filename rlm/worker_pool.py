@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TypeVar
 
 from kafka_formats.errors import InternalError, RetryLater, StrandlineError
+from rlm.chunk_cache import ChunkCounts
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.flow_control import FlowControl
 from rlm.flow_limits import Paces
@@ -90,11 +91,20 @@ class WorkerPool:
         self._changed = asyncio.Event()
         self._last_error: StrandlineError | None = None
         self._closed = False
+        self._ended_chunks = ChunkCounts()
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers that are up."""
         return tuple(worker.pid for worker in self._workers.values())
+
+    def chunk_counts(self) -> ChunkCounts:
+        """What readers found in the workers' memory, those that have ended included."""
+        return sum((worker.told.chunks for worker in self._workers.values()), self._ended_chunks)
+
+    def chunk_bytes_held(self) -> int:
+        """How much of chunks the workers keep now."""
+        return sum(worker.told.chunk_bytes_held for worker in self._workers.values())
 
     async def start(self) -> None:
         """Start the workers and wait until each is ready.
@@ -222,7 +232,9 @@ class WorkerPool:
         while True:
             await self._workers[slot].dead.wait()
             _log.warning("worker process %s ended, a new one is started", self._workers[slot].pid)
-            await self._workers.pop(slot).close()
+            ended = self._workers.pop(slot)
+            self._ended_chunks += ended.told.chunks
+            await ended.close()
             self._workers[slot] = await self._restarted()
             self._announce()
 

@@ -101,6 +101,7 @@ class Node:
     collector: Collector
     hold: Hold | None
     flow: FlowControl
+    pool: WorkerPool
     failure: Failure
     _parts: AsyncExitStack
 
@@ -163,7 +164,7 @@ class Node:
                 remote_log.tell_problems_of(part.problems)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
-                collector, hold, flow, failure, building.pop_all(),
+                collector, hold, flow, pool, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:

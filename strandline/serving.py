@@ -68,6 +68,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
     tokens = TokenBook(http.tokens_file)
     metrics.quorum.watch(node.metadata_log.stats)
     metrics.flow.watch(node.flow)
+    metrics.cache.watch(node.pool)
     context = ApiContext(
         manager=node.metadata,
         rlm=node.remote_log,

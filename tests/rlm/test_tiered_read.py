@@ -175,6 +175,18 @@ async def test_the_next_segment_is_fetched_while_the_one_before_it_ends(
     data += b"".join([part async for part in stream])
     assert data == stored.from_offset(0)
     assert len(asked) == 6  # nothing twice
+    counts = stored.tier.plane.chunk_counts
+    assert (counts.ahead_used, counts.ahead_wasted) == (2, 0)
+
+
+async def test_what_was_fetched_ahead_of_a_read_that_ends_before_is_wasted(stored: Stored) -> None:
+    stream = stored.tier.plane.read_records(RecordsRequest(0, MAX), stored.tier.pieces)
+    await anext(stream)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await stream.aclose()  # type: ignore[attr-defined] # it is an async generator
+    counts = stored.tier.plane.chunk_counts
+    assert (counts.ahead_used, counts.ahead_wasted) == (0, 1)
 
 
 async def test_reads_side_by_side_are_each_right_whatever_is_kept_or_ahead(stored: Stored) -> None:
