@@ -9,7 +9,7 @@ segment borders differ from the old one's).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -142,6 +142,7 @@ def plan(facts: PlanFacts) -> Step:
         return Wait(WhyNot.NO_SEALED_SEGMENT, "the log directory holds no segment")
     if facts.state.next_offset < 0:
         return _first_log_start(facts)
+    facts = _without_diverged_held(facts)
     for segment in _sealed(facts.segments):
         if _fills_a_lost_range(facts, segment):
             return _copy(segment, fills_lost_range=True)
@@ -177,6 +178,20 @@ def _first_log_start(facts: PlanFacts) -> Step:
             return Wait(WhyNot.NO_LEADER_EPOCH, "leader-epoch-checkpoint has no entry")
         epoch = facts.checkpoint[0].epoch
     return RecordLogStart(offset, epoch)
+
+
+def _without_diverged_held(facts: PlanFacts) -> PlanFacts:
+    """What is held of another lineage can never be copied, and keeps nothing else waiting."""
+    held = facts.segments[: facts.held]
+    fitting = [
+        segment
+        for segment in held
+        if segment.next_base_offset is not None
+        and _in_lineage(facts, segment.base_offset, segment.next_base_offset)
+    ]
+    if len(fitting) == len(held):
+        return facts
+    return replace(facts, segments=(*fitting, *facts.segments[facts.held :]), held=len(fitting))
 
 
 def _first_that_reaches(facts: PlanFacts) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlm.copy_plan import PlanFacts, RecordLostRange, plan
 from rlm.hold import HoldLimits
 from rlm.hold_directory import HoldDirectory, hold_directories
 from rlm.hold_plan import Unit
@@ -19,7 +20,7 @@ from rlm.work_table import WorkTable
 from rlmm.lineage import merge
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import new_world
-from tests.rlm.planner_facts import epochs
+from tests.rlm.planner_facts import epochs, state
 from tests.rlm.test_hold import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
@@ -178,3 +179,23 @@ def test_a_unit_behind_a_gap_says_nothing_in_a_claim_that_would_cut_what_others_
     view = epochs((3, 0), (4, 600), (5, 1000))
     merged = merge(view, work.claimed_checkpoint, leader_epoch=5, higher_epoch=True)
     assert (merged.epochs, merged.cut_at) == (view, None)
+
+
+def test_a_held_segment_of_another_lineage_keeps_nothing_else_from_being_copied(
+    orders: KafkaLog,
+) -> None:
+    """Else the live segments wait behind it until local retention has taken them, too."""
+    held = unit_of(orders, 600, 700, 3).segment
+    live = LocalSegment(1000, orders.directory / "1000.log", 100, 1010)
+    facts = PlanFacts(
+        segments=(held, live, LocalSegment(1010, orders.directory / "1010.log", 100, None)),
+        held=1,
+        checkpoint=epochs((3, 600), (5, 1000)),
+        local_log_start_offset=1000,
+        last_stable_offset=1010,
+        state=replace(state(), next_offset=600, lineage=epochs((3, 0), (4, 600), (5, 1000))),
+        now_ms=0,
+    )
+    step = plan(facts)
+    assert isinstance(step, RecordLostRange)
+    assert (step.start, step.end) == (600, 999)
