@@ -271,7 +271,7 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
     epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
     return Unit(
         partition=id_,
-        segment=LocalSegment(base, log, size, next_base),
+        segment=LocalSegment(base, log, size, next_base, _sealed_at_ms(path, next_base, found)),
         leader_epochs=segment_epochs(epochs, base, next_base),
         modified_ms=found.st_mtime_ns // 1_000_000,
         alone=found.st_nlink == 1,
