@@ -171,8 +171,9 @@ async def test_a_broker_that_does_not_lead_says_so_and_nobody_else_is_asked(
 
 
 def topic_id(topic: str, *brokers: KafkaBroker) -> Uuid:
-    """From the log directory of whichever broker has its one replica."""
+    """From the log directory of whichever broker has its one replica, once it made that."""
     paths = [each.log_dir / f"{topic}-0" / "partition.metadata" for each in brokers]
+    brokers[0].wait_until(lambda: any(path.exists() for path in paths), f"a replica of {topic}")
     (path,) = (each for each in paths if each.exists())
     return parse_partition_metadata(path.read_bytes(), source=str(path))
 
