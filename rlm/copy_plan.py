@@ -140,9 +140,9 @@ def plan(facts: PlanFacts) -> Step:
         return held_back
     if not facts.segments:
         return Wait(WhyNot.NO_SEALED_SEGMENT, "the log directory holds no segment")
+    facts = _without_diverged_held(facts)
     if facts.state.next_offset < 0:
         return _first_log_start(facts)
-    facts = _without_diverged_held(facts)
     for segment in _sealed(facts.segments):
         if _fills_a_lost_range(facts, segment):
             return _copy(segment, fills_lost_range=True)
@@ -165,7 +165,7 @@ def _held_back(facts: PlanFacts) -> Wait | None:
 def _first_log_start(facts: PlanFacts) -> Step:
     if facts.clock_trouble is not None:
         return Wait(WhyNot.CLOCK, facts.clock_trouble)
-    offset = facts.local_log_start_offset
+    offset = _history_start(facts)
     if offset > facts.last_stable_offset:
         # No broker's log starts above its last stable offset: what says so is damaged or from
         # another moment, and a log start that is recorded never goes back.
@@ -178,6 +178,20 @@ def _first_log_start(facts: PlanFacts) -> Step:
             return Wait(WhyNot.NO_LEADER_EPOCH, "leader-epoch-checkpoint has no entry")
         epoch = facts.checkpoint[0].epoch
     return RecordLogStart(offset, epoch)
+
+
+def _history_start(facts: PlanFacts) -> int:
+    """Where the history on this machine begins: held segments of the lineage that join the live log
+    without a gap come before it.
+
+    A log start inside the first segment was set by DeleteRecords; nothing below it comes back.
+    """
+    offset = facts.local_log_start_offset
+    for segment in reversed(facts.segments[: facts.held]):
+        if segment.next_base_offset != offset:
+            break
+        offset = segment.base_offset
+    return offset
 
 
 def _without_diverged_held(facts: PlanFacts) -> PlanFacts:

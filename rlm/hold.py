@@ -184,6 +184,7 @@ class Hold:
             lost_ranges=() if state is None else state.lost_ranges,
             deleted=state is not None and state.delete_state in _DELETED,
             left_out=work.left_out is not None,
+            log_start_offset=-1 if state is None else state.log_start_offset,
         )
         return _Order(local, facts, None if work.copying is None else work.copying.start_offset)
 

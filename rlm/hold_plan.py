@@ -21,6 +21,7 @@ class Release(StrEnum):
     """Why a unit is let go. Stable words."""
 
     COPIED = "copied"
+    BELOW_LOG_START = "below_log_start"
     PARTITION_DELETED = "partition_deleted"
     NOT_TIERED = "not_tiered"
     DIVERGED = "diverged"
@@ -75,6 +76,7 @@ class HoldFacts:
     lost_ranges: Sequence[LostOffsets]
     deleted: bool
     left_out: bool
+    log_start_offset: int = -1
 
 
 def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
@@ -99,7 +101,9 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
     if facts.left_out:
         return Release.NOT_TIERED
     if _copied(facts, unit.base_offset, unit.next_base_offset):
-        return Release.COPIED
+        # What was copied went long before retention reached it: this never was.
+        expired = unit.next_base_offset <= facts.log_start_offset
+        return Release.BELOW_LOG_START if expired else Release.COPIED
     if _contradicts(facts, unit):
         return Release.DIVERGED
     return None
@@ -174,15 +178,6 @@ def unbroken(units: Sequence[Unit], offset: int) -> tuple[Unit, ...]:
         found.append(unit)
         offset = unit.base_offset
     return tuple(reversed(found))
-
-
-def first_offset(units: Sequence[Unit], local_log_start_offset: int) -> int:
-    """Where the history on this machine begins: as far down as witnessed units reach without a gap.
-
-    A log start inside the first segment was set by DeleteRecords; nothing below it comes back.
-    """
-    reach = unbroken(units, local_log_start_offset)
-    return reach[0].base_offset if reach else local_log_start_offset
 
 
 def over_budget(

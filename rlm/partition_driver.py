@@ -205,7 +205,7 @@ class PartitionDriver:
             segments=work.segments,
             held=len(work.kept),
             checkpoint=work.checkpoint,
-            local_log_start_offset=work.first_offset,
+            local_log_start_offset=work.local.local_log_start_offset if work.local else 0,
             last_stable_offset=lso,
             state=state,
             now_ms=self.ambient.now_ms(),

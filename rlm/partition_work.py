@@ -11,7 +11,7 @@ from pathlib import Path
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.backoff import NO_BACK_OFF, BackOff
 from rlm.copy_plan import Wait, WhyNot
-from rlm.hold_plan import Unit, first_offset, unbroken, usable, with_heads
+from rlm.hold_plan import Unit, unbroken, usable, with_heads
 from rlm.leadership import BrokerWord, HeldClaim, Leads, NoAnswer, NotLeading, RefusedClaim
 from rlm.log_dir import LocalPartition, LocalSegment
 from rlm.partition_status import (
@@ -111,13 +111,6 @@ class PartitionWork:
             return ()
         seen = unbroken(self.kept, self.local.segments[0].base_offset)
         return with_heads(seen, self.local.leader_epochs)
-
-    @property
-    def first_offset(self) -> int:
-        """Where the history on this machine begins."""
-        return (
-            0 if self.local is None else first_offset(self.kept, self.local.local_log_start_offset)
-        )
 
     @property
     def log_dir(self) -> Path | None:

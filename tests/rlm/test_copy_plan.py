@@ -147,6 +147,14 @@ def test_an_empty_directory_has_nothing_to_copy() -> None:
     assert waits(planned).why is WhyNot.NO_SEALED_SEGMENT
 
 
+def test_history_begins_where_held_segments_of_the_lineage_reach_down_without_a_gap() -> None:
+    segments = (LogSegment(0, 10), LogSegment(20, 30), LogSegment(30, 40), LogSegment(40, None))
+    nothing = state(lineage=epochs((0, 0)), next_offset=-1)
+    for local_start, expected in ((40, 20), (45, 45)):
+        step = plan(replace(facts(segments, 500, nothing, local_start=local_start), held=3))
+        assert step == RecordLogStart(expected, 0)
+
+
 def test_a_gap_among_held_segments_or_behind_them_is_lost_and_one_in_the_log_is_not() -> None:
     segments = (LogSegment(0, 10), LogSegment(20, 30), LogSegment(40, 50), LogSegment(60, None))
     for next_offset, held, expected in ((10, 2, (10, 19)), (30, 2, (30, 39)), (50, 2, None)):

@@ -145,6 +145,32 @@ def test_history_that_left_before_anything_was_recorded_begins_where_the_hold_do
     run_virtually(main)
 
 
+def test_a_kill_before_the_log_start_was_recorded_loses_nothing_that_is_held(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    down = True
+
+    async def no_log_start(name: str) -> None:
+        if down and name == "before record_log_start":
+            raise RetryLater("no quorum")
+
+    async def main() -> None:
+        nonlocal down
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(hook=no_log_start, data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"]
+        retention(orders, 0, 10, start=20)
+        down = False
+        async with world.boot(hook=no_log_start, data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+
+    run_virtually(main)
+
+
 def test_when_the_budget_was_not_enough_the_oldest_is_recorded_as_lost_and_the_rest_is_copied(
     tmp_path: Path, orders: KafkaLog
 ) -> None:

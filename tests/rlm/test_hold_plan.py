@@ -11,7 +11,6 @@ from rlm.hold_plan import (
     HoldFacts,
     Release,
     Unit,
-    first_offset,
     over_budget,
     to_hold,
     usable,
@@ -88,6 +87,8 @@ def test_nothing_is_held_of_what_is_not_tiered_or_is_deleted() -> None:
 def test_a_unit_goes_once_it_is_copied() -> None:
     assert why_let_go(facts(live(0, 10), next_offset=10), unit(0, 10)) is Release.COPIED
     assert why_let_go(facts(live(0, 10), next_offset=9), unit(0, 10)) is None
+    never_copied = replace(facts(live(20, 30), next_offset=20), log_start_offset=20)
+    assert why_let_go(never_copied, unit(0, 10)) is Release.BELOW_LOG_START
 
 
 @pytest.mark.parametrize(
@@ -144,14 +145,6 @@ def test_the_heads_of_the_checkpoint_come_back_with_the_units() -> None:
         (0, 0), (1, 5), (2, 25), (3, 30), (4, 33)
     )
     assert with_heads((), epochs((3, 30))) == epochs((3, 30))
-
-
-def test_history_begins_where_witnessed_units_reach_down_without_a_gap() -> None:
-    assert first_offset((unit(0, 10), unit(10, 20), unit(20, 30)), 30) == 0
-    assert first_offset((unit(0, 10), unit(20, 30)), 30) == 20
-    assert first_offset((unit(0, 10), unit(10, 20, witnessed=False), unit(20, 30)), 30) == 20
-    # DeleteRecords moved the log start into the first segment: what is below stays deleted.
-    assert first_offset((unit(20, 30),), 35) == 35
 
 
 def test_the_oldest_go_first_and_only_those_that_free_something() -> None:
