@@ -11,6 +11,8 @@ COPY rlm rlm
 COPY rlmm rlmm
 COPY rsm_backends rsm_backends
 COPY kafka_formats kafka_formats
+COPY pipeline pipeline
+COPY pyspark_strandline pyspark_strandline
 RUN /opt/strandline/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.11-slim-bookworm

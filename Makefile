@@ -5,12 +5,12 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test check unit integration e2e soak golden lock clean
+.PHONY: demo test check unit spark integration e2e soak golden lock clean
 
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
 
-test: check unit integration e2e   ## everything: lint, types, architecture, unit, integration, end to end
+test: check unit spark integration e2e   ## everything: lint, types, architecture, unit, Spark, integration, end to end
 
 check: $(VENV)/.dev        ## format, lint, types, who may import whom
 	$(BIN)/ruff format --check .
@@ -19,7 +19,10 @@ check: $(VENV)/.dev        ## format, lint, types, who may import whom
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(PYTEST) -m "not integration and not e2e and not soak" -n 2 -q
+	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 2 -q
+
+spark: $(VENV)/.dev        ## one process: a Spark session takes ten seconds to start
+	$(PYTEST) -m "spark and not integration and not e2e and not soak" -q
 
 integration: $(VENV)/.dev
 	$(PYTEST) -m "integration and not soak" -q
@@ -31,7 +34,7 @@ soak: $(VENV)/.dev         ## long runs
 	$(PYTEST) -m soak -q
 
 golden: $(VENV)/.dev       ## rewrite golden files; read the diff before you commit it
-	STRANDLINE_GOLDEN=rewrite $(PYTEST) -m "not integration and not e2e and not soak" -q -k golden
+	STRANDLINE_GOLDEN=rewrite $(PYTEST) -m "not spark and not integration and not e2e and not soak" -q -k golden
 
 lock:                      ## resolve the lock files anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra dev pyproject.toml -o requirements/dev.txt

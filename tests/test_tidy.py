@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PACKAGES = ("strandline", "api", "rlm", "rlmm", "rsm_backends", "kafka_formats")
+PACKAGES = ("strandline", "api", "rlm", "rlmm", "rsm_backends", "kafka_formats", "pipeline")
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 BLOB_BYTES_MAX = 1_000_000

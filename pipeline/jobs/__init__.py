@@ -1,0 +1,1 @@
+"""What `strandline pipeline NAME` runs."""

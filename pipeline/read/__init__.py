@@ -1,0 +1,1 @@
+"""From the objects of a segment to Arrow, in a task."""

@@ -1,0 +1,49 @@
+"""The Spark session of a job, with what Strandline needs of it set and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark import __version__ as spark_version
+from pyspark.sql import SparkSession
+
+from kafka_formats.errors import InvalidRequest
+
+SPARK_SUPPORTED = ((4, 1), (4, 4))
+"""From the first to before the second (major, minor): 4.1 brought filter push-down."""
+
+DEFAULT_MASTER = "local[*]"
+
+
+def check_spark_version(version: str = spark_version) -> None:
+    """InvalidRequest for a Spark whose Python data sources are another interface."""
+    lowest, end = SPARK_SUPPORTED
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if not lowest <= found < end:
+        raise InvalidRequest(
+            f"Spark {version} is not supported: install pyspark>={lowest[0]}.{lowest[1]},"
+            f"<{end[0]}.{end[1]}, the same version on the driver and the cluster"
+        )
+
+
+def open_session(
+    name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start a session, or take the one that runs. `master` None: what spark-submit says, or all
+    cores of this machine. `conf` wins over our defaults.
+    """
+    check_spark_version()
+    builder = SparkSession.builder.appName(f"strandline {name}")
+    defaults = {
+        "spark.ui.showConsoleProgress": "false",  # the job draws its own
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.log.level": "WARN",
+    }
+    for key, value in (defaults | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    if master is not None:
+        builder = builder.master(master)
+    elif "spark.master" not in (conf or {}):
+        builder = builder.config("spark.master", DEFAULT_MASTER)
+    return builder.getOrCreate()

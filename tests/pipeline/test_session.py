@@ -1,0 +1,23 @@
+"""The session, and the versions it takes."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_formats.errors import InvalidRequest
+from pipeline.session import check_spark_version
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.0.4", "4.4.0", "5.0.0.dev1"])
+def test_another_spark_is_refused_by_its_version(version: str) -> None:
+    with pytest.raises(InvalidRequest, match=version):
+        check_spark_version(version)
+
+
+@pytest.mark.spark
+def test_times_are_utc_whatever_the_machine_says(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    row = spark.sql("SELECT timestamp_millis(0) = timestamp'1970-01-01 00:00:00'").head()
+    assert row is not None
+    assert row[0]
