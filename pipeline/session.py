@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 
 from pyspark import __version__ as spark_version
@@ -12,7 +14,8 @@ from kafka_formats.errors import InvalidRequest
 SPARK_SUPPORTED = ((4, 1), (4, 4))
 """From the first to before the second (major, minor): 4.1 brought filter push-down."""
 
-DEFAULT_MASTER = "local[*]"
+DEFAULT_MASTER = "local[*,4]"
+"""All cores; a task that fails is tried four times, as on a cluster (alone, `local[*]` tries once)."""
 
 
 def check_spark_version(version: str = spark_version) -> None:
@@ -33,6 +36,8 @@ def open_session(
     cores of this machine. `conf` wins over our defaults.
     """
     check_spark_version()
+    # Spark would take the first python3 on the path, which need not be the one that has us.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"strandline {name}")
     defaults = {
         "spark.ui.showConsoleProgress": "false",  # the job draws its own

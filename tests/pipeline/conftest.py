@@ -12,11 +12,11 @@ from pipeline.session import open_session
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, no pages, nothing left behind."""
+    """Two cores, four tries a task, no pages, nothing left behind."""
     folder = tmp_path_factory.mktemp("spark")
     session = open_session(
         "tests",
-        master="local[2]",
+        master="local[2,4]",
         conf={
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",

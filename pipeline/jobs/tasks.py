@@ -1,0 +1,162 @@
+"""One function over many work items on Spark, with progress, bounded results and our own errors.
+
+Items go out in waves, two at a time, so that results reach the driver while later waves still run:
+a job keeps what it has (a report, a commit) as it goes, and a killed one is resumed from there. A
+task that fails for now is repeated by Spark, on another executor if this one is gone; an error
+that no repeat mends stops the job at once and keeps its kind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext, TaskContext
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from kafka_formats.errors import InternalError, RetryLater, StrandlineError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+ATTEMPTS_MAX = 4
+"""How often a task is tried (`spark.task.maxFailures`)."""
+
+WAVE_TASKS_PER_SLOT = 4
+WAVES_UNDER_WAY = 2
+ASKED_EVERY_S = 0.2
+FAILURE_SHOWN_CHARACTERS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """An error of ours that came out of a task."""
+
+    error: StrandlineError
+
+
+@dataclass(frozen=True)
+class _Guarded(Generic[Item, Result]):
+    """The work as it runs in a task. Picklable as long as `work` is."""
+
+    work: Callable[[Item], Result]
+
+    def __call__(self, item: Item) -> Result | _Failed:
+        try:
+            return self.work(item)
+        except RetryLater as error:
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() + 1 < ATTEMPTS_MAX:
+                raise
+            return _Failed(error)
+        except StrandlineError as error:
+            return _Failed(error)
+
+
+def run_tasks(
+    spark_context: SparkContext,
+    items: Sequence[Item],
+    work: Callable[[Item], Result],
+    *,
+    what: str,
+    console: Console,
+) -> Iterator[Result]:
+    """Call `work` (picklable, importable on the executors) for each item, a Spark task each, and
+    yield the results in the items' order.
+
+    Pack small items before: a task costs tens of milliseconds. Results are held by the driver a
+    wave at a time, so they should be rows about data, never the data. Abandoning the iterator
+    cancels what runs. Raises the first error of ours; InternalError for any other.
+    """
+    wave_tasks = max(1, spark_context.defaultParallelism * WAVE_TASKS_PER_SLOT)
+    waves = deque(items[at : at + wave_tasks] for at in range(0, len(items), wave_tasks))
+    running: _Waves[Item, Result] = _Waves(spark_context, what)
+    with _progress(what, len(items), console) as advance, running:
+        while waves or running.under_way:
+            while waves and len(running.under_way) < WAVES_UNDER_WAY:
+                running.start(waves.popleft(), _Guarded(work))
+            for result in running.next_finished(advance):
+                if isinstance(result, _Failed):
+                    raise result.error
+                yield result
+
+
+class _Waves(Generic[Item, Result]):
+    """Spark jobs under way, each in a thread of its own, all of one group."""
+
+    def __init__(self, spark_context: SparkContext, what: str) -> None:
+        self._spark_context = spark_context
+        self._what = what
+        self._group = f"strandline-{what}-{id(self)}"
+        self._threads = ThreadPoolExecutor(WAVES_UNDER_WAY, thread_name_prefix=self._group)
+        self._done_before = 0
+        self.under_way: deque[tuple[int, Future[list[Result | _Failed]]]] = deque()
+
+    def __enter__(self) -> _Waves[Item, Result]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.under_way:
+            self._spark_context.cancelJobGroup(self._group)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def start(self, wave: Sequence[Item], work: _Guarded[Item, Result]) -> None:
+        """Send a wave off."""
+        self.under_way.append((len(wave), self._threads.submit(self._run, wave, work)))
+
+    def _run(self, wave: Sequence[Item], work: _Guarded[Item, Result]) -> list[Result | _Failed]:
+        # A job group belongs to a thread; py4j gives each Python thread a JVM thread of its own.
+        self._spark_context.setJobGroup(self._group, self._what, interruptOnCancel=True)
+        return self._spark_context.parallelize(wave, len(wave)).map(work).collect()
+
+    def next_finished(self, advance: Callable[[int], None]) -> list[Result | _Failed]:
+        """The results of the oldest wave, once it is through."""
+        tasks, oldest = self.under_way[0]
+        while not wait([oldest], timeout=ASKED_EVERY_S).done:
+            advance(self._done_before + self._running_done())
+        self.under_way.popleft()
+        self._done_before += tasks
+        advance(self._done_before + self._running_done())
+        try:
+            return oldest.result()
+        except Py4JJavaError as error:
+            raise _internal(error) from error
+
+    def _running_done(self) -> int:
+        """How many tasks of the waves under way are through."""
+        tracker = self._spark_context.statusTracker()
+        stages = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
+        return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+def _internal(error: Py4JJavaError) -> InternalError:
+    """The task's own words: the end of its Python trace, without the two Java traces behind it."""
+    text, *_ = str(error.java_exception.getMessage()).partition("\n\tat ")
+    return InternalError(f"a task failed on Spark: {text.strip()[-FAILURE_SHOWN_CHARACTERS_MAX:]}")
+
+
+@contextmanager
+def _progress(what: str, total: int, console: Console) -> Generator[Callable[[int], None]]:
+    """A bar that only grows: Spark forgets finished stages a moment before their results are in."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task(what, total=total)
+        most = 0
+
+        def advance(done: int) -> None:
+            nonlocal most
+            most = max(most, min(done, total))
+            progress.update(bar, completed=most)
+
+        yield advance
