@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext, TaskContext
+from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -125,7 +126,7 @@ class _Waves(Generic[Item, Result]):
         advance(self._done_before + self._running_done())
         try:
             return oldest.result()
-        except Py4JJavaError as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise _internal(error) from error
 
     def _running_done(self) -> int:
@@ -135,9 +136,10 @@ class _Waves(Generic[Item, Result]):
         return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
-def _internal(error: Py4JJavaError) -> InternalError:
+def _internal(error: PySparkException | Py4JJavaError) -> InternalError:
     """The task's own words: the end of its Python trace, without the two Java traces behind it."""
-    text, *_ = str(error.java_exception.getMessage()).partition("\n\tat ")
+    told = error.java_exception if isinstance(error, Py4JJavaError) else error
+    text, *_ = str(told).partition("\n\tat ")
     return InternalError(f"a task failed on Spark: {text.strip()[-FAILURE_SHOWN_CHARACTERS_MAX:]}")
 
 
