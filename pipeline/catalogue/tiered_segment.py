@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.custom_metadata import CustomMetadata
 from rlm.object_keys import SegmentKeys, segment_keys
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentId, TopicIdPartition
+from rsm_backends.store_config import StoreConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ class Catalogue(Protocol):
     NotFound: no such topic or partition is tiered. RetryLater, Refused: node or store.
     """
 
+    @property
+    def stores(self) -> Mapping[str, StoreConfig]:
+        """The stores that segments name, for tasks to open. Picklable."""
+        ...
+
     def topics(self) -> Sequence[str]:
         """Names of all topics with tiered segments, ascending."""
         ...
@@ -77,4 +83,12 @@ class Catalogue(Protocol):
         """The readable segments that hold offsets of this range: ascending, `first_offset` to
         `last_offset` disjoint. A hole between two is an offset that is lost or was never tiered.
         """
+        ...
+
+    def refresh(self) -> None:
+        """What is asked from here on is looked up anew: call it before each look at new data."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is open; nothing is asked any more."""
         ...

@@ -1,0 +1,37 @@
+"""From options to a catalogue: a node if `strandline.url` names one, else the bucket alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from kafka_formats.errors import InvalidRequest
+from pipeline.catalogue.manifest_catalogue import ManifestCatalogue, Progress
+from pipeline.catalogue.node_address import URL_OPTION, node_address
+from pipeline.catalogue.node_catalogue import NodeCatalogue
+from pipeline.catalogue.store_options import STORE_OPTION, store_configs
+from pipeline.catalogue.tiered_segment import Catalogue
+
+
+def open_catalogue(
+    options: Mapping[str, str],
+    env: Mapping[str, str] | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Catalogue:
+    """The catalogue that the store and node options name; its `stores` are what tasks open.
+
+    `env` None: this process's. `progress` is told of manifests while a bucket is looked through.
+    InvalidRequest names the option that is wrong or missing.
+    """
+    environment = os.environ if env is None else env
+    address = node_address(options, environment)
+    stores = store_configs(options, environment)
+    if address is not None:
+        return NodeCatalogue(address, stores)
+    if not stores:
+        raise InvalidRequest(
+            f"say where the tier is: {URL_OPTION} = http://host:port of a node, or {STORE_OPTION} "
+            "= s3://bucket/prefix or file:///path"
+        )
+    return ManifestCatalogue(stores, progress=progress)
