@@ -1,0 +1,138 @@
+"""The bytes of a `.log`, in pieces of any size, to Arrow record batches of about 2 MB.
+
+Every batch is checked by the scanner (whole, magic 2, CRC) before anything in it is believed. Which
+batches a reader may see is decided here; what is in them is read by the compiled kernel or, where
+that was not built, by the pure reader of `kafka_formats`: slower, and the kernel's oracle in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchRun, BatchScanner
+from kafka_formats.errors import CorruptData
+from kafka_formats.record_batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_OR_CONTROL,
+    BatchHeader,
+)
+from kafka_formats.transaction_index import AbortedTransaction
+from pipeline.decode.pure_rows import PureRows
+from pipeline.decode.schema import arrow_schema
+from rlm.read_committed import CommittedView
+from rlmm.segment import OFFSET_MAX
+
+RECORDS_BYTES_MAX = BATCH_BYTES_MAX
+"""What one batch may decompress to: any batch that fits uncompressed is read."""
+
+
+class WantedBatch(NamedTuple):
+    """A verified batch with records for the reader, and where it stands in the file."""
+
+    header: BatchHeader
+    body: memoryview
+    position: int
+
+
+class Rows(Protocol):
+    """Collects the records of batches into Arrow columns."""
+
+    def add(self, batch: WantedBatch) -> Iterator[pa.RecordBatch]:
+        """Take a batch's records, and give what is complete. Exhaust it before the next call."""
+        ...
+
+    def rest(self) -> pa.RecordBatch | None:
+        """What is left, None if nothing is."""
+        ...
+
+
+class BatchDecoder:
+    """Decodes one slice of a segment: the offsets `first_offset` to `last_offset`, inclusive.
+
+    Control records are never given. With `read_committed` neither are those of `aborted`, all the
+    transactions that touch the slice and were aborted. `source` and `position`, where the first
+    byte fed stands in it, are for messages. Only `columns` are built.
+
+    CorruptData, with source and position of the batch, for anything malformed, for offsets that do
+    not ascend, and for more than `RECORDS_BYTES_MAX` bytes in one batch.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        topic: str,
+        partition: int,
+        source: str,
+        first_offset: int = 0,
+        last_offset: int = OFFSET_MAX,
+        aborted: Iterable[AbortedTransaction] = (),
+        read_committed: bool = True,
+        position: int = 0,
+    ) -> None:
+        self._source = source
+        self._first_offset, self._last_offset = first_offset, last_offset
+        self._committed = CommittedView(aborted if read_committed else (), OFFSET_MAX)
+        self._scanner = BatchScanner(source, position=position)
+        self._rows: Rows = PureRows(
+            arrow_schema(columns),
+            topic=topic,
+            partition=partition,
+            offsets=range(first_offset, last_offset + 1),
+            source=source,
+            records_bytes_max=RECORDS_BYTES_MAX,
+        )
+        self._passed = -1  # the last offset of the last batch seen
+        self._done = last_offset < first_offset
+
+    @property
+    def done(self) -> bool:
+        """Whether the slice's end has been passed: nothing behind this needs to be fed."""
+        return self._done
+
+    def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
+        """What `data` completes; nothing of it is kept but the start of a batch.
+
+        Exhaust the iterator before the next call, and before the bytes behind `data` change.
+        """
+        if self.done:
+            return
+        for run in self._scanner.feed_runs(data):
+            for batch in self._wanted(run):
+                yield from self._rows.add(batch)
+            if self._done:
+                return
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Say that the bytes end here, and take the rest. CorruptData inside a wanted batch."""
+        if not self._done:
+            self._scanner.finish()
+        rest = self._rows.rest()
+        if rest is not None:
+            yield rest
+
+    def _wanted(self, run: BatchRun) -> Iterator[WantedBatch]:
+        at = 0
+        for fields in run.headers:
+            base_offset, length, _, _, _, attributes, last_delta, _, _, _, _, _, _ = fields
+            if base_offset > self._last_offset:
+                self._done = True
+                return
+            start, at = at, at + LOG_OVERHEAD + length
+            if base_offset <= self._passed:
+                raise CorruptData(
+                    f"the record batch at offset {base_offset} follows offset {self._passed}",
+                    source=self._source,
+                    position=run.position + start,
+                )
+            self._passed = base_offset + last_delta
+            if self._passed < self._first_offset:
+                continue
+            header = BatchHeader._make(fields)
+            if attributes & TRANSACTIONAL_OR_CONTROL and self._committed.drops(header):
+                continue
+            yield WantedBatch(header, run.data[start + HEADER_BYTES : at], run.position + start)
