@@ -1,4 +1,4 @@
-"""Fetch jars of Maven Central, with all they need, into the tools folder."""
+"""Fetch jars of Maven Central into the tools folder."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ _POM = """\
   <dependencies>{dependencies}</dependencies>
 </project>
 """
+_EXCLUDE_ALL = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
 
 
 def require_java() -> str:
@@ -34,8 +37,9 @@ def require_java() -> str:
     return java
 
 
-def fetch_jars(name: str, coordinates: tuple[str, ...]) -> Path:
-    """The folder `name` of the tools folder, holding the jars of `group:artifact:version`s.
+def fetch_jars(name: str, coordinates: tuple[str, ...], *, alone: bool = False) -> Path:
+    """The folder `name` of the tools folder, holding the jars of `group:artifact:version`s, with
+    all they need, or `alone`, where the program that loads them brings the rest.
 
     The folder is renamed into place when it is whole, so a killed run leaves nothing half-fetched.
     """
@@ -46,12 +50,15 @@ def fetch_jars(name: str, coordinates: tuple[str, ...]) -> Path:
     with only_one(name):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=tools_dir()) as scratch:
-                _copy_dependencies(maven, coordinates, Path(scratch)).rename(folder)
+                entries = "".join(_entry(each, alone=alone) for each in coordinates)
+                _copy_dependencies(maven, coordinates, entries, Path(scratch)).rename(folder)
     return folder
 
 
-def _copy_dependencies(maven: str, coordinates: tuple[str, ...], scratch: Path) -> Path:
-    (scratch / "pom.xml").write_text(_POM.format(dependencies="".join(map(_entry, coordinates))))
+def _copy_dependencies(
+    maven: str, coordinates: tuple[str, ...], entries: str, scratch: Path
+) -> Path:
+    (scratch / "pom.xml").write_text(_POM.format(dependencies=entries))
     jars = scratch / "jars"
     command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
     done = subprocess.run(
@@ -63,9 +70,10 @@ def _copy_dependencies(maven: str, coordinates: tuple[str, ...], scratch: Path) 
     return jars
 
 
-def _entry(coordinate: str) -> str:
+def _entry(coordinate: str, *, alone: bool) -> str:
     group, artifact, version = map(escape, coordinate.split(":"))
+    exclusions = _EXCLUDE_ALL if alone else ""
     return (
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
+        f"<version>{version}</version>{exclusions}</dependency>"
     )
