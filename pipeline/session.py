@@ -15,7 +15,7 @@ SPARK_SUPPORTED = ((4, 1), (4, 4))
 """From the first to before the second (major, minor): 4.1 brought filter push-down."""
 
 DEFAULT_MASTER = "local[*,4]"
-"""All cores; a task that fails is tried four times, as on a cluster (alone, `local[*]` tries once)."""
+"""All cores; a task that fails is tried four times, as on a cluster (`local[*]` tries once)."""
 
 
 def check_spark_version(version: str = spark_version) -> None:

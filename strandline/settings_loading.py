@@ -21,6 +21,9 @@ OTHER_VARIABLES = frozenset(
         "STRANDLINE_CONFIG",  # the settings file itself
         "STRANDLINE_URL",  # which node the query commands ask
         "STRANDLINE_TOKEN_FILE",  # and with which token
+        "STRANDLINE_TOKEN",  # the jobs on Spark: the token itself
+        "STRANDLINE_PIPELINE_OPTIONS",  # the same: stores, from `strandline pipeline --config`
+        "STRANDLINE_SPARK_MASTER",  # the same: where they run
         "STRANDLINE_TOOLS_DIR",  # tests: where fetched tools are kept
         "STRANDLINE_REQUIRE_TOOLS",  # tests: a missing toolchain fails instead of skips
         "STRANDLINE_GOLDEN",  # tests: rewrite golden files

@@ -10,19 +10,17 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from pipeline.catalogue.tiered_segment import Catalogue
-from rsm_backends.store_config import StoreConfig
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """One run of a job. `options` are the store and node options that `stores` and `catalogue`
-    were made of (pipeline/catalogue/store_options.py). `console` is where progress is drawn:
-    standard error, so that a report on standard output stays whole.
+    """One run of a job. `options` are the store and node options that `catalogue` was made of
+    (pipeline/catalogue/store_options.py); its `stores` are what tasks open. `console` is where
+    progress is drawn: standard error, so that a report on standard output stays whole.
     """
 
     spark: SparkSession
     options: Mapping[str, str]
-    stores: Mapping[str, StoreConfig]
     catalogue: Catalogue
     console: Console
 

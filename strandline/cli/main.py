@@ -1,21 +1,13 @@
-"""The `strandline` command: its sub-commands, and how errors become messages and exit codes.
-
-A sub-command's module is imported when it is run: `strandline --help` and `strandline status` must
-not wait for the S3 client, RocksDB and the Kafka protocol. So the table below repeats the first
-line of each command's help (a test compares them).
-"""
+"""The `strandline` command and its sub-commands."""
 
 from __future__ import annotations
 
 import signal
-from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from kafka_formats.errors import StrandlineError
-from strandline.cli.exit_codes import ExitCode, exit_code_for
+from strandline.cli.lazy_commands import add_lines_of_help, lazy_commands
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "format": (
@@ -113,6 +105,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "quorum_commands:quorum_app",
         "The metadata quorum: describe it, change its voters, move its leadership.",
     ),
+    "pipeline": (
+        "pipeline_command:pipeline_app",
+        "Jobs on Spark over the tiered history; `strandline pipeline` lists them.",
+    ),
 }
 """Name -> (module in this package and what to take from it, first line of its help)."""
 
@@ -146,19 +142,9 @@ PANELS = {
         "quorum",
     ),
     "Without a node": ("copy", "demo"),
+    "On Spark": ("pipeline",),
 }
 """How `strandline --help` groups them."""
-
-
-def load_command(name: str) -> Any:
-    """The real command behind a name. Imports its module; the type is private to Typer."""
-    module, _, attribute = COMMANDS[name][0].partition(":")
-    found = getattr(import_module(f"strandline.cli.{module}"), attribute)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
-    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    alone.command(name)(found)
-    return typer.main.get_command(alone)
 
 
 def _print_version(wanted: bool) -> None:
@@ -169,34 +155,8 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _print_error(message: str) -> None:
-    from strandline.cli.output import print_error  # Rich is slow to import, errors are few
-
-    print_error(message)
-
-
-class _Commands(TyperGroup):
-    """Commands return their exit code; errors of ours become one line and the kind's exit code."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """What is to be run takes the place of the table's line about it."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, load_command(name) if name in COMMANDS else command, rest
-
-    def invoke(self, ctx: Any) -> None:
-        try:
-            code = super().invoke(ctx)
-        except StrandlineError as error:
-            _print_error(str(error))
-            code = exit_code_for(error)
-        except KeyboardInterrupt:
-            _print_error("interrupted")
-            code = ExitCode.INTERRUPTED
-        raise typer.Exit(int(code or ExitCode.OK))
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=lazy_commands("strandline.cli", COMMANDS),
     name="strandline",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -219,13 +179,8 @@ def _strandline(
     """
 
 
-def _only_a_line_of_help() -> None:
-    raise AssertionError("resolve_command puts the real command in its place")
-
-
 for _panel, _names in PANELS.items():
-    for _name in _names:
-        app.command(_name, help=COMMANDS[_name][1], rich_help_panel=_panel)(_only_a_line_of_help)
+    add_lines_of_help(app, {name: COMMANDS[name] for name in _names}, panel=_panel)
 
 
 def main() -> None:

@@ -1,0 +1,38 @@
+"""`python -m pipeline NAME`: the jobs by name. `strandline pipeline NAME` starts it."""
+
+from __future__ import annotations
+
+import signal
+
+import typer
+
+from strandline.cli.lazy_commands import add_lines_of_help, lazy_commands
+
+COMMANDS: dict[str, tuple[str, str]] = {}
+"""Name -> (module in this package and what to take from it, first line of its help)."""
+
+app = typer.Typer(
+    cls=lazy_commands("pipeline.cli", COMMANDS),
+    name="strandline pipeline",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+@app.callback()
+def _pipeline() -> None:
+    """Jobs on Spark over the tiered history. They never touch a broker.
+
+    Each job's own `--help` has an example; docs/PIPELINE.md says what they share.
+    """
+
+
+add_lines_of_help(app, COMMANDS, panel="Jobs")
+
+
+def main() -> None:
+    """The entry point of the jobs' process."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    app(prog_name="strandline pipeline")

@@ -1,0 +1,70 @@
+"""From a job's options to its report: session, catalogue, stores, and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafka_formats.errors import InvalidRequest
+from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.jobs.job import JobContext, Report
+from pipeline.session import open_session
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console, errors, print_json
+
+
+@contextmanager
+def job_context(
+    name: str, *, options: Mapping[str, str], master: str | None, conf: Mapping[str, str]
+) -> Iterator[JobContext]:
+    """Everything a job needs; the session ends with it. The tier is opened before Spark, which
+    takes seconds to start: a wrong option is told at once.
+    """
+    catalogue = open_catalogue(options)
+    require_java()
+    with errors.status("starting Spark"):
+        spark = open_session(name, master=master, conf=conf)
+    try:
+        yield JobContext(spark, options, catalogue, errors)
+    finally:
+        spark.stop()
+        catalogue.close()
+
+
+def require_java() -> None:
+    """InvalidRequest if there is none: Spark's own message is a trace without a word of it."""
+    home = os.environ.get("JAVA_HOME")
+    found = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
+    if not found:
+        raise InvalidRequest(
+            "Spark needs Java 17 or newer: install it, or point JAVA_HOME at it"
+            + (f" (JAVA_HOME is {home})" if home else "")
+        )
+
+
+def finish(report: Report, *, report_file: Path | None, json_wanted: bool) -> ExitCode:
+    """Write and print the report. INCOMPLETE if something in it needs somebody."""
+    if report_file is not None:
+        write_report(report_file, report.as_json())
+    if json_wanted:
+        print_json(report.as_json())
+    else:
+        for line in report.lines():
+            console.print(line, markup=False)
+    return ExitCode.OK if report.ok else ExitCode.INCOMPLETE
+
+
+def write_report(path: Path, document: Mapping[str, object]) -> None:
+    """Whole or not at all: a report that was cut must not look like one."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        unfinished.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        unfinished.replace(path)
+    except OSError as error:
+        raise InvalidRequest(
+            f"{path} can't be written: {error.strerror}", field="--report"
+        ) from None

@@ -1,0 +1,75 @@
+"""Groups of commands whose modules are imported when they are run, and how their errors end.
+
+`strandline --help` and `strandline status` must not wait for the S3 client, RocksDB, the Kafka
+protocol or Spark. So a table repeats the first line of each command's help (a test compares them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from kafka_formats.errors import StrandlineError
+from strandline.cli.exit_codes import ExitCode, exit_code_for
+
+Commands = Mapping[str, tuple[str, str]]
+"""Name -> (module in the package and what to take from it, first line of its help)."""
+
+
+def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
+    """A group for `typer.Typer(cls=...)` that runs `commands` of `package`.
+
+    Commands return their exit code; errors of ours become one line and the kind's exit code.
+    """
+
+    class LazyCommands(TyperGroup):
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            """What is to be run takes the place of the table's line about it."""
+            name, command, rest = super().resolve_command(ctx, args)
+            if name is not None and name in commands:
+                return name, load_command(package, commands, name), rest
+            return name, command, rest
+
+        def invoke(self, ctx: Any) -> None:
+            try:
+                code = super().invoke(ctx)
+            except StrandlineError as error:
+                _print_error(str(error))
+                code = exit_code_for(error)
+            except KeyboardInterrupt:
+                _print_error("interrupted")
+                code = ExitCode.INTERRUPTED
+            raise typer.Exit(int(code or ExitCode.OK))
+
+    return LazyCommands
+
+
+def load_command(package: str, commands: Commands, name: str) -> Any:
+    """The real command behind a name. Imports its module; the type is private to Typer."""
+    module, _, attribute = commands[name][0].partition(":")
+    found = getattr(import_module(f"{package}.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
+
+
+def add_lines_of_help(app: typer.Typer, commands: Commands, *, panel: str) -> None:
+    """What `--help` shows of commands that are not imported yet."""
+    for name, (_, first_line) in commands.items():
+        app.command(name, help=first_line, rich_help_panel=panel)(_only_a_line_of_help)
+
+
+def _only_a_line_of_help() -> None:
+    raise AssertionError("resolve_command puts the real command in its place")
+
+
+def _print_error(message: str) -> None:
+    from strandline.cli.output import print_error  # Rich is slow to import, errors are few
+
+    print_error(message)
