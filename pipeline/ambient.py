@@ -28,6 +28,11 @@ async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+def wait(seconds: float) -> None:
+    """The same where there is no loop: in a task."""
+    time.sleep(seconds)
+
+
 def random_fraction() -> float:
     """A number in [0, 1), for jitter."""
     return random.random()

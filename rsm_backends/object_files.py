@@ -96,11 +96,11 @@ class OpenObject:
         # One buffer for all of them: fresh memory for each costs more than the reading.
         buffer = memoryview(bytearray(READ_BYTES))
         at = 0
-        while size := self._read_into(buffer, at):
+        while size := self.read_into(buffer, at):
             at += size
             yield buffer[:size]
 
-    def _read_into(self, buffer: memoryview, at: int) -> int:
+    def read_into(self, buffer: memoryview, at: int) -> int:
         """As `read`; how many bytes of `buffer` were filled."""
         if not self._read_begins():
             return 0

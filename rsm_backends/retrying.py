@@ -40,6 +40,11 @@ class RetryPolicy:
     backoff_max_s: float = 10.0
     deadline_s: float = 120.0
 
+    def wait_s(self, failures: int, fraction: float) -> float:
+        """How long to wait after so many failures; `fraction` in [0, 1) is chance."""
+        ceiling_s = self.backoff_base_s * 2.0 ** min(failures - 1, 32)
+        return fraction * min(self.backoff_max_s, ceiling_s)
+
 
 @dataclass(frozen=True, slots=True)
 class _Settling(Generic[_Answer]):
@@ -227,8 +232,7 @@ class RetryingStore:
         return info if found == crc32c else None
 
     def _wait_s(self, failures: int) -> float:
-        ceiling_s = self._policy.backoff_base_s * 2.0 ** min(failures - 1, 32)
-        return self._random_fraction() * min(self._policy.backoff_max_s, ceiling_s)
+        return self._policy.wait_s(failures, self._random_fraction())
 
     @asynccontextmanager
     async def _deadline(self, what: str) -> AsyncIterator[None]:

@@ -1,0 +1,177 @@
+"""Reads by plain calls, on files and on S3: whole, repeated where that helps, or a clear error."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
+from rsm_backends.blocking_reads import BlockingStore, open_blocking
+from rsm_backends.store_config import StoreConfig
+from tests.rsm_backends.stores import opened
+
+DATA = bytes(range(256)) * 5_000
+KEY = "topic-id/0/00000000000000000000-x.log"
+
+
+class Clock:
+    """Time that passes only by waiting."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@contextmanager
+def blocking(config: StoreConfig, clock: Clock | None = None) -> Iterator[BlockingStore]:
+    clock = clock or Clock()
+    store = open_blocking(
+        config, wait=clock.wait, monotonic=clock.monotonic, random_fraction=lambda: 0.5
+    )
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@pytest.fixture(params=["filesystem", "s3"])
+async def config(
+    request: pytest.FixtureRequest, tmp_path: Path, moto_store_config: StoreConfig
+) -> StoreConfig:
+    """A store that holds DATA at KEY."""
+    found = (
+        moto_store_config
+        if request.param == "s3"
+        else StoreConfig(name="files", kind="filesystem", path=tmp_path)
+    )
+    async with opened(found) as store:
+        await store.put(KEY, DATA, crc32c=crc32c(DATA))
+    return found
+
+
+def test_any_range_is_read_into_the_callers_memory(config: StoreConfig) -> None:
+    buffer = memoryview(bytearray(300_000))
+    with blocking(config) as store:
+        found = store.open(KEY)
+        for start, size in ((0, 300_000), (1, 1), (299_999, 300_000), (len(DATA) - 5, 300_000)):
+            filled = found.read_into(buffer[:size], start)
+            assert buffer[:filled] == DATA[start : start + size]
+        assert found.read_into(buffer, len(DATA)) == 0
+        assert found.read_into(buffer, len(DATA) + 7) == 0
+        assert found.read_into(buffer[:0], 3) == 0
+        found.close()
+        found.close()
+
+
+def test_many_threads_read_one_object_at_once(config: StoreConfig) -> None:
+    pieces: dict[int, bytes] = {}
+    with blocking(config) as store:
+        found = store.open(KEY)
+
+        def read(at: int) -> None:
+            buffer = memoryview(bytearray(160_000))
+            pieces[at] = bytes(buffer[: found.read_into(buffer, at)])
+
+        threads = [threading.Thread(target=read, args=(at,)) for at in range(0, 1_280_000, 160_000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        found.close()
+    assert b"".join(pieces[at] for at in sorted(pieces)) == DATA
+
+
+def test_what_is_not_there_is_not_found_at_once(config: StoreConfig) -> None:
+    clock = Clock()
+    with blocking(config, clock) as store, pytest.raises(NotFound):
+        store.open("topic-id/0/nothing").read_into(memoryview(bytearray(9)), 0)
+    assert clock.waits == []
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    config = StoreConfig(name="m", kind="memory")
+    with pytest.raises(InvalidRequest, match="another"), blocking(config):
+        pass
+
+
+@contextmanager
+def cutting_server(answers: list[bytes]) -> Iterator[str]:
+    """A server that sends each answer to one connection, which it then closes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    thread.join(timeout=30)
+    listener.close()
+
+
+def partial(body: bytes, length: int) -> bytes:
+    head = f"HTTP/1.1 206 OK\r\nContent-Length: {length}\r\nContent-Range: bytes 0-9/10\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.fixture
+def unused() -> StoreConfig:
+    """Where nobody listens yet."""
+    return StoreConfig(
+        name="s", kind="s3", bucket="b", access_key_id="k", secret_access_key="s",
+        addressing_style="path", attempts_max=3, read_timeout_s=20, endpoint_url="http://127.0.0.1",
+    )  # fmt: skip
+
+
+def test_a_body_that_was_cut_off_is_read_again_whole(unused: StoreConfig) -> None:
+    clock = Clock()
+    buffer = memoryview(bytearray(10))
+    busy = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
+    answers = [partial(b"0123", 10), busy, partial(b"0123456789", 10)]
+    with (
+        cutting_server(answers) as url,
+        blocking(replace(unused, endpoint_url=url), clock) as store,
+    ):
+        assert store.open("k").read_into(buffer, 0) == 10
+    assert bytes(buffer) == b"0123456789"
+    assert clock.waits == [0.05, 0.1]
+
+
+def test_attempts_end_with_the_last_error(unused: StoreConfig) -> None:
+    answers = [partial(b"0123", 10)] * 3
+    with (
+        cutting_server(answers) as url,
+        blocking(replace(unused, endpoint_url=url)) as store,
+        pytest.raises(RetryLater, match="after 4 of 10 bytes"),
+    ):
+        store.open("k").read_into(memoryview(bytearray(10)), 0)
+
+
+def test_no_attempt_begins_behind_the_deadline(unused: StoreConfig) -> None:
+    clock = Clock()
+    answers = [partial(b"0123", 10)]
+    with (
+        cutting_server(answers) as url,
+        blocking(replace(unused, endpoint_url=url, deadline_s=0.04), clock) as store,
+        pytest.raises(RetryLater),
+    ):
+        store.open("k").read_into(memoryview(bytearray(10)), 0)
+    assert clock.waits == []
