@@ -24,6 +24,7 @@ from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.log_names import check_topic_name
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.json_fields import Fields
+from rlm.manifest_transforms import Transforms, parse_transforms
 from rlm.read_request import IndexType
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 
@@ -86,8 +87,8 @@ class IndexRange:
 class Manifest:
     """A parsed manifest. `indexes` lacks those the segment does not have.
 
-    `compressed` and `encrypted` are Aiven's own transforms, which we neither write nor read.
-    `checksums` None: not written by Strandline.
+    `transforms` are Aiven's own, which we never write; None: the objects are the segment's files,
+    byte for byte. `checksums` None: not written by Strandline.
     """
 
     segment_id: RemoteLogSegmentId
@@ -100,9 +101,8 @@ class Manifest:
     txn_index_empty: bool
     log_bytes: int
     indexes: Mapping[IndexType, IndexRange]
-    compressed: bool = False
-    encrypted: bool = False
     checksums: ObjectChecksums | None = None
+    transforms: Transforms | None = None
 
     def encode(self) -> bytes:
         """The JSON of a segment of ours: untransformed, with checksums."""
@@ -168,6 +168,7 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
     segment_id = _parse_segment_id(segment.object("remoteLogSegmentId"))
     ours = segment.optional_object("strandline")
     log_bytes = top.object("chunkIndex").integer("originalFileSize")
+    indexes = _parse_indexes(top.object("segmentIndexes"))
     manifest = Manifest(
         segment_id=segment_id,
         start_offset=segment.integer("startOffset"),
@@ -176,12 +177,13 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
         broker_id=segment.integer("brokerId", minimum=-1),
         event_timestamp_ms=segment.integer("eventTimestampMs", minimum=-1),
         leader_epochs=_parse_epochs(segment.object("segmentLeaderEpochs")),
-        txn_index_empty=segment.optional_boolean("txnIdxEmpty", default=False),
+        txn_index_empty=segment.optional_boolean(
+            "txnIdxEmpty", default=IndexType.TRANSACTION not in indexes
+        ),
         log_bytes=log_bytes,
-        indexes=_parse_indexes(top.object("segmentIndexes")),
-        compressed=top.boolean("compression"),
-        encrypted=top.optional_object("encryption") is not None,
+        indexes=indexes,
         checksums=None if ours is None else _parse_checksums(ours),
+        transforms=parse_transforms(top),
     )
     _check_whole(manifest, top)
     return manifest
@@ -200,7 +202,7 @@ def _check_whole(manifest: Manifest, top: Fields) -> None:
     checksums = manifest.checksums
     if checksums is None:
         return
-    if manifest.compressed or manifest.encrypted:
+    if manifest.transforms is not None:
         raise top.wrong("compression", "our checksums do not cover transformed chunks")
     if checksums.log.size_bytes != manifest.log_bytes:
         raise top.wrong("chunkIndex", "originalFileSize differs from the length we checksummed")

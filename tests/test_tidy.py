@@ -47,7 +47,7 @@ PURE_MODULES = (
     "rlm/follower_fetch.py",
     "rlm/list_offsets.py",
     "rlm/object_keys.py",
-    "rlm/manifest.py",
+    "rlm/manifest*.py",
     "rlm/custom_metadata.py",
     "strandline/node_readiness.py",
 )

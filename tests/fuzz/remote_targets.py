@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import struct
 from contextlib import suppress
 from datetime import timedelta
 from functools import cache
@@ -34,6 +35,7 @@ from api.routes.partitions import parse_timestamp
 from api.tokens import TokenBook
 from api.validation import parse_uuid
 from kafka_formats.batch_scan import scan
+from kafka_formats.compression import Codec, compress
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import DECOMPRESSED_BYTES_MAX, records_within
 from rlm.audit_log import encode_audit_line, parse_audit_line
@@ -45,6 +47,7 @@ from rlm.json_lines import lines_of
 from rlm.kill_switches import Pause, Switch, encode_switches, parse_switches
 from rlm.list_offsets import parse_spec
 from rlm.manifest import parse_manifest
+from rlm.manifest_transforms import parse_transforms
 from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_keys
 from rlm.snapshot_plan import parse_snapshot_key, snapshot_key
 from rlmm.metadata_log import SnapshotId
@@ -75,6 +78,16 @@ def _manifest(data: bytes) -> None:
     manifest = parse_manifest(data, source=_SOURCE)
     if manifest.checksums is not None:
         assert parse_manifest(manifest.encode(), source=_SOURCE) == manifest
+
+
+def _manifest_chunk_sizes(data: bytes) -> None:
+    """What stands behind base64 and zstd, which no mutation of the manifest's text reaches."""
+    sizes = base64.b64encode(compress(Codec.ZSTD, data)).decode()
+    index = {"type": "variable", "originalChunkSize": 100_000, "originalFileSize": 390_000}
+    manifest = {"compression": True, "chunkIndex": {**index, "transformedChunks": sizes}}
+    transforms = parse_transforms(Fields(manifest, _SOURCE, ""))
+    assert transforms is not None
+    assert sum(chunk.stored_bytes for chunk in transforms.chunks.chunks()) > 0
 
 
 def _custom_metadata(data: bytes) -> None:
@@ -129,6 +142,13 @@ def _store_targets() -> list[Target]:
             _manifest,
             _manifest_seeds,
             factor=250,  # `{}` is a dict
+        ),
+        Target(
+            "manifest_chunk_sizes",
+            ("rlm.manifest_transforms.parse_transforms",),
+            _manifest_chunk_sizes,
+            lambda: [struct.pack(">iiB3Hi", 4, 50_000, 2, 0, 7, 9_999, 40_000)],
+            constant_bytes=20 << 20,  # a step of the decompressor
         ),
         Target(
             "custom_metadata",

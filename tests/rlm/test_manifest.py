@@ -80,9 +80,14 @@ def test_a_manifest_of_aivens_writer_is_read() -> None:
 
 def test_aivens_own_transforms_are_told() -> None:
     assert parse(aiven("plain")).indexes.get(IndexType.TRANSACTION) is None
-    compressed, encrypted = parse(aiven("compressed")), parse(aiven("encrypted"))
-    assert (compressed.compressed, compressed.encrypted) == (True, False)
-    assert (encrypted.compressed, encrypted.encrypted) == (True, True)
+    assert parse(aiven("plain")).transforms is None
+    compressed = parse(aiven("compressed")).transforms
+    assert compressed is not None
+    assert (compressed.compressed, compressed.encryption) == (True, None)
+    encrypted = parse(aiven("encrypted")).transforms
+    assert encrypted is not None
+    assert encrypted.compressed
+    assert encrypted.encryption is not None
 
 
 def test_ours_is_read_back() -> None:
