@@ -219,6 +219,22 @@ async def a_list_goes_on_after_its_cursor_was_deleted(store: ObjectStore, prefix
     assert [found.key for found in rest.objects] == [prefix + "c", prefix + "d"]
 
 
+async def a_list_goes_on_behind_any_key(store: ObjectStore, prefix: str) -> None:
+    for name in ("a", "b/c", "b/d", "c"):
+        await _put(store, prefix + name, b"")
+    for key, expected in (
+        ("", ["a", "b/c", "b/d", "c"]), ("a", ["b/c", "b/d", "c"]), ("b0", ["c"]),
+        ("b/c0", ["b/d", "c"]), ("c", []),
+    ):  # fmt: skip
+        pages = [await store.list_page(prefix, cursor=prefix + key, limit=1)]
+        while pages[-1].next_cursor is not None:
+            pages.append(await store.list_page(prefix, cursor=pages[-1].next_cursor, limit=1))
+        found = [each.key for page in pages for each in page.objects]
+        assert found == [prefix + name for name in expected]
+    below = await store.list_page(prefix + "b/", cursor=prefix + "a")
+    assert [each.key for each in below.objects] == [prefix + "b/c", prefix + "b/d"]
+
+
 async def deleting_takes_present_and_absent_keys(store: ObjectStore, prefix: str) -> None:
     for name in ("a", "b/c", "keep"):
         await _put(store, prefix + name, b"x")
@@ -419,6 +435,7 @@ CHECKS: tuple[Check, ...] = tuple(
         lists_are_complete_and_in_byte_order,
         lists_order_other_scripts_by_their_bytes,
         a_list_goes_on_after_its_cursor_was_deleted,
+        a_list_goes_on_behind_any_key,
         deleting_takes_present_and_absent_keys,
         an_upload_shows_only_when_complete,
         a_damaged_part_or_object_is_refused,

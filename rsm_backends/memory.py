@@ -82,7 +82,8 @@ class MemoryStore:
         if cursor is None:
             at = bisect_left(self._order, (encoded, ""))
         else:
-            at = bisect_right(self._order, (cursor.encode(), cursor))
+            behind = bisect_right(self._order, (cursor.encode(), cursor))
+            at = max(behind, bisect_left(self._order, (encoded, "")))
         found: list[ObjectInfo] = []
         while at < len(self._order) and self._order[at][0].startswith(encoded):
             if len(found) == limit:

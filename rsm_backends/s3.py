@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 GET_PIECE_BYTES = 128 * 1024
 USER_AGENT = "strandline"
 UPLOAD_PAGES_MAX = 1000
+_TOKEN = "\0"
+"""Stands before a continuation token in a cursor; no key begins with it."""
 """How many pages `list_uploads` follows before it calls the store broken."""
 
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
@@ -225,7 +227,11 @@ class S3Store:
     ) -> ListPage:
         check_prefix(prefix)
         check_limit(limit)
-        extra: dict[str, Any] = {} if cursor is None else {"ContinuationToken": cursor}
+        extra: dict[str, Any] = {}
+        if cursor is not None and cursor.startswith(_TOKEN):
+            extra = {"ContinuationToken": cursor.removeprefix(_TOKEN)}
+        elif cursor is not None:
+            extra = {"StartAfter": cursor}
         with self._errors("list", prefix):
             answer = await self._client.list_objects_v2(
                 Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **extra
@@ -240,8 +246,8 @@ class S3Store:
             )
             for entry in answer.get("Contents", ())
         )
-        cursor = answer.get("NextContinuationToken") if answer.get("IsTruncated") else None
-        return ListPage(found, cursor)
+        more = answer.get("IsTruncated")
+        return ListPage(found, _TOKEN + answer["NextContinuationToken"] if more else None)
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:

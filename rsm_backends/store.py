@@ -91,7 +91,10 @@ class ObjectStore(Protocol):
     async def list_page(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
     ) -> ListPage:
-        """List keys that start with `prefix`, at most `limit` (1 to 1000), in UTF-8 byte order."""
+        """List keys that start with `prefix`, at most `limit` (1 to 1000), in UTF-8 byte order.
+
+        `cursor` is a page's `next_cursor`, or any key: the list goes on behind it.
+        """
         ...
 
     async def delete_many(self, keys: Sequence[str]) -> None:
