@@ -65,9 +65,9 @@ if TYPE_CHECKING:
 
 GET_PIECE_BYTES = 128 * 1024
 USER_AGENT = "strandline"
+_CONTINUED = "\0"
+"""Stands before S3's token in a cursor; no key begins with it."""
 UPLOAD_PAGES_MAX = 1000
-_TOKEN = "\0"
-"""Stands before a continuation token in a cursor; no key begins with it."""
 """How many pages `list_uploads` follows before it calls the store broken."""
 
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
@@ -228,8 +228,8 @@ class S3Store:
         check_prefix(prefix)
         check_limit(limit)
         extra: dict[str, Any] = {}
-        if cursor is not None and cursor.startswith(_TOKEN):
-            extra = {"ContinuationToken": cursor.removeprefix(_TOKEN)}
+        if cursor is not None and cursor.startswith(_CONTINUED):
+            extra = {"ContinuationToken": cursor.removeprefix(_CONTINUED)}
         elif cursor is not None:
             extra = {"StartAfter": cursor}
         with self._errors("list", prefix):
@@ -247,7 +247,7 @@ class S3Store:
             for entry in answer.get("Contents", ())
         )
         more = answer.get("IsTruncated")
-        return ListPage(found, _TOKEN + answer["NextContinuationToken"] if more else None)
+        return ListPage(found, _CONTINUED + answer["NextContinuationToken"] if more else None)
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:
