@@ -4,7 +4,7 @@ WORKDIR /src
 COPY requirements/runtime.txt requirements/runtime.txt
 RUN python -m venv /opt/strandline \
  && /opt/strandline/bin/pip install --no-cache-dir --no-deps -r requirements/runtime.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY strandline strandline
 COPY api api
 COPY rlm rlm

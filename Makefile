@@ -55,7 +55,11 @@ $(VENV)/.demo: requirements/demo.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(BIN)/python
+$(VENV)/.dev: $(VENV)/.dev-packages hatch_build.py pipeline/decode/kernel.pyx
+	$(BIN)/python hatch_build.py
+	touch $@
+
+$(VENV)/.dev-packages: requirements/dev.txt pyproject.toml | $(BIN)/python
 	@echo "installing the packages of requirements/dev.txt (once, about a minute)"
 	$(PIP) install --no-deps -r requirements/dev.txt
 	$(PIP) install --no-deps --no-build-isolation -e .

@@ -7,7 +7,9 @@ that was not built, by the pure reader of `kafka_formats`: slower, and the kerne
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -21,10 +23,12 @@ from kafka_formats.record_batch import (
     BatchHeader,
 )
 from kafka_formats.transaction_index import AbortedTransaction
-from pipeline.decode.pure_rows import PureRows
+from pipeline.decode.pure_rows import OUTPUT_BYTES, PureRows
 from pipeline.decode.schema import arrow_schema
 from rlm.read_committed import CommittedView
 from rlmm.segment import OFFSET_MAX
+
+logger = logging.getLogger(__name__)
 
 RECORDS_BYTES_MAX = BATCH_BYTES_MAX
 """What one batch may decompress to: any batch that fits uncompressed is read."""
@@ -36,6 +40,16 @@ class WantedBatch(NamedTuple):
     header: BatchHeader
     body: memoryview
     position: int
+
+
+class Slice(NamedTuple):
+    """What is read: offsets are inclusive; `source` is for messages."""
+
+    topic: str
+    partition: int
+    source: str
+    first_offset: int
+    last_offset: int
 
 
 class Rows(Protocol):
@@ -50,6 +64,28 @@ class Rows(Protocol):
         ...
 
 
+class RowsKind(Protocol):
+    """Makes them."""
+
+    def __call__(
+        self, schema: pa.Schema, wanted: Slice, *, output_bytes: int, records_bytes_max: int
+    ) -> Rows: ...
+
+
+@cache
+def rows_kind() -> RowsKind:
+    """The kernel where it is built; else the pure reader, and that is said once a process."""
+    try:
+        from pipeline.decode.kernel_rows import KernelRows
+    except ImportError:
+        logger.warning(
+            "record batches are decoded without the compiled kernel, many times slower: install "
+            "a wheel that was built with a C compiler and Cython, or run `make .venv/.dev`"
+        )
+        return PureRows
+    return KernelRows
+
+
 class BatchDecoder:
     """Decodes one slice of a segment: the offsets `first_offset` to `last_offset`, inclusive.
 
@@ -58,7 +94,8 @@ class BatchDecoder:
     byte fed stands in it, are for messages. Only `columns` are built.
 
     CorruptData, with source and position of the batch, for anything malformed, for offsets that do
-    not ascend, and for more than `RECORDS_BYTES_MAX` bytes in one batch.
+    not ascend, and for a batch that decompresses to more than `records_bytes_max`. What is held is
+    bounded by that, one batch as it is stored, and `output_bytes`. `rows` None: see `rows_kind`.
     """
 
     def __init__(
@@ -73,18 +110,18 @@ class BatchDecoder:
         aborted: Iterable[AbortedTransaction] = (),
         read_committed: bool = True,
         position: int = 0,
+        output_bytes: int = OUTPUT_BYTES,
+        records_bytes_max: int = RECORDS_BYTES_MAX,
+        rows: RowsKind | None = None,
     ) -> None:
-        self._source = source
-        self._first_offset, self._last_offset = first_offset, last_offset
+        self._slice = Slice(topic, partition, source, first_offset, last_offset)
         self._committed = CommittedView(aborted if read_committed else (), OFFSET_MAX)
         self._scanner = BatchScanner(source, position=position)
-        self._rows: Rows = PureRows(
+        self._rows = (rows or rows_kind())(
             arrow_schema(columns),
-            topic=topic,
-            partition=partition,
-            offsets=range(first_offset, last_offset + 1),
-            source=source,
-            records_bytes_max=RECORDS_BYTES_MAX,
+            self._slice,
+            output_bytes=output_bytes,
+            records_bytes_max=records_bytes_max,
         )
         self._passed = -1  # the last offset of the last batch seen
         self._done = last_offset < first_offset
@@ -119,18 +156,18 @@ class BatchDecoder:
         at = 0
         for fields in run.headers:
             base_offset, length, _, _, _, attributes, last_delta, _, _, _, _, _, _ = fields
-            if base_offset > self._last_offset:
+            if base_offset > self._slice.last_offset:
                 self._done = True
                 return
             start, at = at, at + LOG_OVERHEAD + length
             if base_offset <= self._passed:
                 raise CorruptData(
                     f"the record batch at offset {base_offset} follows offset {self._passed}",
-                    source=self._source,
+                    source=self._slice.source,
                     position=run.position + start,
                 )
             self._passed = base_offset + last_delta
-            if self._passed < self._first_offset:
+            if self._passed < self._slice.first_offset:
                 continue
             header = BatchHeader._make(fields)
             if attributes & TRANSACTIONAL_OR_CONTROL and self._committed.drops(header):

@@ -12,7 +12,7 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import BatchHeader, Record, decode_records
 
 if TYPE_CHECKING:
-    from pipeline.decode.batch_decoder import WantedBatch
+    from pipeline.decode.batch_decoder import Slice, WantedBatch
 
 OUTPUT_BYTES = 2 << 20
 """What is aimed at for one Arrow batch. Spark is no faster with larger ones, and slower from 32 MB
@@ -21,7 +21,10 @@ on; and the offsets of its columns have 32 bits.
 
 OUTPUT_ROWS_MAX = 1 << 16
 ROW_BYTES = 40
-"""What a row takes beside its key, value and headers: numbers, and offsets into the others."""
+"""What a row counts for beside topic, key, value and headers: numbers, and offsets into these."""
+
+ROW_HEADER_BYTES = 8
+"""What a header counts for beside its key and value."""
 
 _US_MAX = 2**63 - 1
 _US_MIN = -(2**63)
@@ -31,21 +34,14 @@ class PureRows:
     """Takes batches record by record."""
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        *,
-        topic: str,
-        partition: int,
-        offsets: range,
-        source: str,
-        records_bytes_max: int,
+        self, schema: pa.Schema, wanted: Slice, *, output_bytes: int, records_bytes_max: int
     ) -> None:
         self._schema = schema
-        self._topic, self._partition = topic, partition
-        self._offsets = offsets
-        self._source = source
+        self._slice = wanted
+        self._source = wanted.source
+        self._output_bytes = output_bytes
         self._records_bytes_max = records_bytes_max
-        self._row_bytes = ROW_BYTES + len(topic)
+        self._row_bytes = ROW_BYTES + len(wanted.topic)
         self._bytes = 0
         self._rows = 0
         self._columns: dict[str, list[Any]] = {name: [] for name in schema.names}
@@ -54,10 +50,10 @@ class PureRows:
         """See `Rows`."""
         header = batch.header
         for record in self._records(batch):
-            if record.offset not in self._offsets:
+            if not self._slice.first_offset <= record.offset <= self._slice.last_offset:
                 continue
             self._append(record, header, batch.position)
-            if self._bytes >= OUTPUT_BYTES or self._rows >= OUTPUT_ROWS_MAX:
+            if self._bytes >= self._output_bytes or self._rows >= OUTPUT_ROWS_MAX:
                 yield self._take()
 
     def rest(self) -> pa.RecordBatch | None:
@@ -98,7 +94,7 @@ class PureRows:
                         [{"key": key, "value": value} for key, value in record.headers] or None
                     )
                     self._bytes += sum(
-                        2 * ROW_BYTES + len(key) + len(value or b"")
+                        ROW_HEADER_BYTES + len(key) + len(value or b"")
                         for key, value in record.headers
                     )
         self._rows += 1
@@ -116,7 +112,7 @@ class PureRows:
         return microseconds
 
     def _take(self) -> pa.RecordBatch:
-        constant = {"topic": self._topic, "partition": self._partition}
+        constant = {"topic": self._slice.topic, "partition": self._slice.partition}
         arrays = []
         for field in self._schema:
             values = self._columns[field.name]

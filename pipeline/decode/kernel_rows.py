@@ -1,0 +1,134 @@
+"""Arrow columns by the compiled kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kafka_formats.compression import CompressionError
+from kafka_formats.errors import InternalError
+from kafka_formats.record_batch import HEADERS_MAX
+from pipeline.decode import kernel
+from pipeline.decode.pure_rows import (
+    OUTPUT_BYTES,
+    OUTPUT_ROWS_MAX,
+    ROW_BYTES,
+    ROW_HEADER_BYTES,
+    PureRows,
+)
+from pipeline.decode.quick_decompress import QuickDecompressor
+from pipeline.decode.schema import HEADER
+
+if TYPE_CHECKING:
+    from pipeline.decode.batch_decoder import Slice, WantedBatch
+
+
+class KernelRows:
+    """Takes batches whole. What the kernel refuses is read again by the pure reader, which says
+    what is wrong with it: so there is one place for that, and the same words from both.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, wanted: Slice, *, output_bytes: int, records_bytes_max: int
+    ) -> None:
+        self._schema = schema
+        self._slice = wanted
+        self._records_bytes_max = records_bytes_max
+        self._columns = kernel.Columns(
+            schema.names,
+            first_offset=wanted.first_offset,
+            last_offset=wanted.last_offset,
+            bytes_full=output_bytes,
+            rows_max=OUTPUT_ROWS_MAX,
+            row_bytes=ROW_BYTES + len(wanted.topic),
+            header_bytes=ROW_HEADER_BYTES,
+            headers_max=HEADERS_MAX,
+            allocate=pa.allocate_buffer,
+        )
+        self._decompressor = QuickDecompressor()
+        self._constants: dict[str, pa.Array] = {}
+
+    def add(self, batch: WantedBatch) -> Iterator[pa.RecordBatch]:
+        """See `Rows`."""
+        header, body, _ = batch
+        if not header.record_count and not body:
+            return
+        try:
+            records = self._decompressor.decompress(
+                header.codec, body, bytes_max=self._records_bytes_max
+            )
+        except CompressionError:
+            self._refuse(batch)
+        self._columns.start(
+            records,
+            count=header.record_count,
+            base_offset=header.base_offset,
+            last_delta=header.last_offset_delta,
+            base_timestamp=header.base_timestamp,
+            append_time=header.max_timestamp if header.is_log_append_time else None,
+        )
+        while (status := self._columns.run()) == kernel.FULL:
+            yield self._take()
+        if status != kernel.DONE:
+            self._refuse(batch)
+
+    def rest(self) -> pa.RecordBatch | None:
+        """See `Rows`."""
+        return self._take() if self._columns.size() else None
+
+    def _refuse(self, batch: WantedBatch) -> None:
+        judge = PureRows(
+            self._schema,
+            self._slice,
+            output_bytes=OUTPUT_BYTES,
+            records_bytes_max=self._records_bytes_max,
+        )
+        for _ in judge.add(batch):
+            pass
+        raise InternalError(
+            f"the kernel refuses the batch at offset {batch.header.base_offset} of "
+            f"{self._slice.source}, and the pure reader takes it"
+        )
+
+    def _take(self) -> pa.RecordBatch:
+        rows, headers, found = self._columns.take()
+        arrays = []
+        for field in self._schema:
+            if field.name in ("topic", "partition"):
+                arrays.append(self._constant(field, rows))
+            elif field.name == "headers":
+                nulls, parts = found["headers"]
+                pairs = [
+                    _array(pa.string(), headers, *found["header key"]),
+                    _array(pa.binary(), headers, *found["header value"]),
+                ]
+                entries = pa.Array.from_buffers(HEADER, headers, [None], 0, children=pairs)
+                arrays.append(
+                    pa.Array.from_buffers(
+                        field.type, rows, _buffers(parts), nulls, children=[entries]
+                    )
+                )
+            else:
+                arrays.append(_array(field.type, rows, *found[field.name]))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _constant(self, field: pa.Field, rows: int) -> pa.Array:
+        """The same value in each row: made once, and cut."""
+        held = self._constants.get(field.name)
+        if held is None or len(held) < rows:
+            value = self._slice.topic if field.name == "topic" else self._slice.partition
+            held = pa.repeat(pa.scalar(value, field.type), rows)
+            self._constants[field.name] = held
+        return held.slice(0, rows)
+
+
+def _array(
+    type_: pa.DataType, rows: int, nulls: int, parts: tuple[kernel.Part | None, ...]
+) -> pa.Array:
+    return pa.Array.from_buffers(type_, rows, _buffers(parts), nulls)
+
+
+def _buffers(parts: tuple[kernel.Part | None, ...]) -> list[pa.Buffer | None]:
+    return [None if part is None else part[0].slice(0, part[1]) for part in parts]
