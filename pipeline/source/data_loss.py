@@ -1,0 +1,28 @@
+"""What happens when offsets that a query asked for are gone: `failOnDataLoss` decides."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from kafka_formats.errors import Conflict
+
+SHOWN_MAX = 10
+
+log = logging.getLogger("strandline.source")
+
+
+def report_lost(lost: Sequence[str], *, fail: bool) -> None:
+    """Conflict(DATA_LOSS) that names topic and offsets, or a warning."""
+    if not lost:
+        return
+    words = "; ".join(lost[:SHOWN_MAX])
+    if len(lost) > SHOWN_MAX:
+        words += f"; and {len(lost) - SHOWN_MAX} more"
+    if fail:
+        raise Conflict(
+            f"{words}. Ask for offsets that are there, or set failOnDataLoss=false to read the "
+            "rest without them",
+            reason="DATA_LOSS",
+        )
+    log.warning("read without what is lost: %s", words)

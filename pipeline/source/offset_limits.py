@@ -1,0 +1,128 @@
+"""Where a query begins and ends, as its options say it: names, offsets or times. Pure.
+
+Source: Spark's KafkaOffsetRangeLimit and JsonUtils.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.log_names import check_topic_name
+from rlmm.segment import OFFSET_MAX
+
+PARTITION_MAX = 2**31 - 1
+TIMESTAMP_MAX_MS = 2**63 - 1
+
+TopicPartitions = Mapping[str, tuple[int, ...]]
+ByPartition = Mapping[tuple[str, int], int]
+"""(topic, partition) -> an offset, or a time in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOffset:
+    """`earliest` or `latest`; `offset` is what JSON says instead."""
+
+    name: str
+    offset: int
+
+
+EARLIEST = NamedOffset("earliest", -2)
+LATEST = NamedOffset("latest", -1)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """One for every partition of the query; -2 is its earliest, -1 its latest."""
+
+    offsets: ByPartition
+
+    def refuse(self, offset: int, why: str, *, option: str) -> None:
+        """InvalidRequest that names the partition which has this offset."""
+        for (topic, partition), found in self.offsets.items():
+            if found == offset:
+                raise InvalidRequest(f"{topic}-{partition} {why} in a batch query", field=option)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificTimestamps:
+    """One for every partition of the query, in milliseconds since the epoch."""
+
+    timestamps_ms: ByPartition
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """The same time for every partition, in milliseconds since the epoch."""
+
+    timestamp_ms: int
+
+
+OffsetLimit = NamedOffset | SpecificOffsets | SpecificTimestamps | AtTimestamp
+
+
+def parse_offsets(text: str, *, option: str) -> ByPartition:
+    """`{"orders": {"0": 23, "1": -2}}`."""
+    return _by_partition(text, option, minimum=EARLIEST.offset, maximum=OFFSET_MAX)
+
+
+def parse_timestamps(text: str, *, option: str) -> ByPartition:
+    """`{"orders": {"0": 1760000000000}}`."""
+    return _by_partition(text, option, minimum=0, maximum=TIMESTAMP_MAX_MS)
+
+
+def parse_assignment(text: str, *, option: str) -> TopicPartitions:
+    """`{"orders": [0, 1], "payments": [3]}`."""
+    found: dict[str, tuple[int, ...]] = {}
+    for topic, partitions in _topics(text, option).items():
+        if not isinstance(partitions, list) or not partitions:
+            raise InvalidRequest(f"{topic}: needs a list of partitions, as [0, 1]", field=option)
+        numbers = {_number(value, 0, PARTITION_MAX, topic, option) for value in partitions}
+        found[topic] = tuple(sorted(numbers))
+    return found
+
+
+def _by_partition(text: str, option: str, *, minimum: int, maximum: int) -> ByPartition:
+    found = {}
+    for topic, partitions in _topics(text, option).items():
+        if not isinstance(partitions, dict) or not partitions:
+            raise InvalidRequest(
+                f'{topic}: needs its partitions, as {{"{topic}": {{"0": 23}}}}', field=option
+            )
+        for name, value in partitions.items():
+            if not re.fullmatch("[0-9]{1,10}", name) or int(name) > PARTITION_MAX:
+                raise InvalidRequest(f"{topic}: {name!r} is no partition", field=option)
+            place = f"{topic}-{int(name)}"
+            found[topic, int(name)] = _number(value, minimum, maximum, place, option)
+    return found
+
+
+def _topics(text: str, option: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            f"{text[:80]!r} is neither earliest nor latest nor JSON by topic ({error})"
+            if option.endswith("Offsets")
+            else f"{text[:80]!r} is no JSON by topic ({error})",
+            field=option,
+        ) from None
+    if not isinstance(found, dict) or not found:
+        raise InvalidRequest(f"{text[:80]!r} is no JSON object by topic", field=option)
+    for topic in found:
+        try:
+            check_topic_name(topic)
+        except InvalidRequest as error:
+            raise InvalidRequest(str(error), field=option) from None
+    return found
+
+
+def _number(value: object, minimum: int, maximum: int, place: str, option: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise InvalidRequest(
+            f"{place}: must be a whole number of at least {minimum}, not {value!r}", field=option
+        )
+    return value

@@ -1,0 +1,124 @@
+"""Which slices a Spark task reads. Pure.
+
+A task costs tens of milliseconds before its first record, so small segments are packed; a segment
+is cut only where the query asks for more tasks, or for fewer records a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
+
+from kafka_formats.errors import InvalidRequest
+from pipeline.read.segment_slice import SegmentSlice, cut
+
+TASK_BYTES_MIN = 128 * 1024 * 1024
+"""Every task but the last reads at least this much, unless the query asks for smaller ones."""
+
+SLICE_OVERHEAD_BYTES = 4 * 1024 * 1024
+"""What opening one more segment costs, in bytes that could have been read meanwhile."""
+
+TASKS_MAX = 100_000
+"""More tasks than this are a mistake in an option; the driver would only find out out of memory."""
+
+Task = tuple[SegmentSlice, ...]
+
+
+def plan_tasks(
+    slices: Sequence[SegmentSlice],
+    *,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+    task_bytes_min: int = TASK_BYTES_MIN,
+) -> list[Task]:
+    """Every offset of the slices in exactly one task, in the slices' order.
+
+    At least `min_partitions` tasks where there are as many offsets, and at most
+    `max_records_per_partition` offsets in each. InvalidRequest for more than TASKS_MAX.
+    """
+    pieces = list(slices)
+    if min_partitions is not None and min_partitions > TASKS_MAX:
+        raise InvalidRequest(f"may be {TASKS_MAX} at most", field="minPartitions")
+    if max_records_per_partition is not None:
+        tasks = sum(-(-_count(piece) // max_records_per_partition) for piece in pieces)
+        if tasks > TASKS_MAX:
+            raise InvalidRequest(
+                f"{max_records_per_partition} would make {tasks} tasks, and {TASKS_MAX} are the "
+                "most: take more records in each",
+                field="maxRecordsPerPartition",
+            )
+        pieces = [part for whole in pieces for part in _by_count(whole, max_records_per_partition)]
+    if min_partitions is not None:
+        pieces = _split_largest(pieces, min_partitions)
+        total = sum(map(_cost, pieces))
+        task_bytes_min = max(1, min(task_bytes_min, total // min_partitions))
+    return _packed(pieces, min_partitions or 1, max_records_per_partition, task_bytes_min)
+
+
+def _packed(
+    pieces: Sequence[SegmentSlice],
+    tasks_min: int,
+    records_max: int | None,
+    task_bytes_min: int,
+) -> list[Task]:
+    tasks: list[Task] = []
+    current: list[SegmentSlice] = []
+    cost = records = 0
+    for at, piece in enumerate(pieces):
+        too_many = records_max is not None and records + _count(piece) > records_max
+        # As many pieces are left as tasks are wanted still: each gets its own from here on.
+        spread = len(pieces) - at <= tasks_min - len(tasks) - 1
+        if current and (cost >= task_bytes_min or too_many or spread):
+            tasks.append(tuple(current))
+            current, cost, records = [], 0, 0
+        current.append(piece)
+        cost += _cost(piece)
+        records += _count(piece)
+    if current:
+        tasks.append(tuple(current))
+    return tasks
+
+
+def _split_largest(pieces: Sequence[SegmentSlice], pieces_min: int) -> list[SegmentSlice]:
+    """Cut the largest again and again until there are enough, or one offset in each."""
+    parts = [1] * len(pieces)
+    heap = [(-float(_cost(piece)), at) for at, piece in enumerate(pieces) if _count(piece) > 1]
+    heapify(heap)
+    for _ in range(pieces_min - len(pieces)):
+        if not heap:
+            break
+        at = heap[0][1]
+        parts[at] += 1
+        if parts[at] < _count(pieces[at]):
+            heapreplace(heap, (-_cost(pieces[at]) / parts[at], at))
+        else:
+            heappop(heap)
+    return [part for piece, n in zip(pieces, parts, strict=True) for part in _into(piece, n)]
+
+
+def _into(piece: SegmentSlice, parts: int) -> Iterator[SegmentSlice]:
+    """Equal parts by offsets; the first ones have one more where it does not divide."""
+    if parts == 1:
+        yield piece
+        return
+    size, rest = divmod(_count(piece), parts)
+    at = piece.first_offset
+    for number in range(parts):
+        end = at + size + (number < rest)
+        yield cut(piece, at, end - 1)
+        at = end
+
+
+def _by_count(piece: SegmentSlice, count_max: int) -> Iterator[SegmentSlice]:
+    return _into(piece, -(-_count(piece) // count_max))
+
+
+def _count(piece: SegmentSlice) -> int:
+    return piece.last_offset - piece.first_offset + 1
+
+
+def _cost(piece: SegmentSlice) -> int:
+    """Bytes, taken as spread evenly over the segment's offsets."""
+    segment = piece.segment
+    offsets = segment.end_offset - segment.start_offset + 1
+    return segment.log_bytes * _count(piece) // offsets + SLICE_OVERHEAD_BYTES

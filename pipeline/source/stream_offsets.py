@@ -1,0 +1,115 @@
+"""Where a stream stands, as its checkpoint keeps it, and how far its next batch goes. Pure.
+
+A checkpoint has Kafka's own shape, `{"orders": {"0": 23, "1": 45}}`, and beside the partitions of a
+topic its id, so that a topic that was deleted and created anew is not taken for the old one. Spark
+compares the JSON as text, so the order is always the same. Source: Spark's KafkaSourceOffset and
+KafkaMicroBatchStream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from pipeline.source.offsets import Bounds
+from rlmm.segment import OFFSET_MAX, TopicIdPartition
+
+TOPIC_ID = "topicId"
+
+Offsets = Mapping[TopicIdPartition, int]
+"""The next offset of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One partition in a checkpoint. `topic_id` None: written by Kafka's own source."""
+
+    topic_id: Uuid | None
+    offset: int
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, Any]]:
+    """What goes into the checkpoint."""
+    found: dict[str, dict[str, Any]] = {}
+    for partition in sorted(offsets):
+        topic = found.setdefault(partition.topic, {TOPIC_ID: str(partition.topic_id)})
+        topic[str(partition.partition)] = offsets[partition]
+    return found
+
+
+def parse(checkpoint: object) -> dict[tuple[str, int], Position]:
+    """What is in a checkpoint; InvalidRequest if it is none of this source."""
+    positions = {}
+    try:
+        assert isinstance(checkpoint, dict)
+        for topic, partitions in checkpoint.items():
+            topic_id = Uuid.parse(partitions[TOPIC_ID]) if TOPIC_ID in partitions else None
+            for name, offset in partitions.items():
+                if name != TOPIC_ID:
+                    assert type(offset) is int
+                    assert 0 <= offset <= OFFSET_MAX
+                    positions[topic, int(name)] = Position(topic_id, offset)
+    except (AssertionError, ValueError, TypeError, AttributeError, InvalidRequest):
+        raise InvalidRequest(
+            f"the checkpoint holds {str(checkpoint)[:80]!r}, which are no offsets of this data "
+            "source: start the query with another checkpointLocation",
+            field="checkpointLocation",
+        ) from None
+    return positions
+
+
+def starts(
+    checkpoint: Mapping[tuple[str, int], Position], bounds: Bounds
+) -> tuple[dict[TopicIdPartition, int], list[str]]:
+    """(where to go on in each partition that there is, what was lost, in words).
+
+    A partition that is new, or of a topic created anew, is read from its first offset on.
+    """
+    found, lost = {}, []
+    there = {(partition.topic, partition.partition): partition for partition in bounds}
+    for partition, within in bounds.items():
+        position = checkpoint.get((partition.topic, partition.partition))
+        if position is None:
+            found[partition] = within.earliest
+        elif position.topic_id in (None, partition.topic_id):
+            found[partition] = position.offset
+        else:
+            found[partition] = within.earliest
+            lost.append(
+                f"{partition.topic}-{partition.partition}: the topic was deleted and created anew "
+                f"({position.topic_id} is now {partition.topic_id}); what was behind offset "
+                f"{position.offset} is gone"
+            )
+    for (topic, number), position in sorted(checkpoint.items()):
+        if (topic, number) not in there:
+            lost.append(
+                f"{topic}-{number}: is no longer tiered; what was behind offset {position.offset} "
+                "is gone"
+            )
+    return found, lost
+
+
+def limited(start: Offsets, latest: Offsets, limit: int) -> dict[TopicIdPartition, int]:
+    """At most about `limit` offsets, shared by how far each partition is behind; as Kafka's source
+    does, one offset at least for each partition that is behind at all.
+    """
+    behind = {partition: end - start[partition] for partition, end in latest.items()}
+    total = sum(size for size in behind.values() if size > 0)
+    ends = {}
+    for partition, size in behind.items():
+        if size <= 0 or total <= limit:
+            ends[partition] = max(latest[partition], start[partition])
+            continue
+        share = limit * size / total
+        share = math.ceil(share) if share < 1 else math.floor(share)
+        ends[partition] = start[partition] + min(share, size)
+    return ends
+
+
+def count(start: Offsets, latest: Offsets) -> int:
+    """How many offsets are there to read."""
+    return sum(max(end - start[partition], 0) for partition, end in latest.items())
