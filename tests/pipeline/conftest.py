@@ -8,11 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.session import open_session
+from tests.real.toolbox import require_program
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, four tries a task, no pages, nothing left behind."""
+    require_program("java")
     folder = tmp_path_factory.mktemp("spark")
     session = open_session(
         "tests",
