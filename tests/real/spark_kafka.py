@@ -12,7 +12,7 @@ TOKEN_PROVIDER_VERSION = "4.1.0-preview1"
 
 
 def spark_kafka_jars() -> str:
-    """A value for `spark.jars`: the connector, and what Spark itself does not bring of its needs."""
+    """A value for `spark.jars`: the connector, and what it needs that Spark does not bring."""
     folder = fetch_jars(
         f"spark-sql-kafka-{CONNECTOR_VERSION}",
         (
