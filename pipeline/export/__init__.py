@@ -1,0 +1,1 @@
+"""The tier's records as tables: planned, written in tasks, committed once with their offsets."""

@@ -1,0 +1,167 @@
+"""One run of an export, as the driver sees it: settle, plan, write, commit, clean up.
+
+Whatever step a run is killed at, the next one makes it whole: before the commit nothing counts, and
+from the commit on everything does. The steps, and what a kill behind each leaves:
+
+    open         an empty table
+    settle       the last commit's dead letters are committed, what killed runs left is removed
+    started      a record of a run without files
+    write        files that no commit names, and the record
+    files        the same, and the list of files
+    commit       the commit; its dead letters still to be committed: `files` says which
+    dead-letters nothing but records, and files of repeated tasks
+    clean-up     nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import Conflict
+from pipeline.export.export_plan import ExportTask, offsets_of
+from pipeline.export.export_table import Commit
+from pipeline.export.export_task import TaskResult
+from pipeline.export.file_names import RunId
+from pipeline.export.run_records import FilesToCommit, Place, RunRecords
+
+Write = Callable[[RunId, Sequence[ExportTask]], Iterable[TaskResult]]
+"""Runs the tasks of one commit, on Spark or not, and gives their results."""
+
+Step = Callable[[str], None]
+
+
+@dataclass
+class Exported:
+    """What one run did. `data_bytes` uncompressed, `file_bytes` as written."""
+
+    commits: list[int] = field(default_factory=list)
+    rows: int = 0
+    data_bytes: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    dead_letters: int = 0
+    skipped: int = 0
+    removed_files: int = 0
+    under_way: list[str] = field(default_factory=list)
+
+
+class ExportRun:
+    """The order of the steps. `place` is the table, `dead` that of its dead letters; `step` is
+    called behind each step, for tests that kill a run there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        dead: Place | None,
+        *,
+        new_attempt: Callable[[], str],
+        step: Step = lambda _: None,
+        watched: bool = False,
+    ) -> None:
+        self._place = place
+        self._dead = dead
+        self._records = RunRecords(name, [place] if dead is None else [place, dead])
+        self._new_attempt = new_attempt
+        self._step = step
+        self._watched = watched
+        self.done = Exported()
+
+    def prepare(self) -> None:
+        """Open the tables and make the last run whole. Then `exported` of the table is current."""
+        self._place.table.open()
+        if self._dead is not None:
+            self._dead.table.open()
+        self._step("open")
+        self._settle_last()
+        self._step("settle")
+
+    def export(self, groups: Iterator[list[ExportTask]], write: Write) -> None:
+        """Make a commit of each group of tasks. Conflict(OVERTAKEN): another run of this export
+        made one meanwhile; what this one wrote since its last commit is removed.
+        """
+        expected = self._place.table.refresh()
+        for tasks in groups:
+            run = RunId(expected.number + 1, self._new_attempt())
+            self._records.started(run)
+            self._step("started")
+            # Looked at again behind the record: whoever commits from here on finds it.
+            if self._place.table.refresh() != expected:
+                raise self._overtaken(run, None)
+            self._export_one(run, tasks, write)
+            expected = run
+        self.done.under_way = [str(each) for each in self._records.under_way(expected)]
+
+    def _export_one(self, run: RunId, tasks: Sequence[ExportTask], write: Write) -> None:
+        results = list(write(run, tasks))
+        self._step("write")
+        files = FilesToCommit(
+            [file for result in results for file in result.files],
+            [file for result in results for file in result.dead_files],
+        )
+        self._records.files(run, files)
+        self._step("files")
+        skipped = sum(result.skipped for result in results)
+        dead_rows = sum(file.rows for file in files.dead_files)
+        notes = {"skipped": str(skipped), "dead_letters": str(dead_rows)}
+        try:
+            self._place.table.commit(Commit(run, files.files, offsets_of(tasks), notes))
+        except Conflict as error:
+            if error.reason == "OVERTAKEN":
+                raise self._overtaken(run, error) from error
+            raise
+        self._step("commit")
+        self._commit_dead_letters(run, files)
+        self._step("dead-letters")
+        watched = self._watched or any(result.retried for result in results)
+        self.done.removed_files += self._records.settle(run, watched=watched)
+        self._step("clean-up")
+        self._count(run, results, files, skipped=skipped, dead_rows=dead_rows)
+
+    def _settle_last(self) -> None:
+        last = self._place.table.refresh()
+        files = self._records.files_of(last)
+        if files is not None:
+            self._commit_dead_letters(last, files)
+        self.done.removed_files += self._records.settle(last)
+        self.done.under_way = [str(each) for each in self._records.under_way(last)]
+
+    def _commit_dead_letters(self, run: RunId, files: FilesToCommit) -> None:
+        if not files.dead_files:
+            return
+        if self._dead is None:
+            raise Conflict(
+                f"commit {run.number} of this export has dead letters that its run did not come to "
+                "commit: run it again with --on-error dead-letter and the same place for them",
+                reason="DEAD_LETTERS",
+            )
+        if self._dead.table.refresh().number < run.number:
+            self._dead.table.commit(Commit(run, files.dead_files, {}))
+
+    def _overtaken(self, run: RunId, error: Conflict | None) -> Conflict:
+        self.done.removed_files += self._records.give_up(run)
+        return error or Conflict(
+            f"another run of this export has committed to {self._place.table.name} since this one "
+            "began; nothing of this run counts. Run it again: it takes what is still missing",
+            reason="OVERTAKEN",
+        )
+
+    def _count(
+        self,
+        run: RunId,
+        results: Sequence[TaskResult],
+        files: FilesToCommit,
+        *,
+        skipped: int,
+        dead_rows: int,
+    ) -> None:
+        done = self.done
+        done.commits.append(run.number)
+        done.rows += sum(result.rows for result in results)
+        done.data_bytes += sum(result.data_bytes for result in results)
+        done.files += len(files.files)
+        done.file_bytes += sum(file.size for file in files.files)
+        done.dead_letters += dead_rows
+        done.skipped += skipped

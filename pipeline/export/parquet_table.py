@@ -1,0 +1,126 @@
+"""A folder of Parquet files with a log of commits beside them.
+
+    <folder>/[day=2026-01-31/]strandline-....parquet
+    <folder>/_strandline/NAME/table.json                 columns and partitioning
+    <folder>/_strandline/NAME/commits/000000000007.json  what commit 7 added, and all offsets so far
+
+A commit is one create-only write of the next number, so of two runs one makes it. A reader that
+must see every record once takes the files that the commits name (docs/PIPELINE.md); one that reads
+the whole folder may see files of a run that is under way, or was killed and not yet cleaned up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from kafka_formats.errors import AlreadyExists, Conflict, InvalidRequest
+from pipeline import ambient
+from pipeline.export.export_table import Commit
+from pipeline.export.file_names import NO_COMMIT, RunId, export_folder
+from pipeline.export.offset_ranges import Ranges, as_json, from_json, united
+from pipeline.export.table_schema import DAY, check_partitioning, check_same, columns_of
+from pipeline.export.target_folder import TargetFolder
+from rsm_backends.store_config import StoreConfig
+
+
+class ParquetTable:
+    """See the port. `folder` stays the caller's to close."""
+
+    data_folder = ""
+
+    def __init__(self, folder: TargetFolder, name: str, schema: pa.Schema, *, by_day: bool) -> None:
+        self.file_schema = schema
+        self._folder = folder
+        self._at = export_folder(name)
+        self._partitioned_by = DAY if by_day else ""
+        self._last = NO_COMMIT
+        self._exported: dict[str, Ranges] = {}
+
+    @property
+    def name(self) -> str:
+        return f"the Parquet folder {self._folder.shown('')}"
+
+    @property
+    def store(self) -> StoreConfig:
+        return self._folder.config
+
+    def open(self) -> None:
+        path = f"{self._at}table.json"
+        columns = columns_of(self.file_schema)
+        try:
+            self._folder.create(
+                path, {"version": 1, "columns": columns, "partitioned_by": self._partitioned_by}
+            )
+        except AlreadyExists:
+            found = self._folder.read(path)
+            check_same(dict(found.get("columns") or {}), columns, table=self.name)
+            check_partitioning(
+                str(found.get("partitioned_by")), self._partitioned_by, table=self.name
+            )
+
+    def refresh(self) -> RunId:
+        commits = [each.key for each in self._folder.listed(f"{self._at}commits/")]
+        if not commits:
+            self._last, self._exported = NO_COMMIT, {}
+            return self._last
+        found = self._folder.read(commits[-1])
+        source = self._folder.shown(commits[-1])
+        try:
+            self._last = RunId(int(found["number"]), str(found["attempt"]))
+            exported = found["exported"]
+        except (KeyError, TypeError, ValueError):
+            raise InvalidRequest(
+                "is no commit of Strandline: export to another folder or under another name",
+                field=source,
+            ) from None
+        self._exported = from_json(exported, source=source)
+        return self._last
+
+    def exported(self, partition: str) -> Ranges:
+        return self._exported.get(partition, ())
+
+    def commit(self, commit: Commit) -> None:
+        last = self.refresh()
+        if last == commit.run:
+            return
+        if last.number >= commit.run.number:
+            raise overtaken(self.name, commit.run)
+        exported = {
+            name: united(self.exported(name), commit.offsets.get(name, ()))
+            for name in self._exported.keys() | commit.offsets.keys()
+        }
+        document = {
+            "number": commit.run.number,
+            "attempt": commit.run.attempt,
+            "at_ms": ambient.now_ms(),
+            "files": [each.as_json() for each in commit.files],
+            "offsets": as_json(commit.offsets),
+            "exported": as_json(exported),
+            **commit.notes,
+        }
+        try:
+            self._folder.create(self._commit_path(commit.run.number), document)
+        except AlreadyExists:
+            if self.refresh() != commit.run:
+                raise overtaken(self.name, commit.run) from None
+
+    def named(self, paths: Collection[str]) -> set[str]:
+        found: set[str] = set()
+        for each in self._folder.listed(f"{self._at}commits/"):
+            found |= {file["path"] for file in self._folder.read(each.key)["files"]} & set(paths)
+        return found
+
+    def _commit_path(self, number: int) -> str:
+        return f"{self._at}commits/{number:012d}.json"
+
+
+def overtaken(table: str, run: RunId) -> Conflict:
+    """What a run hears that wanted to make a commit which another run made."""
+    return Conflict(
+        f"another run of this export has committed to {table} since this one began (its commit "
+        f"would have been number {run.number}); nothing of this run counts. Run it again: it takes "
+        "what is still missing",
+        reason="OVERTAKEN",
+    )

@@ -1,0 +1,186 @@
+"""What runs leave word of, so that the next one finds and removes what a killed one left.
+
+    runs/00000007-0123456789abcde.started   before the first file: somebody writes for commit 7
+    runs/00000007-0123456789abcde.files     before the commit: the files that it will name
+    runs/00000007-0123456789abcde.settled   afterwards: the files that a commit names; the rest goes
+
+Commit 7 is made once. Until it is, whoever wrote for it may still be at work, and its files are
+left alone, whatever their age. Once it is made, by this run or another, no other run can ever commit
+what it wrote for 7: the table refuses it. So those files are nobody's, even while a run that does
+not know yet that it lost goes on writing; that run removes its own, and if it can't, its record is
+looked at again by every run for `WATCHED_MS`.
+
+A run settles what is due before it writes anything, so a run that is not settled is of the last
+commit or of the next. Files are removed only by the pattern of their name, export, number and
+attempt included, and after the table was asked once more whether it names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_formats.errors import AlreadyExists, InternalError, NotFound
+from pipeline.export.export_table import DataFile, ExportTable
+from pipeline.export.file_names import (
+    SIDE_FOLDER,
+    RunId,
+    record_key,
+    record_of_key,
+    run_of_data_file,
+    runs_folder,
+)
+from pipeline.export.target_folder import TargetFolder
+
+WATCHED_MS = 24 * 3600 * 1000
+"""How long, by the store's own clock, files of a settled run are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table and its folder: the records' one, and that of its dead letters."""
+
+    table: ExportTable
+    folder: TargetFolder
+
+
+@dataclass(frozen=True, slots=True)
+class FilesToCommit:
+    """What a run is about to commit, with what its dead letters' commit needs."""
+
+    files: list[DataFile]
+    dead_files: list[DataFile]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "files": [each.as_json() for each in self.files],
+            "dead_files": [each.as_json() for each in self.dead_files],
+        }
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> FilesToCommit:
+        return cls(
+            [DataFile(**each) for each in found["files"]],
+            [DataFile(**each) for each in found["dead_files"]],
+        )
+
+
+class RunRecords:
+    """The records of one export, in the folder of its table; see the module."""
+
+    def __init__(self, name: str, places: Sequence[Place]) -> None:
+        self._name = name
+        self._places = places
+        self._folder = places[0].folder
+
+    def started(self, run: RunId) -> None:
+        """Say that files will be written."""
+        self._folder.create(record_key(self._name, run, "started"), {"run": str(run)})
+
+    def files(self, run: RunId, files: FilesToCommit) -> None:
+        """Say what the commit will name."""
+        self._folder.create(record_key(self._name, run, "files"), files.as_json())
+
+    def files_of(self, run: RunId) -> FilesToCommit | None:
+        """What a run said that its commit names; None once it is settled."""
+        try:
+            return FilesToCommit.from_json(self._folder.read(record_key(self._name, run, "files")))
+        except NotFound:
+            return None
+
+    def settle(self, last: RunId, *, watched: bool = True) -> int:
+        """Remove what can't be committed any more, now that `last` is the last commit; tell how
+        many files. Runs that may still be under way are left alone. `watched` False: of `last`
+        no task was ever repeated, so there is nothing that its commit does not name.
+        """
+        removed = 0
+        for run, kinds in self._runs().items():
+            if run.number > last.number:
+                continue
+            if "settled" in kinds:
+                removed += self._look_again(run, kinds)
+            elif run == last and not watched:
+                self._forget(run, kinds)
+            else:
+                removed += self._settle(run, kinds, is_last=run == last)
+        return removed
+
+    def give_up(self, run: RunId) -> int:
+        """Remove what a run wrote that was overtaken, as it knows itself."""
+        return self._settle(run, self._runs().get(run, {}), is_last=False)
+
+    def under_way(self, last: RunId) -> list[RunId]:
+        """Runs that wrote for a commit that is not made yet: at work, or killed."""
+        return sorted(run for run in self._runs() if run.number > last.number)
+
+    def _runs(self) -> dict[RunId, dict[str, int]]:
+        """Records by run: kind -> when the store says it was written."""
+        found: dict[RunId, dict[str, int]] = {}
+        for each in self._folder.listed(runs_folder(self._name)):
+            record = record_of_key(each.key)
+            if record is not None:
+                found.setdefault(record[0], {})[record[1]] = each.last_modified_ms or 0
+        return found
+
+    def _settle(self, run: RunId, kinds: dict[str, int], *, is_last: bool) -> int:
+        kept: set[str] = set()
+        if is_last:
+            files = self.files_of(run)
+            if files is None and self._folder.exists(record_key(self._name, run, "settled")):
+                return 0  # another run settled it a moment ago
+            if files is None:
+                raise InternalError(
+                    f"commit {run} was made without {record_key(self._name, run, 'files')}: nothing "
+                    "was removed. If somebody deleted that object, delete the run's .started too"
+                )
+            kept = {each.path for each in (*files.files, *files.dead_files)}
+        removed = self._remove(run, kept)
+        with suppress(AlreadyExists):  # another run settles the same, to the same end
+            self._folder.create(record_key(self._name, run, "settled"), {"kept": sorted(kept)})
+        self._drop(run, [kind for kind in kinds if kind != "settled"])
+        return removed
+
+    def _look_again(self, run: RunId, kinds: dict[str, int]) -> int:
+        key = record_key(self._name, run, "settled")
+        removed = self._remove(run, set(self._folder.read(key)["kept"]))
+        self._drop(run, [kind for kind in kinds if kind != "settled"])
+        newest = max(each.last_modified_ms or 0 for each in self._folder.listed(key))
+        if self._now_ms() - newest > WATCHED_MS:
+            self._drop(run, ["settled"])
+        return removed
+
+    def _forget(self, run: RunId, kinds: dict[str, int]) -> None:
+        # `.files` goes last: without it the commit of the run could not be told from another's.
+        self._drop(run, sorted(kinds, reverse=True))
+
+    def _drop(self, run: RunId, kinds: Sequence[str]) -> None:
+        for kind in kinds:
+            self._folder.remove([record_key(self._name, run, kind)])
+
+    def _now_ms(self) -> int:
+        """The store's clock: when it says that the newest record was written."""
+        return max((max(kinds.values()) for kinds in self._runs().values()), default=0)
+
+    def _remove(self, run: RunId, kept: set[str]) -> int:
+        removed = 0
+        for place in self._places:
+            doomed = [path for path in self._written(place, run) if path not in kept]
+            if not doomed:
+                continue
+            if still_named := place.table.named(doomed):
+                raise InternalError(
+                    f"{place.table.name} names {min(still_named)}, which run {run} was to remove "
+                    "as never committed: nothing was removed; report this"
+                )
+            place.folder.remove(doomed)
+            removed += len(doomed)
+        return removed
+
+    def _written(self, place: Place, run: RunId) -> Iterator[str]:
+        for each in place.folder.listed(place.table.data_folder):
+            if each.key.startswith((SIDE_FOLDER, "_delta_log/")):
+                continue
+            if run_of_data_file(each.key, self._name) == run:
+                yield each.key

@@ -1,0 +1,82 @@
+"""The columns of exported tables, and how a table that exists is held against them. Pure.
+
+Key and value as they are, or what a schema registry's deserialiser made of them; beside them
+where each record came from. `day` (the UTC day of the record's timestamp) is a column of tables
+that are partitioned by it, but stands in no data file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from kafka_formats.errors import Conflict
+from pipeline.decode.schema import arrow_schema
+
+DAY = "day"
+
+
+def record_schema(key: pa.DataType | None = None, value: pa.DataType | None = None) -> pa.Schema:
+    """The columns of data files; `key` and `value` are the types of decoded ones."""
+    schema = arrow_schema()
+    for name, kind in (("key", key), ("value", value)):
+        if kind is not None:
+            schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
+    return schema
+
+
+def dead_letter_schema() -> pa.Schema:
+    """The columns of records that could not be decoded: raw bytes, and what was wrong."""
+    return arrow_schema().append(pa.field("error", pa.string()))
+
+
+def columns_of(schema: pa.Schema) -> dict[str, str]:
+    """The type of each column, as text that can be compared and kept."""
+    return {field.name: str(plain(field.type)) for field in schema}
+
+
+def check_same(found: Mapping[str, str], wanted: Mapping[str, str], *, table: str) -> None:
+    """Conflict(SCHEMA) unless columns and types (see `columns_of`) agree, in any order."""
+    differs = [
+        f"{name} is {found.get(name, 'missing')} and should be {wanted.get(name, 'absent')}"
+        for name in sorted(found.keys() | wanted.keys())
+        if found.get(name) != wanted.get(name)
+    ]
+    if differs:
+        raise Conflict(
+            f"{table} has another schema than this export: {'; '.join(differs)}. Nothing was "
+            "written: export to another table, or bring this one's schema in line",
+            reason="SCHEMA",
+        )
+
+
+def check_partitioning(found: str, wanted: str, *, table: str) -> None:
+    """Conflict(SCHEMA) unless both say the same."""
+    if found != wanted:
+        raise Conflict(
+            f"{table} is partitioned by {found or 'nothing'}, and this export by "
+            f"{wanted or 'nothing'}: leave the option out or give it, or export to another table",
+            reason="SCHEMA",
+        )
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """A type without what readers of tables choose for themselves: large variants, names of list
+    items, whether a field may be NULL.
+    """
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if (
+        pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", plain(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(plain(kind.key_type), plain(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, plain(each.type)) for each in kind])
+    return kind
