@@ -5,8 +5,8 @@
     runs/00000007-0123456789abcde.settled   afterwards: the files that a commit names; the rest goes
 
 Commit 7 is made once. Until it is, whoever wrote for it may still be at work, and its files are
-left alone, whatever their age. Once it is made, by this run or another, no other run can ever commit
-what it wrote for 7: the table refuses it. So those files are nobody's, even while a run that does
+left alone, whatever their age. Once it is made, by this run or another, no other run can ever
+commit what it wrote for 7: the table refuses it. So those files are nobody's, even while a run that does
 not know yet that it lost goes on writing; that run removes its own, and if it can't, its record is
 looked at again by every run for `WATCHED_MS`.
 
@@ -132,8 +132,8 @@ class RunRecords:
                 return 0  # another run settled it a moment ago
             if files is None:
                 raise InternalError(
-                    f"commit {run} was made without {record_key(self._name, run, 'files')}: nothing "
-                    "was removed. If somebody deleted that object, delete the run's .started too"
+                    f"commit {run} was made without {record_key(self._name, run, 'files')}: "
+                    "nothing was removed. If somebody deleted that object, delete the run's .started too"
                 )
             kept = {each.path for each in (*files.files, *files.dead_files)}
         removed = self._remove(run, kept)
