@@ -6,9 +6,9 @@
 
 Commit 7 is made once. Until it is, whoever wrote for it may still be at work, and its files are
 left alone, whatever their age. Once it is made, by this run or another, no other run can ever
-commit what it wrote for 7: the table refuses it. So those files are nobody's, even while a run that does
-not know yet that it lost goes on writing; that run removes its own, and if it can't, its record is
-looked at again by every run for `WATCHED_MS`.
+commit what it wrote for 7: the table refuses it. So those files are nobody's, even while a run that
+does not know yet that it lost goes on writing; that run removes its own, and if it can't, its
+record is looked at again by every run for `WATCHED_MS`.
 
 A run settles what is due before it writes anything, so a run that is not settled is of the last
 commit or of the next. Files are removed only by the pattern of their name, export, number and
@@ -133,7 +133,7 @@ class RunRecords:
             if files is None:
                 raise InternalError(
                     f"commit {run} was made without {record_key(self._name, run, 'files')}: "
-                    "nothing was removed. If somebody deleted that object, delete the run's .started too"
+                    "nothing was removed. If somebody deleted that object, delete .started too"
                 )
             kept = {each.path for each in (*files.files, *files.dead_files)}
         removed = self._remove(run, kept)
