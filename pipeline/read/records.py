@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from kafka_formats.errors import InternalError
+from kafka_formats.errors import CorruptData, NotFound
+from kafka_formats.offset_index import OffsetIndex
+from kafka_formats.transaction_index import AbortedTransaction
+from pipeline.decode.batch_decoder import BatchDecoder
+from pipeline.read.open_stores import OpenStores
+from pipeline.read.positions import ByteRange, byte_range
+from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
+from pipeline.read.transactions import TransactionIndexes
+from rlm.read_request import IndexType, Isolation
 from rsm_backends.store_config import StoreConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_BASE_OFFSET = struct.Struct(">q")
 
 
 def read_slices(
@@ -24,9 +36,102 @@ def read_slices(
 
     Runs in a task: blocks, and opens stores of its own, which it closes at its end. CorruptData
     names object and position; NotFound the segment that was deleted since the plan, its topic and
-    offsets, unless `settings.fail_on_data_loss` is off: then `on_lost(slice, from_offset)` is told
-    that the slice's offsets from `from_offset` on are lost, and the next slice follows. RetryLater,
-    Refused: the store. Conflict (TRANSACTIONS_UNKNOWN): read_committed, and the tier cannot tell
-    which transactions were aborted.
+    offsets, unless `settings.fail_on_data_loss` is off: then `on_lost(slice, offset)` is told that
+    records of the slice are lost, all of them below `offset` were given, and the next slice
+    follows. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN): read_committed, and
+    the tier cannot tell which transactions were aborted.
     """
-    raise InternalError(f"not read yet: {slices}, {sorted(stores)}, {settings}, {on_lost}")
+    with OpenStores(stores, settings.aiven_keys) as opened:
+        transactions = TransactionIndexes(opened, verify=settings.verify)
+        for part in slices:
+            if part.first_offset > part.last_offset:
+                continue
+            objects = SegmentObjects(part.segment, opened, verify=settings.verify)
+            given_below = part.first_offset
+            try:
+                aborted: list[AbortedTransaction] = []
+                if settings.isolation is Isolation.READ_COMMITTED:
+                    aborted = transactions.aborted(part)
+                for batch in _batches(part, objects, settings, aborted):
+                    yield batch
+                    given_below = _behind(batch, given_below)
+            except NotFound as error:
+                if settings.fail_on_data_loss:
+                    raise objects.wrapped(error) from error
+                if on_lost is not None:
+                    on_lost(part, given_below)
+
+
+def _batches(
+    part: SegmentSlice,
+    objects: SegmentObjects,
+    settings: ReadSettings,
+    aborted: list[AbortedTransaction],
+) -> Iterator[pa.RecordBatch]:
+    where = _where(part, objects)
+    partition = part.segment.partition
+    decoder = BatchDecoder(
+        settings.columns,
+        topic=partition.topic,
+        partition=partition.partition,
+        first_offset=part.first_offset,
+        last_offset=part.last_offset,
+        aborted=aborted,
+        read_committed=settings.isolation is Isolation.READ_COMMITTED,
+        source=objects.keys.log,
+        position=where.start,
+    )
+    at = where.start
+    with closing(objects.log(where.start, where.end)) as pieces:
+        for piece in pieces:
+            if at == where.start:
+                _check_jump(piece, at, part, objects.keys.log)
+            at += len(piece)
+            yield from decoder.feed(piece)
+            if decoder.done:
+                break
+    if where.end < objects.manifest.log_bytes and not decoder.done:
+        raise CorruptData(
+            f"an index names this position as behind offset {part.last_offset}, and it is not",
+            source=objects.keys.log,
+            position=where.end,
+        )
+    yield from decoder.finish()
+
+
+def _where(part: SegmentSlice, objects: SegmentObjects) -> ByteRange:
+    """Which bytes of the log are read; no index is asked for a whole segment."""
+    segment, log_bytes = part.segment, objects.manifest.log_bytes
+    if part.first_offset <= segment.start_offset and part.last_offset >= segment.end_offset:
+        return ByteRange(0, log_bytes)
+    sums = objects.manifest.checksums
+    data = None if sums is None else sums.chunk_offset_index
+    if data is None:
+        data = objects.index(IndexType.OFFSET) or b""
+    index = OffsetIndex.parse(data, base_offset=segment.start_offset, source=objects.keys.indexes)
+    return byte_range(index, part.first_offset, part.last_offset, log_bytes)
+
+
+def _check_jump(piece: memoryview, position: int, part: SegmentSlice, source: str) -> None:
+    """Behind a jump into the log the first batch begins at or below the slice's first offset.
+
+    Otherwise the index is wrong, and what it jumped over would be missing.
+    """
+    if position == 0 or len(piece) < _BASE_OFFSET.size:
+        return
+    base_offset = _BASE_OFFSET.unpack_from(piece)[0]
+    if base_offset > part.first_offset:
+        raise CorruptData(
+            f"an index names this position for offset {part.first_offset}, but the batch here "
+            f"begins at {base_offset}",
+            source=source,
+            position=position,
+        )
+
+
+def _behind(batch: pa.RecordBatch, before: int) -> int:
+    """The offset behind the batch's last record, where its column was asked for."""
+    at = batch.schema.get_field_index("offset")
+    if at < 0 or not batch.num_rows:
+        return before
+    return int(batch.column(at)[batch.num_rows - 1].as_py()) + 1

@@ -12,7 +12,7 @@ from rlm.read_request import Isolation
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """Those of a record without `headers`, in the order of Kafka's own data source."""
 
-LATER_MAX = 32
+LATER_MAX = 64
 """Segments behind a slice that its task may look into for aborted transactions.
 
 A transaction is listed where its ABORT marker is. Brokers end transactions within minutes

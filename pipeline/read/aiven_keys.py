@@ -1,0 +1,124 @@
+"""The keys of segments that Aiven's plug-in encrypted: data keys, wrapped under RSA key pairs.
+
+The wrapping is RSA-OAEP with SHA3-512 for both its digest and its mask, which the cryptography
+library does not offer: so the padding is undone here, on the numbers of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha3_512
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPrivateNumbers
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from kafka_formats.errors import InvalidRequest, Refused
+from rlm.manifest_transforms import Encryption
+
+OPTION = "strandline.aiven.keys"
+KEY_FILE_BYTES_MAX = 64 * 1024
+KEY_FILES_MAX = 100
+
+_DIGEST_BYTES = 64
+_AES_KEY_BYTES = (16, 24, 32)
+
+
+class AivenKeys:
+    """Private keys in PEM, by the names of their files. Its text shows no key."""
+
+    def __init__(self, keys: Sequence[tuple[str, RSAPrivateNumbers]]) -> None:
+        self._keys = keys
+
+    def __repr__(self) -> str:
+        """How many there are."""
+        return f"AivenKeys({len(self._keys)})"
+
+    @classmethod
+    def load(cls, paths: Iterable[str]) -> AivenKeys:
+        """Files, or folders of `*.pem`; InvalidRequest names one that can't be read."""
+        files = [file for path in paths for file in _files(Path(path))]
+        if len(files) > KEY_FILES_MAX:
+            raise InvalidRequest(f"{len(files)} files are more than {KEY_FILES_MAX}", field=OPTION)
+        keys = [(file.stem, numbers) for file in files if (numbers := _read(file)) is not None]
+        if files and not keys:
+            raise InvalidRequest(
+                "there is no RSA private key without a passphrase in the files it names",
+                field=OPTION,
+            )
+        return cls(keys)
+
+    def data_key(self, encryption: Encryption, *, source: str) -> bytes:
+        """The key of a segment's chunks; Refused if no private key here unwraps it."""
+        # A key named for the id is the likely one; that the padding is right says which it is.
+        likely_first = sorted(self._keys, key=lambda key: key[0] != encryption.key_id)
+        for _, numbers in likely_first:
+            key = _unwrapped(numbers, encryption.wrapped_data_key)
+            if key is not None and len(key) in _AES_KEY_BYTES:
+                return key
+        raise Refused(
+            f"{source}: the segment is encrypted under the key pair {encryption.key_id[:60]!r}: "
+            f"name its private key in the option {OPTION}"
+            + (f" (none of the {len(self._keys)} there fits)" if self._keys else "")
+        )
+
+
+def _files(path: Path) -> list[Path]:
+    try:
+        found = sorted(path.glob("*.pem")) if path.is_dir() else [path]
+    except OSError as error:
+        raise InvalidRequest(f"{path}: {error.strerror}", field=OPTION) from None
+    if not found:
+        raise InvalidRequest(f"the folder {path} has no *.pem", field=OPTION)
+    return found
+
+
+def _read(file: Path) -> RSAPrivateNumbers | None:
+    """None for what is no private key: a folder has the public ones beside."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(KEY_FILE_BYTES_MAX)
+    except OSError as error:
+        raise InvalidRequest(f"{file}: {error.strerror}", field=OPTION) from None
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError):
+        return None
+    return key.private_numbers() if isinstance(key, RSAPrivateKey) else None
+
+
+def _unwrapped(key: RSAPrivateNumbers, wrapped: bytes) -> bytes | None:
+    """RSA-OAEP undone (RFC 8017, 7.1.2) with an empty label; None if the padding is not right."""
+    modulus = key.public_numbers.n
+    size = (modulus.bit_length() + 7) // 8
+    number = int.from_bytes(wrapped, "big")
+    if len(wrapped) != size or number >= modulus or size < 2 * _DIGEST_BYTES + 2:
+        return None
+    block = _power(key, number).to_bytes(size, "big")
+    masked_seed, masked = block[1 : 1 + _DIGEST_BYTES], block[1 + _DIGEST_BYTES :]
+    seed = _xor(masked_seed, _mask(masked, _DIGEST_BYTES))
+    data = _xor(masked, _mask(seed, len(masked)))
+    padding, one, message = data[_DIGEST_BYTES:].partition(b"\x01")
+    if block[0] or data[:_DIGEST_BYTES] != sha3_512().digest() or any(padding) or not one:
+        return None
+    return message
+
+
+def _power(key: RSAPrivateNumbers, number: int) -> int:
+    """`number` to the private exponent, by the two primes: four times as fast."""
+    first, second = pow(number, key.dmp1, key.p), pow(number, key.dmq1, key.q)
+    return second + key.q * ((first - second) * key.iqmp % key.p)
+
+
+def _mask(seed: bytes, size: int) -> bytes:
+    """MGF1 (RFC 8017, B.2.1)."""
+    blocks = (
+        sha3_512(seed + counter.to_bytes(4, "big")).digest()
+        for counter in range(-(-size // _DIGEST_BYTES))
+    )
+    return b"".join(blocks)[:size]
+
+
+def _xor(first: bytes, second: bytes) -> bytes:
+    number = int.from_bytes(first, "big") ^ int.from_bytes(second, "big")
+    return number.to_bytes(len(first), "big")

@@ -1,0 +1,129 @@
+"""Bytes of an object in order, through a few buffers that are used again and again.
+
+From a store on the network several ranges are fetched at once, ahead of the reader: one connection
+gives a fraction of what a store can. Files are read when they are asked for: the system reads ahead
+of itself. Memory is bounded by the buffers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import NamedTuple
+
+from kafka_formats.errors import RetryLater
+from rsm_backends.blocking_reads import BlockingObject
+from rsm_backends.store_config import StoreConfig
+
+PIECE_BYTES = 4 * 1024 * 1024
+"""What one GET asks for."""
+
+FILE_PIECE_BYTES = 1024 * 1024
+"""What is read of a file at once: it is still in the processor's cache when it is checked."""
+
+FETCHES = 6
+"""GETs under way at once for one task."""
+
+DEADLINES_PER_PIECE = 3
+"""A read ends by itself within two deadlines of its store; what takes longer is hung."""
+
+
+class Range(NamedTuple):
+    """Bytes [start, start + size) of an object."""
+
+    start: int
+    size: int
+
+
+def ranges(start: int, end: int, piece_bytes: int) -> Iterator[Range]:
+    """[start, end) in pieces of `piece_bytes`, the last one shorter."""
+    for at in range(start, end, piece_bytes):
+        yield Range(at, min(piece_bytes, end - at))
+
+
+class ObjectStream:
+    """The buffers and, for a store on the network, the threads of one task and one store."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        remote = config.kind == "s3"
+        self.piece_bytes = PIECE_BYTES if remote else FILE_PIECE_BYTES
+        self._ahead = min(FETCHES, config.connections_max) if remote else 0
+        self._threads = (
+            ThreadPoolExecutor(self._ahead, thread_name_prefix="fetch") if remote else None
+        )
+        self._deadline_s = DEADLINES_PER_PIECE * config.deadline_s
+        self._free: list[bytearray] = []
+
+    def close(self) -> None:
+        """Free the buffers; the threads end with what they are doing."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._free.clear()
+
+    def pieces(self, opened: BlockingObject, wanted: Iterable[Range]) -> Generator[memoryview]:
+        """The bytes of each range, in order; a piece is good until the next is asked for.
+
+        Ends early with a shorter piece, or an empty one, where the object does.
+        """
+        if self._threads is None:
+            return self._read(opened, wanted)
+        return self._fetched(opened, wanted, self._threads)
+
+    def _read(self, opened: BlockingObject, wanted: Iterable[Range]) -> Generator[memoryview]:
+        buffer = bytearray()
+        try:
+            for range_ in wanted:
+                if len(buffer) < range_.size:
+                    self._free.append(buffer)
+                    buffer = self._buffer(range_.size)
+                piece = memoryview(buffer)[: range_.size]
+                filled = opened.read_into(piece, range_.start)
+                yield piece[:filled]
+                if filled < range_.size:
+                    return
+        finally:
+            self._free.append(buffer)
+
+    def _fetched(
+        self, opened: BlockingObject, wanted: Iterable[Range], threads: ThreadPoolExecutor
+    ) -> Generator[memoryview]:
+        under_way: deque[tuple[Future[int], bytearray, int]] = deque()
+        left = iter(wanted)
+        try:
+            while True:
+                while len(under_way) < self._ahead and (range_ := next(left, None)) is not None:
+                    buffer = self._buffer(range_.size)
+                    piece = memoryview(buffer)[: range_.size]
+                    fetch = threads.submit(opened.read_into, piece, range_.start)
+                    under_way.append((fetch, buffer, range_.size))
+                if not under_way:
+                    return
+                fetch, buffer, size = under_way[0]
+                filled = self._result(fetch)
+                under_way.popleft()
+                yield memoryview(buffer)[:filled]
+                self._free.append(buffer)
+                if filled < size:
+                    return
+        finally:
+            # A buffer that a thread may still write to is nobody's: it goes with its thread.
+            fetches = [fetch for fetch, _, _ in under_way if not fetch.cancel()]
+            done = wait(fetches, timeout=self._deadline_s).done
+            self._free += [buffer for fetch, buffer, _ in under_way if fetch in done]
+
+    def _result(self, fetch: Future[int]) -> int:
+        try:
+            return fetch.result(timeout=self._deadline_s)
+        except TimeoutError:
+            raise RetryLater(
+                f"a read of the store did not end within {self._deadline_s:g} s"
+            ) from None
+
+    def _buffer(self, size: int) -> bytearray:
+        """A free one that is large enough; the others of too small a size are let go."""
+        while self._free:
+            buffer = self._free.pop()
+            if len(buffer) >= size:
+                return buffer
+        return bytearray(max(size, self.piece_bytes))

@@ -1,0 +1,77 @@
+"""The stores of one task, opened when they are used, with their buffers and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from kafka_formats.errors import InvalidRequest
+from pipeline import ambient
+from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.read.aiven_keys import AivenKeys
+from pipeline.read.object_stream import ObjectStream
+from rsm_backends.blocking_reads import BlockingStore, open_blocking
+from rsm_backends.store_config import StoreConfig
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """One store, ready to read."""
+
+    config: StoreConfig
+    reads: BlockingStore
+    stream: ObjectStream
+
+
+class OpenStores:
+    """`with OpenStores(configs, key_paths) as stores:`; what it opened is closed at the end."""
+
+    def __init__(self, configs: Mapping[str, StoreConfig], key_paths: Iterable[str] = ()) -> None:
+        self._configs = configs
+        self._key_paths = tuple(key_paths)
+        self._keys: AivenKeys | None = None
+        self._open: dict[str, OpenStore] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        for store in self._open.values():
+            store.stream.close()
+            store.reads.close()
+        self._open.clear()
+
+    @property
+    def keys(self) -> AivenKeys:
+        """Read when the first encrypted segment comes."""
+        if self._keys is None:
+            self._keys = AivenKeys.load(self._key_paths)
+        return self._keys
+
+    def of(self, segment: TieredSegment) -> OpenStore:
+        """The store that holds a segment; InvalidRequest if no option says where it is."""
+        name = segment.store
+        found = self._open.get(name)
+        if found is None:
+            config = self._configs.get(name)
+            if config is None:
+                raise InvalidRequest(
+                    f"segment {segment.segment_id.id} of {segment.partition.topic} is in the store "
+                    f"{name!r}: say where that is by the option strandline.store.{name}",
+                    field="strandline.store",
+                )
+            reads = open_blocking(
+                config,
+                wait=ambient.wait,
+                monotonic=ambient.monotonic,
+                random_fraction=ambient.random_fraction,
+            )
+            found = self._open[name] = OpenStore(config, reads, ObjectStream(config))
+        return found

@@ -1,0 +1,238 @@
+"""The three objects of one segment, as a task reads them: checked, and without their transforms.
+
+Trust goes down one chain, as in a node: the metadata has the CRC32C of the manifest, and that has
+those of the chunks of `.log` and `.indexes`. Of segments that other programs wrote there may be no
+checksums: then the CRC of each batch is all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from functools import cached_property
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData, NotFound
+from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.read.chunk_transforms import ChunkTransforms, stored_range
+from pipeline.read.manifest_check import differences, manifest_bytes_differ
+from pipeline.read.object_stream import Range, ranges
+from pipeline.read.open_stores import OpenStores
+from rlm.copy_job import ProducerSnapshotOrigin
+from rlm.manifest import MANIFEST_BYTES_MAX, ChunkChecksums, Manifest, parse_manifest
+from rlm.read_request import IndexType
+
+INDEX_BYTES_MAX = 256 * 1024 * 1024
+"""Of one index: a segment of 2 GiB with an entry a batch has less."""
+
+Damage = Callable[[CorruptData], None]
+"""What to do with a chunk that fails its checksum, if not to raise."""
+
+
+class SegmentObjects:
+    """Opens nothing before it is asked. `verify` off: only batches are held against their CRCs.
+
+    NotFound names the segment and its offsets; CorruptData object and position.
+    """
+
+    def __init__(self, segment: TieredSegment, stores: OpenStores, *, verify: bool = True) -> None:
+        self.segment = segment
+        self._stores = stores
+        self._store = stores.of(segment)
+        self.keys = segment.keys(self._store.config.prefix)
+        self._verify = verify
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest, held against the catalogue."""
+        name = self.keys.manifest
+        data = self.stored_manifest()
+        if (wrong := manifest_bytes_differ(self.segment, data)) is not None:
+            raise CorruptData(wrong, source=name, position=0)
+        manifest = parse_manifest(data, source=name)
+        for difference in differences(self.segment, manifest):
+            raise CorruptData(difference, source=name, position=0)
+        return manifest
+
+    def stored_manifest(self) -> bytes:
+        """Its bytes as stored, cut where they are too many for a manifest."""
+        recorded = self.segment.objects
+        most = MANIFEST_BYTES_MAX if recorded is None else recorded.manifest_bytes + 1
+        return self._bytes(self.keys.manifest, Range(0, min(most, MANIFEST_BYTES_MAX)))
+
+    def index(self, index: IndexType) -> bytes | None:
+        """One index, whole; None where the segment has none of this type."""
+        found = self.manifest.indexes.get(index)
+        sums = self.manifest.checksums
+        absent = sums is not None and sums.producer_snapshot is ProducerSnapshotOrigin.ABSENT
+        if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
+            return None
+        name = self.keys.indexes
+        if found.size > INDEX_BYTES_MAX:
+            raise CorruptData(
+                f"{found.size} bytes are too many for an index",
+                source=name,
+                position=found.position,
+            )
+        wanted = Range(found.position, found.size)
+        if sums is not None and self._verify:
+            return self._verified(name, wanted, sums.indexes)
+        stored = self._bytes(name, wanted)
+        if len(stored) < found.size:
+            raise CorruptData(
+                f"the object ends inside the {index.value} index",
+                source=name,
+                position=found.position + len(stored),
+            )
+        return (
+            stored if self._transforms is None else self._transforms.index(stored, found.position)
+        )
+
+    def log(self, start: int, end: int, on_damage: Damage | None = None) -> Generator[memoryview]:
+        """Bytes [start, end) of the segment in pieces; each is good until the next is asked for.
+
+        No byte comes out whose checksum was not looked at; without `on_damage` none whose checksum
+        was wrong. CorruptData at the position where bytes are missing.
+        """
+        end = min(end, self.manifest.log_bytes)
+        if start >= end:
+            return
+        sums = self.manifest.checksums if self._verify else None
+        if self._transforms is not None:
+            pieces = self._transformed(self._transforms, start, end)
+        elif sums is not None:
+            pieces = self._checked(start, end, sums.log, on_damage)
+        else:
+            pieces = self._plain(start, end)
+        with closing(pieces):
+            yield from pieces
+
+    def wrapped(self, error: NotFound) -> NotFound:
+        """The same error, for people: which offsets are gone."""
+        segment = self.segment
+        return NotFound(
+            f"segment {segment.segment_id.id} of {segment.partition.topic}-"
+            f"{segment.partition.partition}, offsets {segment.start_offset} to "
+            f"{segment.end_offset}, is not in the store {segment.store!r} any more ({error}): "
+            "retention may have deleted it since it was planned. Plan anew, or set failOnDataLoss "
+            "to false to pass over what is gone"
+        )
+
+    @cached_property
+    def _transforms(self) -> ChunkTransforms | None:
+        transforms = self.manifest.transforms
+        if transforms is None:
+            return None
+        name = self.keys.log
+        encryption = transforms.encryption
+        key = None if encryption is None else self._stores.keys.data_key(encryption, source=name)
+        return ChunkTransforms(transforms, key, source=name)
+
+    def _plain(self, start: int, end: int) -> Generator[memoryview]:
+        piece_bytes = self._store.stream.piece_bytes
+        return self._stored(start, ranges(start, end, piece_bytes), end)
+
+    def _checked(
+        self, start: int, end: int, sums: ChunkChecksums, on_damage: Damage | None
+    ) -> Generator[memoryview]:
+        """Whole chunks are fetched and held against their checksums; the asked part comes out."""
+        chunk_bytes = sums.chunk_bytes
+        piece_bytes = max(self._store.stream.piece_bytes // chunk_bytes, 1) * chunk_bytes
+        at = start // chunk_bytes * chunk_bytes
+        behind = min(-(-end // chunk_bytes) * chunk_bytes, sums.size_bytes)
+        pieces = self._stored(at, ranges(at, behind, piece_bytes), behind)
+        with closing(pieces):
+            for piece in pieces:
+                check_chunks(piece, at, sums, self.keys.log, on_damage)
+                yield piece[max(0, start - at) : max(0, end - at)]
+                at += len(piece)
+
+    def _stored(self, start: int, wanted: Iterator[Range], end: int) -> Generator[memoryview]:
+        """The object's bytes from `start` to `end`; CorruptData if it ends before."""
+        at = start
+        opened = self._store.reads.open(self.keys.log)
+        pieces = self._store.stream.pieces(opened, wanted)
+        try:
+            with closing(pieces):
+                for piece in pieces:
+                    yield piece
+                    at += len(piece)
+        finally:
+            opened.close()
+        if at < end:
+            raise CorruptData(
+                f"the object ends here, {end} bytes or more were stored",
+                source=self.keys.log,
+                position=at,
+            )
+
+    def _transformed(
+        self, transforms: ChunkTransforms, start: int, end: int
+    ) -> Generator[memoryview]:
+        groups = list(transforms.groups(start, end, self._store.stream.piece_bytes))
+        wanted = [stored_range(group) for group in groups]
+        at = groups[0][0].original_position
+        pieces = self._stored(wanted[0].start, iter(wanted), wanted[-1].start + wanted[-1].size)
+        with closing(pieces):
+            for group, piece in zip(groups, pieces, strict=False):
+                for data in transforms.undone(group, piece):
+                    yield memoryview(data)[max(0, start - at) : max(0, end - at)]
+                    at += len(data)
+
+    def _verified(self, name: str, wanted: Range, sums: ChunkChecksums) -> bytes:
+        """A small range, by the checksums of the chunks it lies in."""
+        chunk_bytes, end = sums.chunk_bytes, wanted.start + wanted.size
+        start = wanted.start // chunk_bytes * chunk_bytes
+        behind = min(-(-end // chunk_bytes) * chunk_bytes, sums.size_bytes)
+        data = memoryview(self._bytes(name, Range(start, behind - start)))
+        check_chunks(data, start, sums, name)
+        if start + len(data) < behind:
+            raise CorruptData(
+                f"the object ends here, {sums.size_bytes} bytes were stored",
+                source=name,
+                position=start + len(data),
+            )
+        return bytes(data[wanted.start - start : end - start])
+
+    def _bytes(self, name: str, wanted: Range) -> bytes:
+        """A range of one object, fewer bytes where it ends before."""
+        if not wanted.size:
+            return b""
+        opened = self._store.reads.open(name)
+        pieces = self._store.stream.pieces(
+            opened, ranges(wanted.start, wanted.start + wanted.size, self._store.stream.piece_bytes)
+        )
+        try:
+            with closing(pieces):
+                return b"".join(map(bytes, pieces))
+        finally:
+            opened.close()
+
+
+def check_chunks(
+    piece: memoryview,
+    position: int,
+    sums: ChunkChecksums,
+    source: str,
+    on_damage: Damage | None = None,
+) -> None:
+    """Hold whole chunks, the first of which begins at `position`, against their checksums.
+
+    CorruptData at the first that differs, or each of them to `on_damage`.
+    """
+    chunk_bytes, size_bytes = sums.chunk_bytes, sums.size_bytes
+    number = position // chunk_bytes
+    for at in range(0, len(piece), chunk_bytes):
+        computed = crc32c(piece[at : at + chunk_bytes])
+        if computed != sums.chunks[number]:
+            begins = number * chunk_bytes
+            error = CorruptData(
+                f"the {min(chunk_bytes, size_bytes - begins)} bytes from here on fail their "
+                f"CRC32C: {sums.chunks[number]:08x} is recorded, {computed:08x} computed",
+                source=source,
+                position=begins,
+            )
+            if on_damage is None:
+                raise error
+            on_damage(error)
+        number += 1

@@ -1,0 +1,255 @@
+"""Slices of segments read in a task: what a consumer read, and nothing that fails a check."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound
+from kafka_formats.record_batch import Record
+from pipeline.read.records import read_slices
+from pipeline.read.segment_slice import LATER_MAX, ReadSettings, SegmentSlice, cut, plan_slices
+from pipeline.read.transactions import stable_end
+from rlm.read_request import Isolation
+from tests.capture.captured import LOG_DIR, expected_offsets, expected_records
+from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
+from tests.rlm.broker_files import ReplicaWriter, write_log_dir
+
+COMMITTED, UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
+TOPICS = ("codecs", "events", "orders", "payments", "profiles")
+OFFSETS = ReadSettings(columns=("offset",))
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> FolderTier:
+    return tier_log_dir(LOG_DIR, tmp_path_factory.mktemp("captured") / "tier", *TOPICS)
+
+
+@pytest.fixture
+def tier(captured: FolderTier, tmp_path: Path) -> FolderTier:
+    """One that a test may damage."""
+    return captured.copied_to(tmp_path / "tier")
+
+
+def rows(
+    tier: FolderTier, slices: list[SegmentSlice], settings: ReadSettings, **options: Any
+) -> list[dict[str, Any]]:
+    batches = read_slices(slices, tier.stores, settings, **options)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def offsets(tier: FolderTier, slices: list[SegmentSlice], **settings: Any) -> list[int]:
+    return [row["offset"] for row in rows(tier, slices, replace(OFFSETS, **settings))]
+
+
+def turn(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x40
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_records_are_those_a_consumer_read(tier: FolderTier, isolation: Isolation) -> None:
+    settings = ReadSettings(
+        columns=("offset", "key", "value", "timestamp", "headers"), isolation=isolation
+    )
+    partitions = 0
+    for partition, segments in tier.found.items():
+        end = segments[-1].last_offset + 1
+        if isolation is COMMITTED:
+            end = stable_end(segments, tier.stores)
+        slices = plan_slices(segments, 0, end - 1, isolation)
+        found = [
+            Record(
+                row["offset"],
+                round(row["timestamp"].timestamp() * 1000),
+                row["key"],
+                row["value"],
+                tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+            )
+            for row in rows(tier, slices, settings)
+        ]
+        name = f"{partition.topic}-{partition.partition}"
+        start = expected_offsets()[name].log_start_offset
+        assert found == [
+            read.record
+            for read in expected_records(name)
+            if start <= read.record.offset < end and (read.committed or isolation is UNCOMMITTED)
+        ]
+        partitions += bool(found)
+    assert partitions == 9
+
+
+@pytest.mark.parametrize("topic", ["payments", "profiles"])
+def test_any_range_gives_its_own_records(tier: FolderTier, topic: str) -> None:
+    segments = tier.segments(topic)
+    end = stable_end(segments, tier.stores)
+    whole = offsets(tier, plan_slices(segments, 0, end - 1, COMMITTED))
+    assert len(whole) > 100
+    chance = random.Random(3)
+    for _ in range(40):
+        first, last = sorted(chance.randrange(end) for _ in range(2))
+        planned = plan_slices(segments, first, last, COMMITTED)
+        middle = (first + last) // 2
+        halves = [cut(part, first, middle) for part in planned]
+        halves += [cut(part, middle + 1, last) for part in planned]
+        wanted = [offset for offset in whole if first <= offset <= last]
+        assert offsets(tier, planned) == wanted
+        assert offsets(tier, halves) == wanted
+
+
+def test_an_open_transaction_ends_what_is_stable(tier: FolderTier) -> None:
+    """The captured one never ended: it stands behind the last copied segment, or in it."""
+    segments = tier.segments("payments", 1)
+    stable = expected_offsets()["payments-1"].last_stable_offset
+    assert stable_end(segments, tier.stores) == min(stable, segments[-1].end_offset + 1)
+    assert stable_end([], tier.stores) == 0
+    cut_off = replace(segments[-1], last_offset=segments[-1].end_offset - 1)
+    with pytest.raises(Conflict, match="lineage"):
+        stable_end([cut_off], tier.stores)
+
+
+def test_a_byte_that_was_turned_never_becomes_a_row(tier: FolderTier) -> None:
+    segment = tier.segments("orders")[1]
+    part = plan_slices([segment], 0, segment.last_offset, UNCOMMITTED)
+    path = tier.file(segment)
+    turn(path, 3_000)
+    with pytest.raises(CorruptData, match="fail their CRC32C") as raised:
+        offsets(tier, part, isolation=UNCOMMITTED)
+    assert (raised.value.source, raised.value.position) == (segment.keys("tier/").log, 0)
+    with pytest.raises(CorruptData, match="fails its CRC") as raised:
+        offsets(tier, part, isolation=UNCOMMITTED, verify=False)
+    assert 0 < raised.value.position <= 3_000
+
+
+def test_an_object_that_was_cut_is_told_by_where_it_ends(tier: FolderTier) -> None:
+    segment = tier.segments("orders")[1]
+    part = plan_slices([segment], 0, segment.last_offset, UNCOMMITTED)
+    path = tier.file(segment)
+    path.write_bytes(path.read_bytes()[:4_000])
+    with pytest.raises(CorruptData) as raised:
+        offsets(tier, part, isolation=UNCOMMITTED, verify=False)
+    assert "ends" in raised.value.detail
+
+
+@pytest.mark.parametrize("damaged", ["rsm-manifest", "indexes"])
+def test_a_manifest_or_index_that_was_turned_is_refused(tier: FolderTier, damaged: str) -> None:
+    segments = tier.segments("payments")
+    segment = next(s for s in segments if not s.txn_index_empty)
+    path = tier.file(segment, damaged)
+    turn(path, path.stat().st_size - 1)
+    with pytest.raises(CorruptData) as raised:
+        offsets(tier, plan_slices(segments, segment.first_offset, segment.last_offset, COMMITTED))
+    assert raised.value.source.endswith(damaged)
+
+
+def test_another_segments_manifest_is_refused(tier: FolderTier) -> None:
+    first, second = tier.segments("orders")[:2]
+    tier.file(first, "rsm-manifest").write_bytes(tier.file(second, "rsm-manifest").read_bytes())
+    unknown = replace(first, objects=None)
+    with pytest.raises(CorruptData, match="the manifest has the id"):
+        offsets(tier, plan_slices([unknown], 0, first.last_offset, UNCOMMITTED))
+
+
+def test_a_deleted_segment_is_not_found_by_name(tier: FolderTier) -> None:
+    segments = tier.segments("orders")
+    slices = plan_slices(segments, 5, segments[-1].last_offset, UNCOMMITTED)
+    whole = offsets(tier, slices)
+    gone = segments[2]
+    tier.file(gone).unlink()
+    with pytest.raises(NotFound, match=rf"orders-0, offsets {gone.start_offset} to") as raised:
+        offsets(tier, slices)
+    assert str(gone.segment_id.id) in str(raised.value)
+    lost: list[tuple[SegmentSlice, int]] = []
+    settings = replace(OFFSETS, fail_on_data_loss=False, isolation=UNCOMMITTED)
+    found = rows(tier, slices, settings, on_lost=lambda part, at: lost.append((part, at)))
+    assert [row["offset"] for row in found] == [
+        offset for offset in whole if not gone.start_offset <= offset <= gone.end_offset
+    ]
+    assert lost == [(slices[2], gone.start_offset)]
+
+
+def test_a_store_that_no_option_names_is_asked_for(tier: FolderTier) -> None:
+    segment = replace(tier.segments("orders")[0], store="cold")
+    with pytest.raises(InvalidRequest, match=r"strandline\.store\.cold"):
+        offsets(tier, plan_slices([segment], 0, 9, UNCOMMITTED))
+
+
+def history(replica: ReplicaWriter, chance: random.Random) -> list[int]:
+    """Transactions of three producers, plain records between; the committed offsets."""
+    committed: list[int] = []
+    open_: dict[int, list[int]] = {}
+    for _ in range(120):
+        step = chance.random()
+        first = replica.next_offset
+        if step < 0.2:
+            replica.append(2)
+            committed += [first, first + 1]
+        elif step < 0.6:
+            producer = chance.randrange(1, 4)
+            replica.append(2, producer_id=producer, transactional=True)
+            open_.setdefault(producer, []).extend((first, first + 1))
+        elif step < 0.85 and open_:
+            producer = chance.choice(sorted(open_))
+            commit = chance.random() < 0.5
+            replica.end_transaction(producer, commit=commit)
+            taken = open_.pop(producer)
+            committed += taken if commit else []
+        elif replica.batches and step >= 0.85:
+            replica.roll()
+    replica.roll()
+    return sorted(committed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_aborted_records_are_left_out_wherever_their_marker_is(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    committed = history(replica, chance)
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    segments = tier.segments("orders")
+    stable = stable_end(segments, tier.stores)
+    assert 0 < stable <= replica.next_offset
+    for _ in range(12):
+        first, last = sorted(chance.randrange(stable) for _ in range(2))
+        found = offsets(tier, plan_slices(segments, first, last, COMMITTED))
+        assert found == [offset for offset in committed if first <= offset <= last]
+
+
+def test_without_an_end_of_the_search_nothing_is_guessed(tmp_path: Path) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    replica.append(2, producer_id=9, transactional=True)  # open to the end: no search is complete
+    for _ in range(LATER_MAX + 2):
+        replica.append(1, producer_id=1, transactional=True)
+        replica.end_transaction(1, commit=False)
+        replica.roll()
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    segments = tier.segments("orders")
+    assert stable_end(segments, tier.stores) == 0
+    with pytest.raises(Conflict, match="read_uncommitted") as raised:
+        offsets(tier, plan_slices(segments, 0, 1, COMMITTED))
+    assert raised.value.reason == "TRANSACTIONS_UNKNOWN"
+
+
+def test_only_segments_with_aborts_are_looked_into(tier: FolderTier) -> None:
+    segments = [
+        replace(
+            tier.segments("orders")[0],
+            start_offset=10 * n,
+            end_offset=10 * n + 9,
+            first_offset=10 * n,
+            last_offset=10 * n + 9,
+            txn_index_empty=n % 2 == 0,
+        )
+        for n in range(300)
+    ]
+    slices = plan_slices(segments, 15, 34, COMMITTED)
+    assert [(s.first_offset, s.last_offset) for s in slices] == [(15, 19), (20, 29), (30, 34)]
+    assert [s.later[0].start_offset for s in slices] == [30, 30, 50]
+    assert {len(s.later) for s in slices} == {LATER_MAX}
+    assert plan_slices(segments, 15, 34, UNCOMMITTED)[0].later == ()
+    assert plan_slices(segments, 2_995, 9_999, COMMITTED)[0].later == ()
