@@ -20,6 +20,7 @@ from api.routes import (
     audit,
     cluster,
     contents,
+    coverage,
     health,
     jobs,
     limits,
@@ -83,7 +84,7 @@ def _v1() -> APIRouter:
     )
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
     asked_rarely = (tiered_data, cluster, quorum, audit, jobs, retention, node, limits, stores)
-    for resource in (segments, contents, partitions, topics, *asked_rarely):
+    for resource in (segments, contents, partitions, topics, coverage, *asked_rarely):
         router.include_router(resource.router)
     return router
 

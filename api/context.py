@@ -32,7 +32,7 @@ from rlmm.history import HistoryEntry
 from rlmm.log.quorum_records import Voter
 from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
-from rlmm.queries import ListPosition, SegmentAnswer
+from rlmm.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.quorum.admin import CanStop
 from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
 from rlmm.segment import (
@@ -41,6 +41,7 @@ from rlmm.segment import (
     RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
+from rsm_backends.store_config import StoreLocation
 
 
 class RemoteLogMetadata(Protocol):
@@ -114,6 +115,16 @@ class RemoteLogMetadata(Protocol):
 
     def find_partition(self, topic: str, partition: int, /) -> TopicIdPartition | None:
         """The partition in the newest incarnation of the topic."""
+        ...
+
+    def met_partitions(self, topic: str, /) -> Iterator[MetPartition]:
+        """The partitions of all topics of this name, each with where the log first met it."""
+        ...
+
+    def served_segments(
+        self, of: PartitionState, first: int, last: int, /
+    ) -> Iterator[ServedSegment]:
+        """Which segment serves which of the readable offsets `first` to `last`, ascending."""
         ...
 
     def segment(
@@ -328,6 +339,7 @@ class ApiContext:
     monotonic: Callable[[], float]
     now_ms: Callable[[], int]
     store_names: Sequence[str]
+    store_locations: dict[str, StoreLocation] = field(default_factory=dict)
     default_store: str
     sleep: Callable[[float], Awaitable[None]]
     new_uuid: Callable[[], Uuid]

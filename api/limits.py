@@ -15,6 +15,8 @@ CHECKPOINT_ENTRIES_MAX = 10_000
 PROBLEMS_SHOWN_MAX = 100
 SCAN_ITEMS_PER_SLICE = 32
 """Rows a list looks at before it lets the rest of the event loop run."""
+COVERAGE_BYTES_PER_CHUNK = 65_536
+"""What a stream of coverage sends at once."""
 STATUSES_PER_SLICE = 8
 """The same for partitions' statuses, each of which takes a hundred microseconds."""
 

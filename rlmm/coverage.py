@@ -82,6 +82,28 @@ def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval:
         _put(rows, prefix, _covered_by(interval, start, end))
 
 
+def coverage_of(intervals: Iterable[Interval]) -> list[Covered]:
+    """The coverage that these intervals of one epoch make, ascending: what `cover` keeps in rows,
+    of all at once. The furthest end serves, so that what serves now is best until its end, or
+    until a better one begins.
+    """
+    ranges: list[Covered] = []
+    serving: Interval | None = None
+    start = 0
+    for interval in sorted(intervals):
+        if serving is not None and interval.start <= serving.end:
+            if _rank(interval) < _rank(serving):
+                continue
+            if start < interval.start:
+                ranges.append(_covered_by(serving, start, interval.start - 1))
+        elif serving is not None:
+            ranges.append(_covered_by(serving, start, serving.end))
+        serving, start = interval, interval.start
+    if serving is not None:
+        ranges.append(_covered_by(serving, start, serving.end))
+    return ranges
+
+
 def uncover(rows: OverlayRows, segment: RemoteLogSegmentMetadata) -> list[EpochRange]:
     """A segment leaves COPY_SEGMENT_FINISHED. What it served is served by the best of the others.
 

@@ -34,7 +34,7 @@ from rlmm.outcome_errors import raise_unless_done
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.partition_states import PartitionStates
 from rlmm.proposal_waiters import Decision, ProposalWaiters
-from rlmm.queries import ListPosition, SegmentAnswer
+from rlmm.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.readiness import Readiness
 from rlmm.records import (
     ClaimReset,
@@ -99,9 +99,8 @@ class RemoteLogMetadataManager:
         self._on_failure = on_failure
         self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
         self._states = PartitionStates(view, kept_max=limits.states_kept_max)
-        self._applying = ApplyLoop(
-            metadata_log, view, self._waiters, limits, committed=self._states.committed
-        )
+        committed = self._states.committed
+        self._applying = ApplyLoop(metadata_log, view, self._waiters, limits, committed=committed)
         self._readiness = Readiness(metadata_log, self._applying.wait_for)
         self._snapshot_lock = asyncio.Lock()
         self._snapshot_taken_ms: int | None = None
@@ -330,27 +329,21 @@ class RemoteLogMetadataManager:
         *,
         after: ListPosition | None = None,
     ) -> Iterator[RemoteLogSegmentMetadata]:
-        """Segments of every state but DELETE_SEGMENT_FINISHED, ascending by `list_position`, those
-        behind `after`.
-        """
+        """Of every state but DELETE_SEGMENT_FINISHED, by `list_position`, those behind `after`."""
         return queries.list_segments(self._view, tip, leader_epoch, after=after)
 
     def remote_log_size(self, tip: TopicIdPartition, leader_epoch: int) -> int:
         """Bytes of all listed segments of the epoch, whatever their state (as Kafka's does)."""
-        return sum(
-            segment.size_bytes for segment in self.list_remote_log_segments(tip, leader_epoch)
-        )
+        return sum(each.size_bytes for each in self.list_remote_log_segments(tip, leader_epoch))
 
     def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
-        """Kafka's: these partitions have another leader or epoch now, as this node's broker says.
-        Until a barrier taken from now on is applied here, none of them is ready.
-        """
+        """Kafka's: these have another leader or epoch now, as this node's broker says. None of them
+        is ready until a barrier taken from now on is applied here."""
         self._readiness.changed(tips)
 
     def is_ready(self, tip: TopicIdPartition) -> bool:
-        """Whether an empty answer means that there is nothing. An empty answer while it is False
-        would make a broker move its log start and lose the tier (design 6.4).
-        """
+        """Whether an empty answer means that there is nothing. One while it is False would make a
+        broker move its log start and lose the tier (design 6.4)."""
         return self._failure is None and not self._closed and self._readiness.is_ready(tip)
 
     def is_caught_up(self) -> bool:
@@ -368,6 +361,14 @@ class RemoteLogMetadataManager:
     def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
         """The partition in the newest incarnation of the topic."""
         return queries.find_partition(self._view, topic, partition)
+
+    def met_partitions(self, topic: str) -> Iterator[MetPartition]:
+        """The partitions of all topics of this name, each with where the log first met it."""
+        return queries.met_partitions(self._view, topic)
+
+    def served_segments(self, of: PartitionState, first: int, last: int) -> Iterator[ServedSegment]:
+        """Which segment serves which of the readable offsets `first` to `last`, ascending."""
+        return queries.served_segments(self._view, of, first, last)
 
     def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
         """One segment's row."""
@@ -394,9 +395,8 @@ class RemoteLogMetadataManager:
     ) -> tuple[HistoryEntry, ...]:
         """What the retained log says about a segment, oldest first."""
         self._check_open()
-        return await read_history(
-            self._log, segment_id, limit=limit, read_records=self._limits.history_read_records
-        )
+        records = self._limits.history_read_records
+        return await read_history(self._log, segment_id, limit=limit, read_records=records)
 
     # ---- snapshots and the end
 

@@ -7,7 +7,7 @@ never named, and `valid_until` says where reading has to stop.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from rlmm.row_reads import (
 from rlmm.row_values import Covered
 from rlmm.rows import RowReader, first_row, prefix_end
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from rlmm.served_ranges import ServedRange, served_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,30 @@ def _answer(rows: RowReader, covered: Covered, last: int) -> SegmentAnswer:
     if metadata is None:
         raise InternalError(f"coverage names segment {covered.segment}, which has no row")
     return SegmentAnswer(metadata, min(covered.end, last))
+
+
+ServedSegment = tuple[ServedRange, RemoteLogSegmentMetadata]
+
+
+def served_segments(
+    rows: RowReader, state: PartitionState, first_offset: int, last_offset: int
+) -> Iterator[ServedSegment]:
+    """What serves the readable offsets from the first to the last, ascending. `state` is the
+    partition's; segments that went since it was read are left out.
+    """
+    if state.highest_copied is None:
+        return
+    partition = state.partition
+    ranges = served_ranges(
+        state.lineage,
+        lambda epoch, first, last: covered_ranges(rows, partition, epoch, first, last),
+        max(first_offset, state.log_start_offset, 0),
+        min(last_offset, state.highest_copied[0]),
+    )
+    for served in ranges:
+        metadata = read_segment(rows, served.segment)
+        if metadata is not None:
+            yield served, metadata
 
 
 def next_segment_with_txn_index(
@@ -304,11 +329,7 @@ def partitions(rows: RowReader) -> Iterator[TopicIdPartition]:
 
 def partitions_of_topic(rows: RowReader, topic: str) -> Iterator[TopicIdPartition]:
     """The partitions of all topics of this name, by number and topic id."""
-    prefix = keys.topic_name_prefix(topic)
-    for key, _ in rows.scan(prefix, prefix_end(prefix)):
-        partition = keys.partition_of_topic_name_key(key)
-        if partition.topic == topic:
-            yield partition
+    return (each.partition for each in met_partitions(rows, topic))
 
 
 def find_partition(rows: RowReader, topic: str, partition: int) -> TopicIdPartition | None:
@@ -320,6 +341,32 @@ def find_partition(rows: RowReader, topic: str, partition: int) -> TopicIdPartit
         if (each := keys.partition_of_topic_name_key(key)).topic == topic
     ]
     return max(found)[1] if found else None
+
+
+class MetPartition(NamedTuple):
+    """`met_at` is the metadata offset of the first record about the partition."""
+
+    partition: TopicIdPartition
+    met_at: int
+
+
+def met_partitions(rows: RowReader, topic: str) -> Iterator[MetPartition]:
+    """The partitions of all topics of this name, by number and topic id."""
+    prefix = keys.topic_name_prefix(topic)
+    for key, value in rows.scan(prefix, prefix_end(prefix)):
+        partition = keys.partition_of_topic_name_key(key)
+        if partition.topic == topic:
+            yield MetPartition(partition, values.decode_offset(value))
+
+
+def newest_incarnation(met: Sequence[MetPartition]) -> list[TopicIdPartition]:
+    """Of the partitions of one topic name those of the newest topic: the log met it last."""
+    first_met: dict[Uuid, int] = {}
+    for partition, met_at in met:
+        id_ = partition.topic_id
+        first_met[id_] = min(met_at, first_met.get(id_, met_at))
+    newest = max(first_met, key=first_met.__getitem__, default=None)
+    return [partition for partition, _ in met if partition.topic_id == newest]
 
 
 def topic_policy(rows: RowReader, topic: str) -> TopicPolicy:

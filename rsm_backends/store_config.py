@@ -13,6 +13,19 @@ StoreKind = Literal["s3", "filesystem", "memory"]
 AddressingStyle = Literal["auto", "path", "virtual"]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreLocation:
+    """Where a store is, without what it takes to get in: fit to be told."""
+
+    kind: StoreKind
+    bucket: str
+    prefix: str
+    endpoint_url: str | None
+    region: str
+    addressing_style: AddressingStyle
+    path: Path | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
     """One entry of `[stores.NAME]`.

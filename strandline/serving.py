@@ -19,6 +19,7 @@ from strandline import ambient
 from strandline.node import Node
 from strandline.node_readiness import NodeFacts, missing_until_ready
 from strandline.settings import HttpSettings
+from strandline.store_configs import store_locations
 
 _ROLES = {"none": None, "read": Role.READ, "operate": Role.OPERATE, "admin": Role.ADMIN}
 
@@ -88,6 +89,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         monotonic=ambient.monotonic,
         now_ms=ambient.now_ms,
         store_names=tuple(node.settings.stores),
+        store_locations=store_locations(node.settings),
         default_store=node.settings.default_store,
         sleep=ambient.sleep,
         new_uuid=ambient.new_uuid,

@@ -6,7 +6,7 @@ import configparser
 from pathlib import Path
 
 from kafka_formats.errors import InvalidRequest
-from rsm_backends.store_config import StoreConfig
+from rsm_backends.store_config import StoreConfig, StoreLocation
 from strandline.settings import Settings, StoreSettings
 
 
@@ -18,6 +18,22 @@ def store_configs(settings: Settings) -> dict[str, StoreConfig]:
             field="stores",
         )
     return {name: _config(name, section) for name, section in settings.stores.items()}
+
+
+def store_locations(settings: Settings) -> dict[str, StoreLocation]:
+    """Where they are, without what it takes to get in."""
+    return {
+        name: StoreLocation(
+            kind=section.kind,
+            bucket=section.bucket,
+            prefix=section.prefix,
+            endpoint_url=section.endpoint_url,
+            region=section.region,
+            addressing_style=section.addressing_style,
+            path=section.path,
+        )
+        for name, section in settings.stores.items()
+    }
 
 
 def _config(name: str, section: StoreSettings) -> StoreConfig:

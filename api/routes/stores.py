@@ -1,13 +1,14 @@
-"""The named stores: what is in them, by the metadata."""
+"""The named stores: where they are, and what is in them by the metadata."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from api.admission import Context
-from api.models.stores import StoresView, StoreView
+from api.models.stores import StoreLocationView, StoresView, StoreView
 from rlm.node_problem import ProblemArea
 from rlm.store_usage import StoreUsage, store_usage
 
@@ -15,25 +16,33 @@ router = APIRouter(prefix="/stores", tags=["stores"])
 
 
 @router.get("", summary="The named stores, and how many segments are in each")
-async def list_stores(context: Context) -> StoresView:
+async def list_stores(
+    context: Context,
+    counted: Annotated[
+        bool,
+        Query(description="False: only the stores of the settings, without what is in them."),
+    ] = True,
+) -> StoresView:
     """Counted by the metadata, which takes a few seconds for a million segments."""
-    usage = await store_usage(context.manager, partial(context.sleep, 0))
+    usage = await store_usage(context.manager, partial(context.sleep, 0)) if counted else {}
     problems = {
         each.name: each.text
         for each in context.rlm.node_problems()
         if each.area is ProblemArea.STORE
     }
-    none = StoreUsage()
-    return StoresView(
-        stores=[
+    none = StoreUsage() if counted else None
+    stores = []
+    for name in sorted({*usage, *context.store_names}):
+        used = usage.get(name, none)
+        stores.append(
             StoreView(
                 name=name,
                 configured=name in context.store_names,
                 default=name == context.default_store,
                 problem=problems.get(name),
-                segments=usage.get(name, none).segments,
-                size_bytes=usage.get(name, none).size_bytes,
+                location=StoreLocationView.of(context.store_locations.get(name)),
+                segments=None if used is None else used.segments,
+                size_bytes=None if used is None else used.size_bytes,
             )
-            for name in sorted({*usage, *context.store_names})
-        ]
-    )
+        )
+    return StoresView(stores=stores)

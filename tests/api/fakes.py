@@ -46,7 +46,13 @@ from rlmm.apply_outcome import ACCEPTED, Outcome, Verdict
 from rlmm.history import HistoryEntry
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, TopicPolicy, Totals
-from rlmm.queries import ListPosition, SegmentAnswer, list_position
+from rlmm.queries import (
+    ListPosition,
+    MetPartition,
+    SegmentAnswer,
+    ServedSegment,
+    list_position,
+)
 from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
 from rlmm.segment import (
     Incarnation,
@@ -57,6 +63,7 @@ from rlmm.segment import (
     SegmentState,
     TopicIdPartition,
 )
+from rlmm.served_ranges import ServedRange
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_collector import FakeCollector
 from tests.api.fake_quorum import FakeQuorum
@@ -198,6 +205,17 @@ class FakeMetadata:
         if self.error is not None:
             raise self.error
         return TIP if (topic, partition) == ("payments", 0) else None
+
+    def met_partitions(self, topic: str, /) -> Iterator[MetPartition]:
+        return iter((MetPartition(TIP, 5),) if topic == "payments" else ())
+
+    def served_segments(
+        self, of: PartitionState, first: int, last: int, /
+    ) -> Iterator[ServedSegment]:
+        for each in self.segments:
+            low, high = max(first, each.start_offset), min(last, each.end_offset)
+            if low <= high:
+                yield ServedRange(low, high, each.segment_id.id), each
 
     def segment(
         self, tip: TopicIdPartition, segment_uuid: Uuid, /

@@ -113,6 +113,42 @@ def test_what_was_copied_is_listed_looked_up_and_read_back(
     run_virtually(main)
 
 
+def test_the_coverage_names_each_offset_once_and_where_it_ends(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with asked(tmp_path, orders) as client:
+            topic = await get(client, "/v1/topics/orders/coverage")
+            assert topic["partitions"] == [
+                {"partition": 0, "earliest_offset": 0, "latest_offset": 20}
+            ]
+            answer = await client.get(f"{ORDERS}/coverage?topic_id={topic['topic_id']}")
+            assert answer.headers["content-type"] == "application/x-ndjson"
+            lines = [json.loads(line) for line in answer.text.splitlines()]
+            assert [(each["first_offset"], each["last_offset"]) for each in lines] == [
+                (0, 9),
+                (10, 14),
+                (15, 19),
+            ]
+            segments = (await get(client, f"{ORDERS}/segments"))["segments"]
+            ranges = {"first_offset", "last_offset"}
+            for line, segment in zip(lines, segments, strict=True):
+                assert {name: segment[name] for name in line.keys() - ranges} == {
+                    name: value for name, value in line.items() if name not in ranges
+                }
+            part = await client.get(f"{ORDERS}/coverage?first_offset=12&last_offset=17")
+            cut = [json.loads(line) for line in part.text.splitlines()]
+            assert [(each["first_offset"], each["last_offset"]) for each in cut] == [
+                (12, 14),
+                (15, 17),
+            ]
+            for path in ("gone/coverage", "orders/partitions/7/coverage"):
+                nothing = await client.get(f"/v1/topics/{path}")
+                assert (nothing.status_code, nothing.json()["kind"]) == (404, "not_found")
+
+    run_virtually(main)
+
+
 def test_records_come_back_across_segments_as_they_were_stored(
     tmp_path: Path, orders: KafkaLog
 ) -> None:

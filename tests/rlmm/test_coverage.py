@@ -11,6 +11,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlmm import row_keys as keys
 from rlmm.coverage import (
     cover,
+    coverage_of,
     covered_ranges,
     covering,
     epoch_ranges,
@@ -18,6 +19,7 @@ from rlmm.coverage import (
     uncover,
     uncovered_ranges,
 )
+from rlmm.row_values import Interval
 from rlmm.rows import MemoryRows, OverlayRows, RowReader
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.rlmm.state_world import ORDERS, World, epochs, segment_uuid
@@ -201,6 +203,11 @@ def check_against(rows: OverlayRows, alive: dict[int, tuple[int, int]]) -> None:
         assert served_by == (max(holding)[1] if holding else None)
     numbers = [number for _, _, number in coverage(rows)]
     assert len(numbers) == len(set(numbers)), "a segment's coverage is one range"
+    at_once = coverage_of(
+        Interval(start, end, number, segment_uuid(number), True)
+        for number, (start, end) in alive.items()
+    )
+    assert at_once == list(covered_ranges(rows, ORDERS, EPOCH, 0, 2**40))
 
 
 def test_no_key_of_one_epoch_or_partition_lies_among_those_of_another() -> None:

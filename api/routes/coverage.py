@@ -1,0 +1,121 @@
+"""Which segment serves which offsets: the plan of everybody who reads the tier without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from api.admission import Context
+from api.context import ApiContext
+from api.limits import COVERAGE_BYTES_PER_CHUNK, SCAN_ITEMS_PER_SLICE
+from api.models.coverage import PartitionCoverage, TopicCoverage, coverage_line
+from api.routes.contents import JSON_LINES
+from api.routes.found import CheckedTopic, FoundPartition, TopicIdParameter
+from api.streaming import StreamAnswer, open_stream
+from api.validation import INT64_MAX, OffsetNumber, parse_uuid
+from kafka_formats.errors import NotFound
+from rlmm.partition_state import PartitionState
+from rlmm.queries import MetPartition, ServedSegment, newest_incarnation
+from rlmm.segment import TopicIdPartition
+
+router = APIRouter(prefix="/topics/{topic}", tags=["segments"])
+
+_LINES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "One JSON object a line for each range of offsets that one segment serves, "
+        "ascending; no line stands for offsets that nothing serves.",
+        "content": {JSON_LINES: {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get("/coverage", summary="What of a topic can be read from the tier")
+async def topic_coverage(
+    context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
+) -> TopicCoverage:
+    """Every partition that the metadata knows, of one incarnation of the topic."""
+    partitions = await _partitions(context, topic, topic_id)
+    found = []
+    for number, tip in enumerate(partitions, start=1):
+        if number % SCAN_ITEMS_PER_SLICE == 0:
+            await context.sleep(0)
+        if (state := context.manager.partition_state(tip)) is not None:
+            found.append(_of_partition(context, state))
+    return TopicCoverage(topic=topic, topic_id=str(partitions[0].topic_id), partitions=found)
+
+
+async def _partitions(
+    context: ApiContext, topic: str, topic_id: str | None
+) -> list[TopicIdPartition]:
+    wanted = None if topic_id is None else parse_uuid(topic_id, "topic_id")
+    met: list[MetPartition] = []
+    for each in context.manager.met_partitions(topic):
+        if len(met) % SCAN_ITEMS_PER_SLICE == 0:
+            await context.sleep(0)
+        if wanted in (None, each.partition.topic_id):
+            met.append(each)
+    if not met:
+        incarnation = "" if topic_id is None else f" with topic id {topic_id}"
+        raise NotFound(f"nothing of topic {topic}{incarnation} is in the metadata")
+    return newest_incarnation(met)
+
+
+def _of_partition(context: ApiContext, state: PartitionState) -> PartitionCoverage:
+    highest = -1 if state.highest_copied is None else state.highest_copied[0]
+    latest = max(highest + 1, state.log_start_offset)
+    first = next(context.manager.served_segments(state, 0, INT64_MAX), None)
+    return PartitionCoverage(
+        partition=state.partition.partition,
+        earliest_offset=latest if first is None else first[0].first_offset,
+        latest_offset=latest,
+    )
+
+
+@router.get(
+    "/partitions/{partition}/coverage",
+    summary="Which segment serves which offsets of a partition",
+    response_class=StreamAnswer,
+    responses=_LINES,
+)
+async def partition_coverage(
+    request: Request,
+    context: Context,
+    tip: FoundPartition,
+    first_offset: Annotated[OffsetNumber, Query(description="The lowest offset that matters.")] = 0,
+    last_offset: Annotated[
+        OffsetNumber, Query(description="The highest offset that matters (inclusive).")
+    ] = INT64_MAX,
+) -> StreamAnswer:
+    """Each offset is in one line at most: of segments that overlap, the one that readers get. Lines
+    have the range (`first_offset`, `last_offset`, within what was asked), and of the segment
+    `segment_id`, `start_offset`, `end_offset`, `leader_epochs`, `size_bytes`, `max_timestamp_ms`,
+    `txn_index_empty` and `custom_metadata`, as in the list of segments.
+    """
+    state = context.manager.partition_state(tip)
+    if state is None:
+        raise NotFound(f"nothing of {tip} is in the metadata")
+    served = context.manager.served_segments(state, first_offset, last_offset)
+    return await open_stream(
+        request.scope,
+        context.streams.limited(_lines(context, served), context.limits),
+        context.limits,
+        media_type=JSON_LINES,
+    )
+
+
+async def _lines(context: ApiContext, served: Iterator[ServedSegment]) -> AsyncIterator[bytes]:
+    """In chunks of a useful size; everybody else gets a turn of the loop after each slice."""
+    held: list[bytes] = []
+    size = 0
+    for number, each in enumerate(served, start=1):
+        if number % SCAN_ITEMS_PER_SLICE == 0:
+            await context.sleep(0)
+        held.append(coverage_line(each))
+        size += len(held[-1])
+        if size >= COVERAGE_BYTES_PER_CHUNK:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)

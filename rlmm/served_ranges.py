@@ -1,0 +1,56 @@
+"""Which segment serves which offsets of a partition, as ranges in their order. Pure.
+
+What `rlm/served_pieces.py` finds for one offset, for all of them: coverage, as far as each epoch
+reaches in the lineage. The coverage comes from the view's rows, or from manifests alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlmm.lineage import epoch_bounds
+from rlmm.row_values import Covered
+
+CoveredRanges = Callable[[int, int, int], Iterable[Covered]]
+"""The coverage of (epoch, first offset, last offset), ascending; whole ranges, both inclusive."""
+
+
+class ServedRange(NamedTuple):
+    """`segment` serves the offsets `first_offset` to `last_offset`, both inclusive."""
+
+    first_offset: int
+    last_offset: int
+    segment: Uuid
+
+
+def served_ranges(
+    lineage: Epochs, covered: CoveredRanges, first_offset: int, last_offset: int
+) -> Iterator[ServedRange]:
+    """What serves offsets from the first to the last, ascending and disjoint. What lies between two
+    ranges is served by nothing. One segment may have two ranges, where another serves an epoch in
+    its midst.
+    """
+    held: ServedRange | None = None
+    for epoch, _ in lineage:
+        bounds = epoch_bounds(lineage, epoch)
+        assert bounds is not None, "the epoch is from this lineage"
+        low, high = max(bounds[0], first_offset), min(bounds[1], last_offset)
+        if low > high:
+            continue
+        for each in covered(epoch, low, high):
+            found = ServedRange(max(each.start, low), min(each.end, high), each.segment)
+            if held is not None and _continues(held, found):
+                held = held._replace(last_offset=found.last_offset)
+                continue
+            if held is not None:
+                yield held
+            held = found
+    if held is not None:
+        yield held
+
+
+def _continues(before: ServedRange, after: ServedRange) -> bool:
+    return before.segment == after.segment and before.last_offset + 1 == after.first_offset
