@@ -1,0 +1,1 @@
+"""A metadata snapshot made from manifests alone: the pure parts."""

@@ -1,0 +1,140 @@
+"""The metadata rows of one partition, from the segments that the bucket has of it. Pure.
+
+Rows as a node's own would be that copied these segments and had its claim voided: every finished
+segment with its intervals, coverage by the rules of `rlmm/coverage.py`, highest copied offsets by
+epoch, and a lost range wherever, above the lowest offset, nothing serves. What no manifest tells is
+said in the safest way: no claim stands, log start is the lowest offset that is served.
+
+Invariant: a segment is in the rows only if look-ups reach something of it. What they do not reach
+would be deleted by the first pass of retention as unreferenced; without a row it is unknown, and
+stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kafka_formats.kafka_uuid import Uuid
+from pipeline.rebuild.resolved_lineage import ResolvedLineage
+from rlmm import row_keys as keys
+from rlmm import row_values as values
+from rlmm.apply_outcome import Draft
+from rlmm.coverage import cover, epoch_ranges, served_ranges, uncovered_ranges
+from rlmm.partition_state import Claim, LostOffsets, Mode
+from rlmm.row_partitions import PartitionRow
+from rlmm.row_reads import highest_copied, highest_recorded
+from rlmm.row_segments import encode_segment_row
+from rlmm.rows import MemoryRows, OverlayRows
+from rlmm.segment import (
+    Incarnation,
+    RemoteLogSegmentMetadata,
+    SegmentState,
+    TopicIdPartition,
+)
+
+WHY_LOST = "not in the bucket when the metadata was rebuilt from it"
+OFFSETS_BESIDES_SEGMENTS = 2
+"""Metadata offsets that a partition takes besides one a segment: the claim's and the mode's."""
+
+NOWHERE = Uuid(bytes(16))
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltPartition:
+    """`rows` in key order; those of the whole state (totals) are not among them."""
+
+    partition: TopicIdPartition
+    mode: Mode
+    rows: tuple[tuple[bytes, bytes], ...]
+    segments: int
+    size_bytes: int
+    log_start_offset: int
+    highest_copied: tuple[int, int]
+    lost: tuple[LostOffsets, ...]
+
+
+def offsets_taken(segments: int) -> int:
+    """How many metadata offsets a partition of so many segments takes."""
+    return segments + OFFSETS_BESIDES_SEGMENTS
+
+
+def partition_rows(
+    segments: Sequence[RemoteLogSegmentMetadata],
+    lineage: ResolvedLineage,
+    mode: Mode,
+    *,
+    first_offset: int,
+) -> RebuiltPartition | None:
+    """Rows for those of `segments` that the lineage reaches; None if it reaches none.
+
+    Metadata offsets from `first_offset` on are theirs: the claim's, the segments' in the order in
+    which they were copied, the mode's.
+    """
+    kept = [
+        each for each in segments if each.segment_id.id not in lineage.diverged | lineage.in_doubt
+    ]
+    if not kept:
+        return None
+    partition = kept[0].segment_id.partition
+    kept.sort(key=lambda each: (each.event_timestamp_ms, each.start_offset, each.segment_id.id))
+    rows = OverlayRows(MemoryRows())
+    newest = kept[-1]
+    # Below the last epoch: the leader of that one may still correct the lineage, an older may not.
+    claim = Claim(
+        token=first_offset,
+        leader_epoch=lineage.epochs[-1].epoch - 1,
+        incarnation=Incarnation(newest.broker_id, NOWHERE, 0),
+        claim_number=0,
+        timestamp_ms=max(newest.event_timestamp_ms, 0),
+    )
+    finished = [
+        replace(each, state=SegmentState.COPY_SEGMENT_FINISHED, finished_at=number)
+        for number, each in enumerate(kept, start=first_offset + 1)
+    ]
+    for segment in finished:
+        _put_finished(rows, partition, segment)
+    rows.put(keys.lineage_key(partition), values.encode_lineage(lineage.epochs))
+    log_start = min(served_ranges(lineage.epochs, epoch_ranges(each))[0][0] for each in finished)
+    highest = highest_copied(rows, partition, lineage.epochs)
+    assert highest is not None, "every segment kept has an offset in the lineage"
+    lost = tuple(
+        LostOffsets(start, end, WHY_LOST)
+        for start, end in uncovered_ranges(rows, partition, lineage.epochs, log_start, highest[0])
+    )
+    for each in lost:
+        rows.put(
+            keys.lost_range_key(partition, each.start),
+            values.encode_lost_range(each.end, each.why),
+        )
+    size_bytes = sum(each.size_bytes for each in finished)
+    row = PartitionRow(
+        partition.topic,
+        mode,
+        # Above the claim's: the next claimant settles what counts as copied, as after a mode
+        # change.
+        mode_offset=first_offset + len(finished) + 1,
+        claim=claim,
+        claim_voided=True,
+        log_start_offset=log_start,
+        copy_finished=len(finished),
+        size_bytes=size_bytes,
+    )
+    draft = Draft(rows, first_offset, 0)
+    draft.put_partition(partition, row)
+    rows.put(keys.topic_name_key(partition), values.encode_offset(first_offset))
+    written = tuple((key, value) for key, value in rows.writes() if value is not None)
+    return RebuiltPartition(
+        partition, mode, written, len(finished), size_bytes, log_start, highest, lost
+    )
+
+
+def _put_finished(
+    rows: OverlayRows, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata
+) -> None:
+    rows.put(keys.segment_key(segment.segment_id.id), encode_segment_row(segment))
+    cover(rows, segment)
+    for epoch, _, end in epoch_ranges(segment):
+        before = highest_recorded(rows, partition, epoch)
+        if before is None or before < end:
+            rows.put(keys.highest_copied_key(partition, epoch), values.encode_offset(end))

@@ -1,0 +1,161 @@
+"""Which leader epoch each offset of a partition belongs to, from its segments alone. Pure.
+
+A segment that was copied under a higher leader epoch knows more of what became of the log, so
+segments are believed in that order. One that contradicts what is settled has diverged: a leader
+copied it, and a later leader wrote something else there. It is right up to where they part.
+
+A segment's first epoch begins where the segment does, or anywhere before. So where such an epoch
+contradicts another segment it is not known from which offset on: serving what is in doubt would
+give out bytes that the log never kept. Segments in doubt are named, and left to the operator.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from rlmm.coverage import EpochRange, Range, epoch_ranges, served_ranges, without
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedLineage:
+    """`diverged` lie outside of it as a whole; `in_doubt` may, in part. `cut` are in it, and end in
+    a tail that is not. All by segment id.
+    """
+
+    epochs: Epochs
+    diverged: frozenset[Uuid]
+    in_doubt: frozenset[Uuid]
+    cut: frozenset[Uuid]
+
+
+def resolve_lineage(
+    segments: Sequence[RemoteLogSegmentMetadata], *, accept_doubt: bool = False
+) -> ResolvedLineage:
+    """`accept_doubt`: segments in doubt count as far as nothing contradicts them."""
+    settled, every = _Settled(), _Settled()
+    in_doubt: set[Uuid] = set()
+    doubtful: list[Range] = []
+    for segment in sorted(segments, key=_authority, reverse=True):
+        ranges = epoch_ranges(segment)
+        end, cause = settled.agrees_up_to(ranges)
+        last = min(end, segment.end_offset)
+        doubt = None if cause is None else settled.doubt(segment, last, cause)
+        told, _ = every.agrees_up_to(ranges)
+        every.add(segment, ranges, told)
+        if doubt is not None:
+            doubtful.append(doubt)
+        # What is in doubt itself says no more than that others beside it are.
+        touches = any(low <= last and segment.start_offset <= high for low, high in doubtful)
+        if not accept_doubt and (touches or told < end):
+            in_doubt.add(segment.segment_id.id)
+            continue
+        settled.add(segment, ranges, end)
+    lineage = settled.lineage()
+    diverged, cut = set(), set()
+    for segment in segments:
+        id_ = segment.segment_id.id
+        if id_ in in_doubt:
+            continue
+        served = served_ranges(lineage, epoch_ranges(segment))
+        if not served:
+            diverged.add(id_)
+        elif served[-1][1] < segment.end_offset:
+            cut.add(id_)
+    return ResolvedLineage(lineage, frozenset(diverged), frozenset(in_doubt), frozenset(cut))
+
+
+def _authority(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, Uuid]:
+    last_epoch = segment.leader_epochs[-1][0]
+    return last_epoch, segment.end_offset, segment.event_timestamp_ms, segment.segment_id.id
+
+
+@dataclass(slots=True)
+class _Settled:
+    """Disjoint ranges whose epoch is settled, ascending; their epochs never fall."""
+
+    pieces: list[EpochRange] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    exact: set[int] = field(default_factory=set)
+    """Epochs whose first offset is known: a segment holds what is right before it."""
+
+    def agrees_up_to(self, ranges: Iterable[EpochRange]) -> tuple[int, EpochRange | None]:
+        """The last offset up to which nothing settled contradicts, and the first piece that does;
+        (OFFSET_MAX, None) without any.
+        """
+        for each in ranges:
+            conflict = self._first_conflict(each)
+            if conflict is not None:
+                return conflict[0] - 1, conflict[1]
+        return OFFSET_MAX, None
+
+    def _first_conflict(self, each: EpochRange) -> tuple[int, EpochRange] | None:
+        at = bisect_right(self.starts, each.start) - 1
+        if at >= 0 and self.pieces[at].end < each.start:
+            if self.pieces[at].epoch > each.epoch:
+                return each.start, self.pieces[at]
+            at += 1
+        for piece in self.pieces[max(at, 0) :]:
+            if piece.epoch == each.epoch:
+                continue
+            if piece.epoch < each.epoch:
+                return each.start, piece  # no lower epoch follows: all of this one came to nothing
+            return (max(piece.start, each.start), piece) if piece.start <= each.end else None
+        return None
+
+    def doubt(self, segment: RemoteLogSegmentMetadata, end: int, cause: EpochRange) -> Range | None:
+        """The offsets up to `end` of which only `segment` tells, if the epoch that contradicts it
+        behind them may have begun among them.
+        """
+        if cause.epoch in self.exact:
+            return None
+        agreed = (piece.end + 1 for piece in self._over(segment.start_offset, end))
+        low = max((segment.start_offset, *agreed))
+        return (low, end) if low <= end else None
+
+    def _over(self, start: int, end: int) -> Iterator[EpochRange]:
+        at = max(bisect_right(self.starts, start) - 1, 0)
+        for piece in self.pieces[at : bisect_right(self.starts, end)]:
+            if piece.end >= start:
+                yield piece
+
+    def add(
+        self, segment: RemoteLogSegmentMetadata, ranges: Sequence[EpochRange], end: int
+    ) -> None:
+        """Settle what `segment` says of offsets up to `end`, where nothing is settled yet."""
+        for epoch, low, high in ranges:
+            if low > end:
+                return
+            if low > segment.start_offset:
+                self.exact.add(epoch)
+            taken = [(piece.start, piece.end) for piece in self._over(low, high)]
+            for free in without([(low, min(high, end))], *taken):
+                self._insert(EpochRange(epoch, *free))
+
+    def _insert(self, piece: EpochRange) -> None:
+        at = bisect_left(self.starts, piece.start)
+        if at and self._joins(self.pieces[at - 1], piece):
+            at -= 1
+            piece = EpochRange(piece.epoch, self.pieces[at].start, piece.end)
+            del self.pieces[at], self.starts[at]
+        if at < len(self.pieces) and self._joins(piece, self.pieces[at]):
+            piece = EpochRange(piece.epoch, piece.start, self.pieces[at].end)
+            del self.pieces[at], self.starts[at]
+        self.pieces.insert(at, piece)
+        self.starts.insert(at, piece.start)
+
+    @staticmethod
+    def _joins(lower: EpochRange, upper: EpochRange) -> bool:
+        return lower.epoch == upper.epoch and lower.end + 1 == upper.start
+
+    def lineage(self) -> Epochs:
+        """Each epoch with the lowest offset that is settled as its own."""
+        entries: list[EpochEntry] = []
+        for piece in self.pieces:
+            if not entries or entries[-1].epoch != piece.epoch:
+                entries.append(EpochEntry(piece.epoch, piece.start))
+        return tuple(entries)
