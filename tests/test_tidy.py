@@ -124,7 +124,8 @@ def test_no_large_blob_is_kept_in_the_repository() -> None:
 def test_package_init_files_hold_a_docstring_only() -> None:
     busy = []
     for path in python_files():
-        if path.name == "__init__.py":
+        # Spark takes the data source from the package itself.
+        if path.name == "__init__.py" and relative(path) != "pyspark_strandline/__init__.py":
             body = ast.parse(path.read_text()).body
             if len(body) != 1 or not isinstance(body[0], ast.Expr):
                 busy.append(relative(path))

@@ -1,0 +1,105 @@
+"""From a query and one look at the tier to the tasks of a batch."""
+
+from __future__ import annotations
+
+from kafka_formats.errors import NotFound
+from pipeline.read.segment_slice import SegmentSlice, plan_slices
+from pipeline.source.data_loss import report_lost
+from pipeline.source.filters import NOTHING_PRUNED, Pruning
+from pipeline.source.offset_limits import LATEST
+from pipeline.source.offsets import (
+    OffsetRange,
+    check_complete,
+    holes,
+    ranges,
+    resolve,
+    times_ms,
+)
+from pipeline.source.options import SourceOptions
+from pipeline.source.plan import Task, plan_tasks
+from pipeline.source.tier_view import PartitionView, TierView
+from rlmm.segment import TopicIdPartition
+
+Views = dict[TopicIdPartition, PartitionView]
+
+
+def plan_batch(
+    tier: TierView, options: SourceOptions, pruning: Pruning = NOTHING_PRUNED
+) -> list[Task]:
+    """The tasks; none where nothing is left to read.
+
+    NotFound: topic or partition. Conflict(DATA_LOSS) as failOnDataLoss says. InvalidRequest names
+    an option that does not fit what is tiered.
+    """
+    starting, ending = options.batch_start(), options.batch_end()
+    every = tier.subscribed(options.subscription)
+    check_complete(starting, every, option=starting_option(options))
+    check_complete(ending, every, option=ending_option(options))
+    kept = [partition for partition in every if pruning.keeps(partition)]
+    views = tier.partitions(dict.fromkeys(kept, 0))
+    gone = [partition for partition in kept if partition not in views]
+    if gone:
+        raise NotFound(f"{gone[0]} was deleted while the query was planned")
+    bounds = {partition: view.bounds for partition, view in views.items()}
+    starts = resolve(
+        starting,
+        bounds,
+        tier.first_offsets(times_ms(starting, kept), views),
+        option=starting_option(options),
+        no_match=LATEST if options.no_match_is_latest else None,
+    )
+    ends = resolve(
+        ending,
+        bounds,
+        tier.first_offsets(times_ms(ending, kept), views),
+        option=ending_option(options),
+        no_match=LATEST,
+    )
+    readable, lost = ranges(starts, ends, bounds)
+    slices: list[SegmentSlice] = []
+    for wanted in readable:
+        wanted = OffsetRange(
+            wanted.partition,
+            max(wanted.start, pruning.first_offset),
+            min(wanted.end, pruning.last_offset + 1),
+        )
+        parts, missing = slices_of(wanted, views[wanted.partition], options)
+        lost += missing
+        slices += [
+            part for part in parts if pruning.keeps_timestamps_to(part.segment.max_timestamp_ms)
+        ]
+    report_lost(lost, fail=options.fail_on_data_loss)
+    return tasks_of(slices, options)
+
+
+def slices_of(
+    wanted: OffsetRange, view: PartitionView, options: SourceOptions
+) -> tuple[list[SegmentSlice], list[str]]:
+    """(what to read of a partition, which offsets of it are in no segment, in words)."""
+    if not wanted.count:
+        return [], []
+    parts = plan_slices(view.segments, wanted.start, wanted.end - 1, options.isolation)
+    return parts, holes(wanted, view.segments)
+
+
+def tasks_of(slices: list[SegmentSlice], options: SourceOptions) -> list[Task]:
+    """Packed as the options ask."""
+    return plan_tasks(
+        slices,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+
+
+def starting_option(options: SourceOptions) -> str:
+    """The name of the option that says where to begin."""
+    return _first(options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+
+
+def ending_option(options: SourceOptions) -> str:
+    """The name of the option that says where to end."""
+    return _first(options, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+
+
+def _first(options: SourceOptions, *names: str) -> str:
+    return next((name for name in names if name in options.given), names[-1])

@@ -1,0 +1,75 @@
+"""The data source `strandline`: what Spark finds by `format("strandline")`."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from kafka_formats.errors import InvalidRequest
+from pipeline.source.batch_reader import BatchReader, PruningBatchReader
+from pipeline.source.options import parse_options
+from pipeline.source.stream_reader import StreamReader
+
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType().add("key", StringType()).add("value", BinaryType())),
+}
+"""As `pipeline.decode.schema` has them for Arrow. Spark's workers parse no DDL."""
+
+
+def spark_schema(columns: tuple[str, ...]) -> StructType:
+    """The schema of these columns, in spark-sql-kafka's types."""
+    schema = StructType()
+    for name in columns:
+        schema.add(name, _TYPES[name])
+    return schema
+
+
+class StrandlineDataSource(DataSource):
+    """Tiered history, with the options and the schema of spark-sql-kafka."""
+
+    @classmethod
+    def name(cls) -> str:
+        """For `format`, and for USING in SQL."""
+        return "strandline"
+
+    def schema(self) -> StructType:
+        """What the options ask for. They are checked here, so that `load` refuses them."""
+        return spark_schema(parse_options(self.options).columns)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Of a batch query."""
+        self._check(schema)
+        if parse_options(self.options).filter_pushdown:
+            return PruningBatchReader(self.options)
+        return BatchReader(self.options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
+        """Of a streaming query."""
+        self._check(schema)
+        return StreamReader(self.options)
+
+    def _check(self, schema: StructType) -> None:
+        """InvalidRequest for a schema that the user made up."""
+        own = self.schema()
+        if schema.simpleString() != own.simpleString():
+            raise InvalidRequest(
+                f"the schema is {own.simpleString()}, and no other can be asked for; choose with "
+                "the options columns and includeHeaders, then cast",
+                field="schema",
+            )

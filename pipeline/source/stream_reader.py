@@ -1,0 +1,197 @@
+"""The reader of a streaming query: follows the end of the tier, in batches of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kafka_formats.errors import RetryLater
+from pipeline import ambient
+from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.source import stream_offsets
+from pipeline.source.batch_plan import slices_of, starting_option, tasks_of
+from pipeline.source.data_loss import report_lost
+from pipeline.source.offset_limits import LATEST
+from pipeline.source.offsets import Bounds, beyond, check_complete, ranges, resolve, times_ms
+from pipeline.source.options import SourceOptions, parse_options
+from pipeline.source.read_limits import (
+    ADMISSION_CONTROL,
+    SupportsTriggerAvailableNow,
+    default_limit,
+    takes_all,
+)
+from pipeline.source.stream_offsets import Offsets
+from pipeline.source.task_partition import TaskPartition, read_task
+from pipeline.source.tier_view import TierView
+from rlmm.segment import TopicIdPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+JsonOffsets = dict[str, dict[str, Any]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query. Asks the catalogue for news whenever Spark asks for the next batch.
+
+    Nothing is opened or refused before the first question: Spark loses an error of a constructor.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], *, now_ms: Callable[[], int] = ambient.now_ms
+    ) -> None:
+        self._given = dict(options)
+        self._now_ms = now_ms
+        self._fixed: Bounds | None = None
+        self._newest: Offsets = {}
+        self._last_trigger_ms = 0
+
+    @cached_property
+    def _options(self) -> SourceOptions:
+        options = parse_options(self._given)
+        options.check_stream(admission_control=ADMISSION_CONTROL)
+        return options
+
+    @cached_property
+    def _tier(self) -> TierView:
+        return TierView(open_catalogue(self._given), self._options.read_settings())
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802  Spark's name
+        """Where a query without a checkpoint begins."""
+        options = self._options
+        limit, option = options.stream_start(), starting_option(options)
+        partitions = self._tier.subscribed(options.subscription)
+        check_complete(limit, partitions, option=option)
+        views = self._tier.partitions(dict.fromkeys(partitions, 0))
+        bounds = {partition: view.bounds for partition, view in views.items()}
+        starts = resolve(
+            limit,
+            bounds,
+            self._tier.first_offsets(times_ms(limit, list(bounds)), views),
+            option=option,
+            no_match=LATEST if options.no_match_is_latest else None,
+        )
+        report_lost(beyond(starts, bounds), fail=options.fail_on_data_loss)
+        return stream_offsets.to_json(starts)
+
+    def latestOffset(  # noqa: N802  Spark's name
+        self, start: JsonOffsets | None = None, limit: ReadLimit | None = None
+    ) -> JsonOffsets:
+        """How far the next batch goes. Spark 4.1 gives neither `start` nor `limit`."""
+        bounds = self._bounds()
+        latest = {partition: within.latest for partition, within in bounds.items()}
+        if start is None:
+            # A node that is behind another must not lead back to what was read before.
+            seen = self._newest
+            self._newest = {one: max(end, seen.get(one, 0)) for one, end in latest.items()}
+            return stream_offsets.to_json(self._newest)
+        begin, lost = stream_offsets.starts(stream_offsets.parse(start), bounds)
+        report_lost(lost, fail=self._options.fail_on_data_loss)
+        self._newest = {one: max(end, begin[one]) for one, end in latest.items()}
+        if takes_all(limit):
+            return stream_offsets.to_json(self._newest)
+        if self._waits(stream_offsets.count(begin, self._newest)):
+            return start
+        highest = self._options.max_offsets_per_trigger
+        if highest is None:
+            return stream_offsets.to_json(self._newest)
+        return stream_offsets.to_json(stream_offsets.limited(begin, self._newest, highest))
+
+    def _bounds(self) -> Bounds:
+        """What can be read now, or at the start of a query that takes what is there and ends."""
+        if self._fixed is not None:
+            return self._fixed
+        self._tier.catalogue.refresh()
+        there = self._tier.subscribed(self._options.subscription, absent_ok=True)
+        views = self._tier.partitions({one: self._newest.get(one, 0) for one in there})
+        return {partition: view.bounds for partition, view in views.items()}
+
+    def _waits(self, offsets: int) -> bool:
+        """Whether the batch is put off until there is more, as minOffsetsPerTrigger asks."""
+        lowest = self._options.min_offsets_per_trigger
+        if lowest is None or self._fixed is not None:
+            return False
+        now_ms = self._now_ms()
+        patient = now_ms - self._last_trigger_ms < self._options.max_trigger_delay_ms
+        if patient and offsets < lowest:
+            return True
+        self._last_trigger_ms = now_ms
+        return False
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """What the options say; asked by Spark 4.2 and newer only."""
+        options = self._options
+        return default_limit(options.max_offsets_per_trigger, options.min_offsets_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """The query ends where the tier ends now."""
+        self._fixed = self._bounds()
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802  Spark's name
+        """For the query's progress: how far it could go when it was asked last."""
+        return stream_offsets.to_json(self._newest) if self._newest else None
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
+        """The tasks of one batch, also of one that is repeated after a restart."""
+        begins, ends = stream_offsets.parse(start), self._identified(end)
+        asked = {partition: self._begin(begins, partition) for partition in ends}
+        views = self._tier.partitions({one: begin or 0 for one, begin in asked.items()})
+        bounds = {partition: view.bounds for partition, view in views.items()}
+        lost = [
+            f"{one.topic}-{one.partition}: is no longer tiered" for one in ends if one not in views
+        ]
+        starts = {
+            one: within.earliest if (begin := asked[one]) is None else begin
+            for one, within in bounds.items()
+        }
+        for one, begin in starts.items():
+            if ends[one] < begin and asked[one] is not None:
+                raise RetryLater(
+                    f"{one.topic}-{one.partition}: the stream has read to offset {begin}, and the "
+                    f"node that was asked knows of {ends[one]} only: it is behind; try again later"
+                )
+        readable, missing = ranges(starts, ends, bounds)
+        slices = []
+        for wanted in readable:
+            parts, holes = slices_of(wanted, views[wanted.partition], self._options)
+            slices += parts
+            missing += holes
+        report_lost([*lost, *missing], fail=self._options.fail_on_data_loss)
+        settings, stores = self._tier.settings, self._tier.catalogue.stores
+        return [TaskPartition(task, stores, settings) for task in tasks_of(slices, self._options)]
+
+    def _identified(self, end: JsonOffsets) -> Offsets:
+        """The end of a batch by partition; those of a checkpoint of Kafka's source get their id."""
+        found = {}
+        for (topic, number), position in stream_offsets.parse(end).items():
+            if position.topic_id is not None:
+                found[TopicIdPartition(topic, position.topic_id, number)] = position.offset
+                continue
+            for partition in self._tier.catalogue.partitions(topic):
+                if partition.partition == number:
+                    found[partition] = position.offset
+        return found
+
+    @staticmethod
+    def _begin(
+        begins: Mapping[tuple[str, int], stream_offsets.Position], partition: TopicIdPartition
+    ) -> int | None:
+        """None for a partition that the batch begins with: it is read from its first offset on."""
+        position = begins.get((partition.topic, partition.partition))
+        if position is None or position.topic_id not in (None, partition.topic_id):
+            return None
+        return position.offset
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        return read_task(partition)
+
+    def stop(self) -> None:
+        """Close the catalogue, if it was ever opened."""
+        tier = self.__dict__.pop("_tier", None)
+        if tier is not None:
+            tier.catalogue.close()

@@ -1,0 +1,73 @@
+"""The first tiered record at or after a time: Kafka's offsetsForTimes over segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_formats.errors import NotFound
+from kafka_formats.time_index import TimeIndex
+from pipeline.decode.schema import TIMESTAMP
+from pipeline.read.open_stores import OpenStores
+from pipeline.read.records import read_slices
+from pipeline.read.segment_objects import SegmentObjects
+from pipeline.read.segment_slice import ReadSettings, SegmentSlice, cut
+from rlm.read_request import IndexType, Isolation
+from rsm_backends.store_config import StoreConfig
+
+COLUMNS = ("offset", "timestamp")
+_TIMESTAMP_MAX_MS = (2**63 - 1) // 1_000
+
+
+def first_at_or_after(
+    slices: Iterable[SegmentSlice],
+    timestamp_ms: int,
+    stores: Mapping[str, StoreConfig],
+    settings: ReadSettings,
+) -> int | None:
+    """Its offset; None when every record is older. `slices` are those of one partition, ascending.
+
+    Segments are passed over by their largest timestamp, as Kafka does, so that usually one is read.
+    Times need not ascend: it is the first offset that counts, not the least time. As for Kafka,
+    records of aborted transactions count too: what is read from there on leaves them out again.
+    """
+    if timestamp_ms > _TIMESTAMP_MAX_MS:
+        return None
+    looking = replace(settings, columns=COLUMNS, isolation=Isolation.READ_UNCOMMITTED)
+    wanted = pa.scalar(timestamp_ms * 1_000, TIMESTAMP)
+    for whole in slices:
+        if 0 <= whole.segment.max_timestamp_ms < timestamp_ms:
+            continue
+        part = cut(whole, _floor(whole, timestamp_ms, stores, looking), whole.last_offset)
+        for batch in read_slices([part], stores, looking):
+            at = pc.index(pc.greater_equal(batch.column("timestamp"), wanted), value=True).as_py()
+            if at >= 0:
+                return int(batch.column("offset")[at].as_py())
+    return None
+
+
+def _floor(
+    part: SegmentSlice,
+    timestamp_ms: int,
+    stores: Mapping[str, StoreConfig],
+    settings: ReadSettings,
+) -> int:
+    """An offset below which every record of the segment is older; by its time index."""
+    with OpenStores(stores, settings.aiven_keys) as opened:
+        objects = SegmentObjects(part.segment, opened, verify=settings.verify)
+        try:
+            data = objects.index(IndexType.TIMESTAMP)
+        except NotFound as error:
+            if settings.fail_on_data_loss:
+                raise objects.wrapped(error) from error
+            return part.last_offset + 1
+    if data is None:
+        return part.first_offset
+    index = TimeIndex.parse(
+        data, base_offset=part.segment.start_offset, source=objects.keys.indexes
+    )
+    # An entry says "up to here nothing is younger": the last one of an earlier time is safe.
+    return index.lookup(timestamp_ms - 1)[1]

@@ -1,0 +1,187 @@
+"""A stream over a tier that grows, shrinks and changes, asked as Spark asks it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound, RetryLater
+from pipeline.source import stream_reader
+from pipeline.source.stream_reader import StreamReader
+from pipeline.source.task_partition import TaskPartition
+from tests.pipeline.source.tiered import MadeUpCatalogue, partition, segment
+
+P0, P1 = partition(number=0), partition(number=1)
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def tier(monkeypatch: pytest.MonkeyPatch) -> MadeUpCatalogue:
+    catalogue = MadeUpCatalogue(
+        {P0: [segment(10, 19), segment(20, 29)], P1: [segment(0, 9, of=P1)]}
+    )
+    monkeypatch.setattr(stream_reader, "open_catalogue", lambda options: catalogue)
+    return catalogue
+
+
+def reader(now_ms: int = 10**12, **options: str) -> StreamReader:
+    given = {"subscribe": "orders", "isolation": "read_uncommitted", "startingOffsets": "earliest"}
+    return StreamReader(given | options, now_ms=lambda: now_ms)
+
+
+def at(p0: int, p1: int | None = None) -> dict[str, dict[str, Any]]:
+    found: dict[str, Any] = {"topicId": str(P0.topic_id), "0": p0}
+    return {"orders": found if p1 is None else found | {"1": p1}}
+
+
+def offsets(tasks: list[InputPartition]) -> list[tuple[int, int]]:
+    found = []
+    for task in tasks:
+        assert isinstance(task, TaskPartition)
+        for part in task.slices:
+            number = part.segment.partition.partition
+            found += [(number, one) for one in range(part.first_offset, part.last_offset + 1)]
+    return found
+
+
+def through_json(value: Any) -> Any:
+    """As offsets come back from Spark."""
+    return json.loads(json.dumps(value))
+
+
+def test_a_stream_begins_where_it_is_told(tier: MadeUpCatalogue) -> None:
+    assert reader().initialOffset() == at(10, 0)
+    assert reader(startingOffsets="latest").initialOffset() == at(30, 10)
+    specific = reader(startingOffsets='{"orders": {"0": -1, "1": 4}}')
+    assert specific.initialOffset() == at(30, 4)
+    with pytest.raises(Conflict, match="orders-1: the starting offset 40 is behind"):
+        reader(startingOffsets='{"orders": {"0": -1, "1": 40}}').initialOffset()
+    with pytest.raises(NotFound, match="parcels"):
+        reader(subscribe="parcels").initialOffset()
+
+
+def test_what_a_stream_cannot_have_is_refused_when_it_is_first_asked(
+    tier: MadeUpCatalogue,
+) -> None:
+    # Not in its constructor: Spark 4.3 loses such an error and tells of a variable of its own.
+    asked = reader(endingOffsets="latest")
+    with pytest.raises(InvalidRequest, match="endingOffsets"):
+        asked.initialOffset()
+
+
+def test_every_offset_is_read_once_as_the_tier_grows(tier: MadeUpCatalogue) -> None:
+    stream, read = reader(), []
+    start = through_json(stream.initialOffset())
+    for grown in ([], [segment(30, 39)], []):
+        tier.tier[P0] += grown
+        end = through_json(stream.latestOffset(start, ALL))
+        read += offsets(stream.partitions(start, end))
+        start = end
+    assert sorted(read) == [(0, one) for one in range(10, 40)] + [(1, one) for one in range(10)]
+    assert len(set(read)) == len(read)
+    assert json.dumps(stream.latestOffset(start, ALL)) == json.dumps(start)
+    assert stream.partitions(start, start) == []
+    assert stream.reportLatestOffset() == start
+    assert tier.refreshes == 4
+    stream.stop()
+    assert tier.closed
+
+
+def test_a_limit_of_offsets_cuts_batches_and_reaches_the_end_that_was_there(
+    tier: MadeUpCatalogue,
+) -> None:
+    stream = reader(maxOffsetsPerTrigger="9")
+    assert stream.getDefaultReadLimit() == ReadMaxRows(9)
+    stream.prepareForTriggerAvailableNow()
+    tier.tier[P0].append(segment(30, 39))
+    start, sizes = through_json(stream.initialOffset()), []
+    read: list[tuple[int, int]] = []
+    while (end := through_json(stream.latestOffset(start, ReadMaxRows(9)))) != start:
+        batch = offsets(stream.partitions(start, end))
+        sizes.append(len(batch))
+        read += batch
+        start = end
+    assert sorted(read) == [(0, one) for one in range(10, 30)] + [(1, one) for one in range(10)]
+    assert sizes == [9, 9, 9, 3]
+    # The trigger may ask for everything, whatever the options say.
+    assert reader(maxOffsetsPerTrigger="9").latestOffset(at(10, 0), ALL) == at(40, 10)
+
+
+def test_too_little_waits_for_more_but_not_for_ever(tier: MadeUpCatalogue) -> None:
+    time = [10**12]
+    stream = StreamReader(
+        {
+            "subscribe": "orders",
+            "isolation": "read_uncommitted",
+            "minOffsetsPerTrigger": "5",
+            "maxTriggerDelay": "1m",
+        },
+        now_ms=lambda: time[0],
+    )
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMinRows(5)
+    first = stream.latestOffset(at(29, 9), limit)
+    assert first == at(30, 10)
+    tier.tier[P0].append(segment(30, 32))
+    assert stream.latestOffset(first, limit) == first
+    time[0] += 60_000
+    assert stream.latestOffset(first, limit) == at(33, 10)
+    tier.tier[P0].append(segment(33, 39))
+    assert stream.latestOffset(at(33, 10), limit) == at(40, 10)
+
+
+def test_a_new_partition_is_read_from_its_first_offset_on(tier: MadeUpCatalogue) -> None:
+    stream = reader()
+    end = stream.latestOffset(at(30), ALL)
+    assert end == at(30, 10)
+    assert offsets(stream.partitions(at(30), end)) == [(1, one) for one in range(10)]
+
+
+def test_what_retention_deleted_first_fails_the_stream_or_is_passed_over(
+    tier: MadeUpCatalogue,
+) -> None:
+    del tier.tier[P0][0]
+    with pytest.raises(Conflict, match="orders-0: offsets 15 to 19 are below"):
+        reader().partitions(at(15, 10), at(30, 10))
+    calm = reader(failOnDataLoss="false")
+    assert offsets(calm.partitions(at(15, 10), at(30, 10))) == [(0, x) for x in range(20, 30)]
+
+
+def test_a_topic_that_went_or_was_created_anew_fails_the_stream_or_is_read_anew(
+    tier: MadeUpCatalogue,
+) -> None:
+    anew = partition(number=0, topic_id=99)
+    del tier.tier[P1]
+    tier.tier[anew] = [segment(0, 4, of=anew)]
+    del tier.tier[P0]
+    with pytest.raises(Conflict, match=r"orders-0: the topic was .*anew.*orders-1: is no longer"):
+        reader().latestOffset(at(30, 10), ALL)
+    calm = reader(failOnDataLoss="false")
+    end = through_json(calm.latestOffset(at(30, 10), ALL))
+    assert end == {"orders": {"topicId": str(anew.topic_id), "0": 5}}
+    assert offsets(calm.partitions(at(30, 10), end)) == [(0, one) for one in range(5)]
+    # Planned for the old one, which is gone by the time it is to be read.
+    with pytest.raises(Conflict, match="orders-0: is no longer tiered"):
+        reader().partitions(at(30, 10), at(35, 10))
+
+
+def test_a_node_that_is_behind_never_leads_back(tier: MadeUpCatalogue) -> None:
+    assert reader().latestOffset(at(35, 10), ALL) == at(35, 10)
+    with pytest.raises(RetryLater, match="orders-0: the stream has read to offset 35"):
+        reader().partitions(at(35, 10), at(30, 10))
+    # Spark 4.1 does not say where the stream stands.
+    old = reader()
+    assert old.latestOffset() == at(30, 10)
+    del tier.tier[P0][-1]
+    assert old.latestOffset() == at(30, 10)
+
+
+def test_a_checkpoint_of_kafkas_own_source_goes_on(tier: MadeUpCatalogue) -> None:
+    kafkas = {"orders": {"0": 12, "1": 10}}
+    stream = reader()
+    assert stream.latestOffset(kafkas, ALL) == at(30, 10)
+    assert offsets(stream.partitions(kafkas, {"orders": {"0": 14, "1": 10}})) == [(0, 12), (0, 13)]
