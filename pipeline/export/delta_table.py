@@ -73,13 +73,13 @@ class DeltaLakeTable:
             table = self._created()
         except DeltaError as error:
             raise self._error(error) from error
-        found = pa.schema(table.schema().to_arrow())
-        check_same(columns_of(found), columns_of(self._columns), table=self.name)
         check_partitioning(
             ", ".join(table.metadata().partition_columns),
             ", ".join(self._partitioned_by),
             table=self.name,
         )
+        found = pa.schema(table.schema().to_arrow())
+        check_same(columns_of(found), columns_of(self._columns), table=self.name)
 
     def refresh(self) -> RunId:
         try:

@@ -32,6 +32,7 @@ from pyiceberg.transforms import DayTransform
 from kafka_formats.errors import Conflict, InvalidRequest, RetryLater
 from pipeline.export.export_table import Commit
 from pipeline.export.file_names import NO_COMMIT, RunId
+from pipeline.export.file_writer import BOUNDED
 from pipeline.export.offset_ranges import Ranges, as_json, from_json, united
 from pipeline.export.parquet_table import overtaken
 from pipeline.export.table_schema import check_partitioning, check_same, columns_of
@@ -39,6 +40,7 @@ from pipeline.export.target_folder import folder_url, path_below
 from pipeline.export.target_options import target_config
 from rsm_backends.store_config import StoreConfig
 
+_METRICS = "write.metadata.metrics"
 COMMIT_ATTEMPTS_MAX = 10
 FOOTERS_AT_ONCE_MAX = 16
 PROPERTY = "strandline.export"
@@ -193,8 +195,11 @@ class IcebergTable:
     def _commit(self, commit: Commit) -> None:
         table = self._there
         # pyiceberg repeats a refused append on top of what refused it. Two runs of one export would
-        # then both succeed. This changes the copy in memory only: requests carry no properties.
+        # then both succeed. These change the copy in memory only: requests carry no properties.
         table.metadata.properties["commit.retry.num-retries"] = "0"
+        table.metadata.properties[f"{_METRICS}.default"] = "none"
+        for column in BOUNDED:
+            table.metadata.properties[f"{_METRICS}.column.{column}"] = "full"
         exported = {
             name: united(self.exported(name), commit.offsets.get(name, ()))
             for name in self._exported.keys() | commit.offsets.keys()

@@ -239,12 +239,16 @@ class World:
         """What a reader of the table sees, by offset."""
         if self.format == "iceberg":
             read = self.catalog().load_table(f"lake.orders{suffix}").scan().to_arrow()
-        elif self.format == "delta":
+            # pyiceberg 0.12 gives an empty list where a list of structs is NULL.
+            return _by_offset(
+                {**row, "headers": row["headers"] or None} for row in read.to_pylist()
+            )
+        if self.format == "delta":
             read = DeltaTable(str(self.root / f"table{suffix}")).to_pyarrow_table()
         else:
             read = self._parquet_rows(suffix)
         read = read.select([name for name in read.column_names if name != "day"])
-        return sorted(read.to_pylist(), key=lambda row: str(row["offset"]).zfill(20))
+        return _by_offset(read.to_pylist())
 
     def _parquet_rows(self, suffix: str) -> pa.Table:
         with TargetFolder(target_config(f"{self.root}/table{suffix}", {}, {})) as folder:
@@ -287,3 +291,7 @@ class World:
                     for file in folder.read(each.key)["files"]
                 ]
         return sorted(each.removeprefix("file://") for each in found)
+
+
+def _by_offset(rows: Iterable[dict[str, object]]) -> list[dict[str, object]]:
+    return sorted(rows, key=lambda row: str(row["offset"]).zfill(20))

@@ -1,0 +1,186 @@
+"""A Confluent-compatible schema registry. The only file that imports its client.
+
+What the registry does to a run: one that is down, or refuses us, fails the run, whatever the run
+does about bad records; a schema id that it does not know is the record's own fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import httpx
+from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
+
+TIMEOUT_S = 10
+RETRIES_MAX = 2
+_NOT_FOUND = 404
+_REFUSED = (401, 403)
+_TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
+_CONFIG: dict[str, Any] = {"subject.name.strategy": topic_subject_name_strategy}
+
+Deserialise = Callable[[bytes, str], Any]
+"""From a record's bytes and topic to its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAddress:
+    """Where the registry is. `user` is what basic authentication takes: NAME:PASSWORD."""
+
+    url: str
+    user: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredText:
+    """A schema as the registry has it. For Protobuf base64 of the file's descriptor, and
+    `references` those of the files that it imports, in the order in which they are needed.
+    """
+
+    subject: str
+    version: int
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+
+class Registry:
+    """A client; blocks. RetryLater: it does not answer. Refused: not with these credentials."""
+
+    def __init__(self, address: RegistryAddress) -> None:
+        config: dict[str, Any] = {
+            "url": address.url,
+            "timeout": TIMEOUT_S,
+            "max.retries": RETRIES_MAX,
+        }
+        if address.user is not None:
+            config["basic.auth.user.info"] = address.user
+        if address.ca_file is not None:
+            config["ssl.ca.location"] = address.ca_file
+        self._address = address
+        try:
+            self._client = SchemaRegistryClient(config)
+        except (ValueError, TypeError) as error:
+            raise InvalidRequest(str(error), field="--registry") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._client.close()
+
+    def schema(
+        self, subject: str, version: int | None, kind: Literal["avro", "json", "protobuf", "binary"]
+    ) -> RegisteredText:
+        """A subject's schema, its latest without a version. NotFound; InvalidRequest if it is of
+        another kind.
+        """
+        fmt = "serialized" if kind == "protobuf" else None
+        with self._errors():
+            try:
+                found = (
+                    self._client.get_latest_version(subject, fmt)
+                    if version is None
+                    else self._client.get_version(subject, version, fmt=fmt)
+                )
+            except SchemaRegistryError as error:
+                if error.http_status_code == _NOT_FOUND:
+                    raise NotFound(
+                        f"the schema registry {self._address.url} has no "
+                        f"{'subject' if version is None else f'version {version} of'} {subject}: "
+                        "name it with --value-subject or --key-subject"
+                    ) from error
+                raise
+        schema = found.schema
+        if (schema.schema_type or "AVRO") != _TYPES[kind]:
+            raise InvalidRequest(
+                f"subject {subject} is {schema.schema_type}, not {_TYPES[kind]}: give the format "
+                "that fits"
+            )
+        references = tuple(self._referenced(schema.references or (), fmt))
+        return RegisteredText(subject, found.version or 0, schema.schema_str or "", references)
+
+    def _referenced(self, references: Any, fmt: str | None) -> Generator[tuple[str, str]]:
+        for each in references:
+            with self._errors():
+                found = self._client.get_version(each.subject, each.version, fmt=fmt).schema
+            yield from self._referenced(found.references or (), fmt)
+            yield each.name, found.schema_str or ""
+
+    def avro(self, reader_schema: str, name: str) -> Deserialise:
+        """Records of any version of the schema, as the reader's version has them."""
+        return self._deserialise(AvroDeserializer(self._client, reader_schema, conf=_CONFIG), name)
+
+    def json(self, name: str) -> Deserialise:
+        """Records of any JSON schema, held against it."""
+        return self._deserialise(
+            JSONDeserializer(None, conf=_CONFIG, schema_registry_client=self._client), name
+        )
+
+    def protobuf(self, message: Any, name: str) -> Deserialise:
+        """Records as messages of this class."""
+        return self._deserialise(
+            ProtobufDeserializer(
+                message,
+                {**_CONFIG, "use.deprecated.format": False},
+                schema_registry_client=self._client,
+            ),
+            name,
+        )
+
+    def _deserialise(self, deserialiser: Any, name: str) -> Deserialise:
+        field_of = {"key": MessageField.KEY, "value": MessageField.VALUE}[name]
+        contexts: dict[str, SerializationContext] = {}
+
+        def deserialise(data: bytes, topic: str) -> Any:
+            context = contexts.get(topic)
+            if context is None:
+                context = contexts[topic] = SerializationContext(topic, field_of)
+            with self._errors():
+                return deserialiser(data, context)
+
+        return deserialise
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._raise_if_registry(error)
+            raise
+
+    def _raise_if_registry(self, error: BaseException | None) -> None:
+        """Whether the registry, anywhere in the chain of causes, is why."""
+        while error is not None:
+            if isinstance(error, SchemaRegistryError):
+                if error.http_status_code in _REFUSED:
+                    raise Refused(
+                        f"the schema registry {self._address.url} refused: {error}. Give it "
+                        "--registry-user, or other credentials"
+                    ) from error
+                if error.http_status_code != _NOT_FOUND:
+                    raise self._down(error) from error
+            if isinstance(error, httpx.TransportError | ConnectionError):
+                raise self._down(error) from error
+            error = error.__cause__ or error.__context__
+
+    def _down(self, error: BaseException) -> RetryLater:
+        return RetryLater(
+            f"the schema registry {self._address.url} does not answer: {error}. Nothing was "
+            "committed; run the export again when it does"
+        )

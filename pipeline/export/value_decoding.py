@@ -1,0 +1,192 @@
+"""Keys and values by a schema registry: what the columns become, and what bad records become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from kafka_formats.errors import InvalidRequest, StrandlineError
+from pipeline.export.avro_columns import AvroColumn
+from pipeline.export.export_task import Decode, Decoded
+from pipeline.export.json_columns import JsonColumn
+from pipeline.export.protobuf_columns import ProtobufColumn
+from pipeline.export.schema_registry import (
+    Deserialise,
+    RegisteredText,
+    Registry,
+    RegistryAddress,
+)
+from pipeline.export.table_schema import dead_letter_schema, record_schema
+
+OnError = Literal["fail", "skip", "dead-letter"]
+Format = Literal["binary", "avro", "json", "protobuf"]
+Field = Literal["key", "value"]
+FIELDS: tuple[Field, ...] = get_args(Field)
+
+ERROR_SHOWN_CHARACTERS_MAX = 1_000
+_DO_NOT_FIT = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
+
+COLUMN_KINDS: Mapping[str, type[AvroColumn | JsonColumn | ProtobufColumn]] = {
+    "avro": AvroColumn,
+    "json": JsonColumn,
+    "protobuf": ProtobufColumn,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueFormats:
+    """How keys and values are serialised; `binary` leaves them as they are. A subject None is that
+    of the one topic exported (`orders-value`); a version None is the latest.
+    """
+
+    key: Format = "binary"
+    value: Format = "binary"
+    registry: RegistryAddress | None = None
+    subjects: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    def decoded(self) -> dict[Field, Format]:
+        """The fields that are not left as they are."""
+        formats: dict[Field, Format] = {"key": self.key, "value": self.value}
+        return {name: kind for name, kind in formats.items() if kind != "binary"}
+
+
+@dataclass(frozen=True)
+class RegistryDecoding:
+    """Picklable: the schemas that the columns are made of, as the driver found them. The schemas
+    that records were written with are looked up in the task, by the id in front of each.
+    """
+
+    registry: RegistryAddress
+    formats: Mapping[Field, Format]
+    schemas: Mapping[Field, RegisteredText]
+    on_error: OnError
+
+    @classmethod
+    def of(
+        cls, formats: ValueFormats, on_error: OnError, topics: tuple[str, ...]
+    ) -> RegistryDecoding | None:
+        """Ask the registry for the schemas; None if nothing is to be decoded. RetryLater: it does
+        not answer.
+        """
+        wanted = formats.decoded()
+        if not wanted:
+            if on_error != "fail":
+                raise InvalidRequest(
+                    "means nothing while keys and values are left as they are: give "
+                    "--value-format or --key-format",
+                    field="--on-error",
+                )
+            return None
+        if formats.registry is None:
+            raise InvalidRequest(
+                "is needed for --value-format and --key-format", field="--registry"
+            )
+        with Registry(formats.registry) as registry:
+            schemas = {
+                name: registry.schema(
+                    _subject(name, formats, topics), formats.versions.get(name), kind
+                )
+                for name, kind in wanted.items()
+            }
+        found = cls(formats.registry, wanted, schemas, on_error)
+        found.types()  # a schema that has no columns is told before anything is written
+        return found
+
+    def types(self) -> dict[Field, pa.DataType]:
+        """What the decoded columns are."""
+        return {
+            name: COLUMN_KINDS[kind].of(self.schemas[name]).arrow_type
+            for name, kind in self.formats.items()
+        }
+
+    def start(self) -> Decode:
+        registry = Registry(self.registry)
+        columns = {
+            name: COLUMN_KINDS[kind].of(self.schemas[name]).deserialiser(registry, name)
+            for name, kind in self.formats.items()
+        }
+        types = self.types()
+        schema = record_schema(types.get("key"), types.get("value"))
+        return _Decoder(columns, schema, self.on_error)
+
+
+def _subject(name: Field, formats: ValueFormats, topics: tuple[str, ...]) -> str:
+    if name in formats.subjects:
+        return formats.subjects[name]
+    if len(topics) != 1:
+        raise InvalidRequest(
+            "is needed unless exactly one topic is exported by its name: one table has one schema",
+            field=f"--{name}-subject",
+        )
+    return f"{topics[0]}-{name}"
+
+
+@dataclass(frozen=True)
+class _Decoder:
+    """Takes batches apart; the order of records stays."""
+
+    columns: Mapping[Field, Deserialise]
+    schema: pa.Schema
+    on_error: OnError
+
+    def __call__(self, batch: pa.RecordBatch) -> Decoded:
+        errors: dict[int, str] = {}
+        found = {
+            name: self._column(batch, name, decode, errors) for name, decode in self.columns.items()
+        }
+        good = pa.array([row not in errors for row in range(len(batch))])
+        arrays = [found.get(each.name, batch.column(each.name)) for each in self.schema]
+        kept = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if not errors:
+            return Decoded(kept)
+        kept = kept.filter(good)
+        if self.on_error == "skip":
+            return Decoded(kept, None, len(errors))
+        dead = batch.take(pa.array(sorted(errors)))
+        texts = pa.array([errors[row] for row in sorted(errors)], pa.string())
+        return Decoded(
+            kept, pa.RecordBatch.from_arrays([*dead.columns, texts], schema=dead_letter_schema())
+        )
+
+    def _column(
+        self, batch: pa.RecordBatch, name: Field, decode: Deserialise, errors: dict[int, str]
+    ) -> pa.Array:
+        """The decoded column, NULL where `errors` says why."""
+        kind = self.schema.field(name).type
+        values: list[Any] = []
+        topics = batch.column("topic").to_pylist()
+        for row, data in enumerate(batch.column(name).to_pylist()):
+            value = None
+            try:
+                value = None if data is None else decode(data, topics[row])
+            except StrandlineError:
+                raise  # the registry, not the record
+            except Exception as error:  # noqa: BLE001  deserialisers raise what their parsers do
+                errors[row] = self._told(batch, row, name, error)
+            values.append(value)
+        try:
+            return pa.array(values, kind)
+        except _DO_NOT_FIT:
+            pass  # one of them is out of the column's range: which one is told by trying each
+        for row, value in enumerate(values):
+            try:
+                pa.array([value], kind)
+            except _DO_NOT_FIT as error:
+                errors[row] = self._told(batch, row, name, error)
+                values[row] = None
+        return pa.array(values, kind)
+
+    def _told(self, batch: pa.RecordBatch, row: int, name: Field, error: Exception) -> str:
+        text = f"{name}: {type(error).__name__}: {error}"[:ERROR_SHOWN_CHARACTERS_MAX]
+        if self.on_error == "fail":
+            where = f"{batch.column('topic')[row]}-{batch.column('partition')[row]}"
+            raise InvalidRequest(
+                f"the record at offset {batch.column('offset')[row]} of {where} can't be decoded: "
+                f"{text}. Nothing was committed; --on-error skip or dead-letter goes on past such "
+                "records"
+            ) from error
+        return text
