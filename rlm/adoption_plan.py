@@ -110,7 +110,7 @@ def whole_segment(
     expected = (sums.log.size_bytes, sums.indexes.size_bytes)
     if listed != expected:
         return f".log and .indexes have {listed} bytes, the manifest says {expected}"
-    row = _row(manifest)
+    row = row_of(manifest)
     if known is not None and _content(known) != _content(row):
         return "its manifest differs from what was recorded when the copy began"
     custom = CustomMetadata(
@@ -125,7 +125,8 @@ def whole_segment(
     return WholeSegment(row, custom)
 
 
-def _row(manifest: Manifest) -> RemoteLogSegmentMetadata:
+def row_of(manifest: Manifest) -> RemoteLogSegmentMetadata:
+    """The row of a copy that this manifest ended, as its COPY_SEGMENT_STARTED would have it."""
     return RemoteLogSegmentMetadata(
         segment_id=manifest.segment_id,
         start_offset=manifest.start_offset,

@@ -55,7 +55,7 @@ CUSTOM_METADATA_BYTES_MAX = 4_096
 def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
     """COPY_SEGMENT_STARTED: the log knows an id before the first byte of its objects."""
     partition = added.segment_id.partition
-    problem = check_partition(partition) or _check_segment(added)
+    problem = check_partition(partition) or check_segment(added)
     if problem is not None:
         return problem
     known = read_segment(draft.rows, added.segment_id.id)
@@ -87,7 +87,8 @@ def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
     return ACCEPTED
 
 
-def _check_segment(added: RemoteLogSegmentMetadata) -> Outcome | None:
+def check_segment(added: RemoteLogSegmentMetadata) -> Outcome | None:
+    """INVALID for content that no segment can have."""
     if added.state is not SegmentState.COPY_SEGMENT_STARTED:
         return Outcome(Verdict.INVALID, f"an add says COPY_SEGMENT_STARTED, not {added.state.name}")
     if not 0 <= added.start_offset <= added.end_offset <= OFFSET_MAX:
