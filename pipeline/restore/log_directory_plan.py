@@ -1,0 +1,112 @@
+"""Which segments become which files of a log directory, and whether what came is one log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.errors import CorruptData, NotFound
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.restore.log_segment import WrittenSegment
+from rlmm.segment import TopicIdPartition
+
+FIRST_LEADER_EPOCH = 0
+"""What a topic that was just made has. Higher ones in its log would be taken for truncated ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSegment:
+    """A segment and the offsets of it (inclusive) whose batches are written."""
+
+    segment: TieredSegment
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredLog:
+    """A log as it is handed to a broker. `end_offset` is exclusive: the next one to be written.
+
+    `log_start_offset` lies above `base_offset` where the log start is inside the first segment.
+    """
+
+    base_offset: int
+    log_start_offset: int
+    end_offset: int
+    log_bytes: int
+    epochs: Epochs
+
+
+def wanted_segments(
+    segments: Sequence[TieredSegment], start: int, end: int
+) -> tuple[WantedSegment, ...]:
+    """What holds the offsets [start, end) of a partition. `segments` are ascending and disjoint.
+
+    NotFound: some of them are in none. The first segment is taken with its head, which the log
+    start offset hides, so that it keeps its name and its producers; behind another one only what
+    that does not have is taken.
+    """
+    wanted: list[WantedSegment] = []
+    at = start
+    for segment in segments:
+        if segment.last_offset < at or segment.first_offset >= end:
+            continue
+        if segment.first_offset > at:
+            break
+        first = segment.first_offset if wanted else min(segment.start_offset, at)
+        wanted.append(WantedSegment(segment, first, min(segment.last_offset, end - 1)))
+        at = segment.last_offset + 1
+    if at < end:
+        raise NotFound(
+            f"the offset {at} is in no tiered segment, so the log from {start} to {end - 1} cannot "
+            "be restored as one; restore what is before it and what is behind it by producing, or "
+            "choose another range"
+        )
+    return tuple(wanted)
+
+
+def kept_leader_epoch(source: TopicIdPartition, target_topic_id: Uuid) -> int | None:
+    """None: the batches keep their leader epochs. That is right for the topic they came from; a
+    new topic starts with epoch 0, and a leader takes higher ones in its log for another's.
+    """
+    return None if source.topic_id == target_topic_id else FIRST_LEADER_EPOCH
+
+
+def join(
+    written: Sequence[WrittenSegment], start: int, leader_epoch: int | None, *, source: str
+) -> RestoredLog:
+    """The log that the segments are together. CorruptData: they overlap. `start` is the first
+    offset that readers shall see.
+    """
+    files = [each for each in written if each.log_bytes]
+    if not files:
+        raise NotFound(f"{source}: no record batch is in the range")
+    for before, after in pairwise(files):
+        if after.base_offset <= before.last_offset:
+            raise CorruptData(
+                f"the segment {after.segment_id} begins at {after.base_offset}, inside "
+                f"{before.segment_id}, which ends at {before.last_offset}",
+                source=source,
+                position=0,
+            )
+    base, end = files[0].base_offset, files[-1].last_offset + 1
+    return RestoredLog(
+        base_offset=base,
+        log_start_offset=max(base, start),
+        end_offset=end,
+        log_bytes=sum(each.log_bytes for each in files),
+        epochs=_lineage(files[-1], base, end, leader_epoch),
+    )
+
+
+def _lineage(last: WrittenSegment, base: int, end: int, leader_epoch: int | None) -> Epochs:
+    """The last segment was tiered with the lineage of all before it."""
+    if leader_epoch is not None:
+        return (EpochEntry(leader_epoch, base),)
+    data = last.lineage.encode("ascii")
+    epochs = leader_epoch_checkpoint.parse(data, source=f"the lineage of {last.segment_id}")
+    return leader_epoch_checkpoint.entries_in_range(epochs, base, end)

@@ -1,0 +1,95 @@
+"""Partitions of the captured log directory, tiered into a folder as a node does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import NotFound
+from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
+from rlm.copy_job import CopyJob, CopyResult
+from rlm.log_dir import LocalPartition, find_partitions
+from rlm.segment_copy import copy_segment
+from rlmm.segment import OFFSET_MAX, TopicIdPartition
+from rsm_backends.filesystem import FilesystemStore
+from rsm_backends.store_config import StoreConfig
+from tests.rlm.tier import PREFIX, STORE, copy_job, now_ms
+
+LOG_DIR = Path(__file__).parents[2] / "data" / "kafka-4.3.0" / "log-dir"
+
+
+@dataclass(frozen=True)
+class CapturedTier:
+    """A catalogue of what `tier_captured` copied."""
+
+    stores: Mapping[str, StoreConfig]
+    found: Mapping[TopicIdPartition, Sequence[TieredSegment]]
+
+    def topics(self) -> Sequence[str]:
+        return sorted({partition.topic for partition in self.found})
+
+    def partitions(self, topic: str) -> Sequence[TopicIdPartition]:
+        there = sorted(partition for partition in self.found if partition.topic == topic)
+        if not there:
+            raise NotFound(f"{topic} is not tiered")
+        return there
+
+    def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
+        segments = self.found[partition]
+        return PartitionBounds(segments[0].first_offset, segments[-1].last_offset + 1)
+
+    def segments(
+        self, partition: TopicIdPartition, first_offset: int = 0, last_offset: int = OFFSET_MAX
+    ) -> Sequence[TieredSegment]:
+        return [
+            segment
+            for segment in self.found[partition]
+            if segment.last_offset >= first_offset and segment.first_offset <= last_offset
+        ]
+
+    def refresh(self) -> None:
+        """It never changes."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def tier_captured(folder: Path, *topics: str) -> CapturedTier:
+    """Copy the sealed segments of these topics into `folder`."""
+    folder.mkdir()
+    store = FilesystemStore(folder)
+    found = {}
+    for partition in captured_partitions(*topics):
+        segments = []
+        for segment in partition.segments:
+            if segment.next_base_offset is not None:
+                job = copy_job(partition, segment)
+                result = await copy_segment(job, store, now_ms=now_ms)
+                segments.append(_tiered(job, result, partition.local_log_start_offset))
+        found[partition.partition] = segments
+    await store.close()
+    config = StoreConfig(name=STORE, kind="filesystem", path=folder, prefix=PREFIX)
+    return CapturedTier({STORE: config}, found)
+
+
+def captured_partitions(*topics: str) -> list[LocalPartition]:
+    """As the broker left them."""
+    scan = find_partitions([LOG_DIR], kafka_cluster_id=None)
+    return [each for each in scan.partitions if each.partition.topic in topics]
+
+
+def _tiered(job: CopyJob, result: CopyResult, log_start_offset: int) -> TieredSegment:
+    return TieredSegment(
+        segment_id=job.segment_id,
+        store=job.store,
+        start_offset=job.start_offset,
+        end_offset=job.end_offset,
+        first_offset=max(job.start_offset, log_start_offset),
+        last_offset=job.end_offset,
+        max_timestamp_ms=result.max_timestamp_ms,
+        log_bytes=result.log_bytes,
+        txn_index_empty=result.txn_index_empty,
+        leader_epochs=job.leader_epochs,
+        objects=result.custom_metadata,
+    )
