@@ -24,6 +24,9 @@ from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 
 TIMEOUT_S = 10
 RETRIES_MAX = 2
+UNKNOWN_IDS_MAX = 1_000
+"""Schema ids that the registry does not know, remembered by each task."""
+_FRAME_BYTES = 5
 _NOT_FOUND = 404
 _REFUSED = (401, 403)
 _TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
@@ -146,13 +149,21 @@ class Registry:
     def _deserialise(self, deserialiser: Any, name: str) -> Deserialise:
         field_of = {"key": MessageField.KEY, "value": MessageField.VALUE}[name]
         contexts: dict[str, SerializationContext] = {}
+        unknown: dict[bytes, str] = {}
 
         def deserialise(data: bytes, topic: str) -> Any:
             context = contexts.get(topic)
             if context is None:
                 context = contexts[topic] = SerializationContext(topic, field_of)
+            if (told := unknown.get(data[:_FRAME_BYTES])) is not None:
+                raise LookupError(told)  # the client would ask anew for each record
             with self._errors():
-                return deserialiser(data, context)
+                try:
+                    return deserialiser(data, context)
+                except SchemaRegistryError as error:
+                    if error.http_status_code == _NOT_FOUND and len(unknown) < UNKNOWN_IDS_MAX:
+                        unknown[data[:_FRAME_BYTES]] = str(error)
+                    raise
 
         return deserialise
 

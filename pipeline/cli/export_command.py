@@ -1,0 +1,103 @@
+"""`strandline pipeline export`."""
+
+from __future__ import annotations
+
+from pipeline.cli.export_options import (
+    AivenKeysOption,
+    CatalogOption,
+    CatalogPropertiesOption,
+    CodecOption,
+    CommitGibOption,
+    DeadLettersToOption,
+    FileMibOption,
+    FirstOffsetOption,
+    IsolationOption,
+    KeyFormatOption,
+    KeySchemaVersionOption,
+    KeySubjectOption,
+    LastOffsetOption,
+    LevelOption,
+    NameOption,
+    OnErrorOption,
+    PartitionByDayOption,
+    PartitionsOption,
+    RegistryCaFileOption,
+    RegistryOption,
+    TableFormatOption,
+    TaskMibOption,
+    ToOption,
+    TopicPatternOption,
+    TopicsOption,
+    ValueFormatOption,
+    ValueSchemaVersionOption,
+    ValueSubjectOption,
+    export_options,
+)
+from pipeline.cli.options import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    ReportOption,
+    StoreOption,
+    TierOption,
+    TokenFileOption,
+    UrlOption,
+    key_values,
+    tier_options,
+)
+from pipeline.cli.running import finish, job_context
+from pipeline.jobs import export
+from strandline.cli.exit_codes import ExitCode
+
+
+def export_command(
+    to: ToOption,
+    topics: TopicsOption = None,
+    topic_pattern: TopicPatternOption = None,
+    partitions: PartitionsOption = None,
+    table_format: TableFormatOption = "parquet",
+    first_offset: FirstOffsetOption = None,
+    last_offset: LastOffsetOption = None,
+    name: NameOption = "export",
+    partition_by_day: PartitionByDayOption = False,
+    isolation: IsolationOption = "read_committed",
+    codec: CodecOption = "zstd",
+    level: LevelOption = None,
+    file_mib: FileMibOption = 256,
+    task_mib: TaskMibOption = 128,
+    commit_gib: CommitGibOption = 256,
+    catalog: CatalogOption = "default",
+    catalog_properties: CatalogPropertiesOption = None,
+    key_format: KeyFormatOption = "binary",
+    value_format: ValueFormatOption = "binary",
+    registry: RegistryOption = None,
+    registry_ca_file: RegistryCaFileOption = None,
+    key_subject: KeySubjectOption = None,
+    value_subject: ValueSubjectOption = None,
+    key_schema_version: KeySchemaVersionOption = None,
+    value_schema_version: ValueSchemaVersionOption = None,
+    on_error: OnErrorOption = "fail",
+    dead_letters_to: DeadLettersToOption = None,
+    aiven_keys: AivenKeysOption = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    options: TierOption = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    report: ReportOption = None,
+    json_wanted: JsonOption = False,
+) -> ExitCode:
+    """Append tiered records to a table: Parquet, Delta or Iceberg, every offset once.
+
+    Run it again for what has been tiered since; run it again after it was killed, anywhere.
+
+    Example: `strandline pipeline export --store s3://tier --topic orders --to s3://lake/orders
+    --format delta --partition-by-day`
+    """
+    wanted = export_options(locals())
+    tier = tier_options(options, store, url, token_file)
+    spark = key_values(conf, option="--conf")
+    with job_context("export", options=tier, master=master, conf=spark) as context:
+        found = export.run(context, wanted)
+    return finish(found, report_file=report, json_wanted=json_wanted)

@@ -1,0 +1,232 @@
+"""Values by a schema registry: columns, dead letters exactly once, a registry that is down."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
+from pipeline.export.schema_registry import RegistryAddress
+from pipeline.export.value_decoding import Format, OnError, RegistryDecoding, ValueFormats
+from pipeline.read.segment_slice import ReadSettings, SegmentSlice
+from rsm_backends.store_config import StoreConfig
+from tests.pipeline.export.export_world import FORMATS, Killed, World, read_made, segment
+from tests.pipeline.export.registry_server import RegistryServer, framed
+
+ORDER_V1: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9,
+                                    "scale": 2}},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}  # fmt: skip
+ORDER_V2 = {
+    **ORDER_V1,
+    "fields": [
+        *ORDER_V1["fields"],
+        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "either", "type": ["null", "int", "string"], "default": None},
+    ],
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with RegistryServer() as server:
+        yield server
+
+
+def avro(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def decoding(
+    registry: RegistryServer, on_error: OnError = "fail", value: Format = "avro"
+) -> RegistryDecoding:
+    wanted = ValueFormats(registry=RegistryAddress(registry.url), value=value)
+    found = RegistryDecoding.of(wanted, on_error, ("orders",))
+    assert found is not None
+    return found
+
+
+def batch_of(*values: bytes | None) -> pa.RecordBatch:
+    part = SegmentSlice(segment(0, 99), 0, len(values) - 1)
+    (first, *rest) = read_made([part], {}, ReadSettings())
+    whole = pa.Table.from_batches([first, *rest]).combine_chunks().to_batches()[0]
+    return whole.set_column(1, "value", pa.array(list(values), pa.binary()))
+
+
+def values_of(found: RegistryDecoding, *values: bytes | None) -> list[object]:
+    good = found.start()(batch_of(*values)).good
+    assert good is not None
+    return list(good.column("value").to_pylist())
+
+
+def test_avro_of_any_version_comes_out_as_the_reader_has_it(registry: RegistryServer) -> None:
+    first = registry.add("orders-value", "AVRO", json.dumps(ORDER_V1))
+    second = registry.add("orders-value", "AVRO", json.dumps(ORDER_V2))
+    placed = datetime(2026, 1, 1, tzinfo=UTC)
+    old = {"id": 1, "amount": Decimal("1.25"), "placed": placed}
+    new = {**old, "id": 2, "tags": ["a", "b"], "note": "n", "either": 7}
+    found = values_of(
+        decoding(registry),
+        framed(first, avro(ORDER_V1, old)),
+        framed(second, avro(ORDER_V2, new)),
+        None,
+    )
+    assert found == [
+        {**old, "tags": [], "note": None, "either": None},
+        {**new, "either": "7"},
+        None,
+    ]
+
+
+def test_json_objects_become_structs_and_the_rest_text(registry: RegistryServer) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "price": {"oneOf": [{"type": "null"}, {"type": "number"}]},
+            "lines": {"type": "array", "items": {"$ref": "#/definitions/line"}},
+            "any": {},
+        },
+        "definitions": {"line": {"type": "object", "properties": {"sku": {"type": "string"}}}},
+    }
+    number = registry.add("orders-value", "JSON", json.dumps(schema))
+    value = {"id": 1, "price": 2.5, "lines": [{"sku": "x"}], "any": {"b": [1]}, "more": True}
+    found = values_of(decoding(registry, value="json"), framed(number, json.dumps(value).encode()))
+    assert found == [{"id": 1, "price": 2.5, "lines": [{"sku": "x"}], "any": '{"b": [1]}'}]
+
+
+def test_protobuf_messages_become_structs(registry: RegistryServer) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    message.field.add(name="id", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
+    message.field.add(name="tags", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_REPEATED)
+    line = message.nested_type.add(name="Line")
+    line.field.add(name="raw", number=1, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
+    message.field.add(
+        name="line", number=3, type=kinds.TYPE_MESSAGE, type_name=".shop.Order.Line",
+        label=kinds.LABEL_OPTIONAL,
+    )  # fmt: skip
+    serialized = base64.b64encode(file.SerializeToString()).decode()
+    number = registry.add("orders-value", "PROTOBUF", "unused", serialized)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    data = order(id=7, tags=["a"]).SerializeToString()
+    full = order(id=8, line={"raw": b"r"}).SerializeToString()
+    first_message = b"\x00"  # the index list [0], as serialisers shorten it
+    found = values_of(
+        decoding(registry, value="protobuf"),
+        framed(number, first_message + data),
+        framed(number, first_message + full),
+    )
+    assert found == [
+        {"id": 7, "tags": ["a"], "line": None},
+        {"id": 8, "tags": [], "line": {"raw": b"r"}},
+    ]
+
+
+def test_a_bad_record_fails_the_run_by_its_offset_unless_told_otherwise(
+    registry: RegistryServer,
+) -> None:
+    number = registry.add("orders-value", "AVRO", json.dumps("long"))
+    good = framed(number, avro("long", 5))
+    for bad in (b"", b"\x01nonsense", framed(number, b""), framed(99, avro("long", 5))):
+        with pytest.raises(InvalidRequest, match="offset 1 of orders-0"):
+            decoding(registry).start()(batch_of(good, bad))
+        skipped = decoding(registry, "skip").start()(batch_of(good, bad, good))
+        assert skipped.skipped == 1
+        assert skipped.good is not None
+        assert skipped.good.column("offset").to_pylist() == [0, 2]
+        found = decoding(registry, "dead-letter").start()(batch_of(good, bad))
+        assert found.dead is not None
+        (dead,) = found.dead.to_pylist()
+        assert (dead["offset"], dead["value"]) == (1, bad)
+        assert "value: " in dead["error"]
+
+
+def test_a_registry_that_is_down_or_refuses_us_is_no_bad_record(registry: RegistryServer) -> None:
+    number = registry.add("orders-value", "AVRO", json.dumps("long"))
+    found = decoding(registry, "skip")
+    data = framed(number, avro("long", 5))
+    registry.status = 401
+    with pytest.raises(Refused, match="registry-user"):
+        found.start()(batch_of(data))
+    with pytest.raises(Refused):
+        decoding(registry)
+    gone = replace(found, registry=RegistryAddress("http://127.0.0.1:1"))
+    with pytest.raises(RetryLater, match="does not answer"):
+        gone.start()(batch_of(data))
+
+
+def test_a_subject_that_is_unknown_or_of_another_kind_is_named(registry: RegistryServer) -> None:
+    with pytest.raises(NotFound, match="orders-value"):
+        decoding(registry)
+    registry.add("orders-value", "JSON", "{}")
+    with pytest.raises(InvalidRequest, match="is JSON, not AVRO"):
+        decoding(registry)
+    registry.add("orders-value", "AVRO", json.dumps(
+        {"type": "record", "name": "Tree", "fields": [{"name": "left", "type": "Tree"}]}
+    ))  # fmt: skip
+    with pytest.raises(InvalidRequest, match="contains itself"):
+        decoding(registry)
+
+
+def read_longs(
+    slices: Iterable[SegmentSlice], stores: Mapping[str, StoreConfig], settings: ReadSettings
+) -> Iterator[pa.RecordBatch]:
+    """Every fourth value is none that the registry knows."""
+    for batch in read_made(slices, stores, settings):
+        offsets = batch.column("offset").to_pylist()
+        values = [framed(1 if at % 4 else 99, avro("long", at)) for at in offsets]
+        yield batch.set_column(1, "value", pa.array(values, pa.binary()))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_dead_letters_are_exactly_once_too_wherever_a_run_is_killed(
+    format: str, registry: RegistryServer, tmp_path: Path
+) -> None:
+    registry.add("orders-value", "AVRO", json.dumps("long"))
+    for step in ("files", "commit", "dead-letters"):
+        root = tmp_path / step
+        root.mkdir()
+        world = World(
+            format,
+            root,
+            segments=[segment(0, 9), segment(10, 14)],
+            decoding=decoding(registry, "dead-letter"),
+            value_type=pa.int64(),
+            read=read_longs,
+        )
+        with pytest.raises(Killed):
+            world.run(kill_behind=step)
+        world.run()
+        world.run()
+        assert world.offsets() == [at for at in range(15) if at % 4], step
+        assert world.offsets("_dead_letters") == [at for at in range(15) if not at % 4], step
+        assert world.data_files() == world.named_files(), step
+        dead_files = world.data_files("_dead_letters")
+        assert dead_files == world.named_files("_dead_letters"), step
+        assert all("not found" in str(row["error"]) for row in world.rows("_dead_letters"))
