@@ -10,20 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchRun, BatchScanner
 from kafka_formats.errors import CorruptData
-from kafka_formats.record_batch import (
-    HEADER_BYTES,
-    LOG_OVERHEAD,
-    TRANSACTIONAL_OR_CONTROL,
-    BatchHeader,
-)
+from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.transaction_index import AbortedTransaction
 from pipeline.decode.pure_rows import OUTPUT_BYTES, PureRows
+from pipeline.decode.rows import Place, RowsKind, Slice, batch_at
 from pipeline.decode.schema import arrow_schema
 from rlm.read_committed import CommittedView
 from rlmm.segment import OFFSET_MAX
@@ -32,44 +27,6 @@ logger = logging.getLogger(__name__)
 
 RECORDS_BYTES_MAX = BATCH_BYTES_MAX
 """What one batch may decompress to: any batch that fits uncompressed is read."""
-
-
-class WantedBatch(NamedTuple):
-    """A verified batch with records for the reader, and where it stands in the file."""
-
-    header: BatchHeader
-    body: memoryview
-    position: int
-
-
-class Slice(NamedTuple):
-    """What is read: offsets are inclusive; `source` is for messages."""
-
-    topic: str
-    partition: int
-    source: str
-    first_offset: int
-    last_offset: int
-
-
-class Rows(Protocol):
-    """Collects the records of batches into Arrow columns."""
-
-    def add(self, batch: WantedBatch) -> Iterator[pa.RecordBatch]:
-        """Take a batch's records, and give what is complete. Exhaust it before the next call."""
-        ...
-
-    def rest(self) -> pa.RecordBatch | None:
-        """What is left, None if nothing is."""
-        ...
-
-
-class RowsKind(Protocol):
-    """Makes them."""
-
-    def __call__(
-        self, schema: pa.Schema, wanted: Slice, *, output_bytes: int, records_bytes_max: int
-    ) -> Rows: ...
 
 
 @cache
@@ -139,8 +96,7 @@ class BatchDecoder:
         if self.done:
             return
         for run in self._scanner.feed_runs(data):
-            for batch in self._wanted(run):
-                yield from self._rows.add(batch)
+            yield from self._read(run)
             if self._done:
                 return
 
@@ -152,24 +108,28 @@ class BatchDecoder:
         if rest is not None:
             yield rest
 
-    def _wanted(self, run: BatchRun) -> Iterator[WantedBatch]:
-        at = 0
-        for fields in run.headers:
-            base_offset, length, _, _, _, attributes, last_delta, _, _, _, _, _, _ = fields
+    def _read(self, run: BatchRun) -> Iterator[pa.RecordBatch]:
+        place = Place(0, 0, self._passed)
+        while True:
+            place = yield from self._rows.add_plain(run, place)
+            if place.number == len(run.headers):
+                break
+            base_offset, length, _, _, _, attributes, last_delta, *_ = run.headers[place.number]
             if base_offset > self._slice.last_offset:
                 self._done = True
-                return
-            start, at = at, at + LOG_OVERHEAD + length
-            if base_offset <= self._passed:
+                break
+            if base_offset <= place.passed:
                 raise CorruptData(
-                    f"the record batch at offset {base_offset} follows offset {self._passed}",
+                    f"the record batch at offset {base_offset} follows offset {place.passed}",
                     source=self._slice.source,
-                    position=run.position + start,
+                    position=run.position + place.at,
                 )
-            self._passed = base_offset + last_delta
-            if self._passed < self._slice.first_offset:
-                continue
-            header = BatchHeader._make(fields)
-            if attributes & TRANSACTIONAL_OR_CONTROL and self._committed.drops(header):
-                continue
-            yield WantedBatch(header, run.data[start + HEADER_BYTES : at], run.position + start)
+            last_offset = base_offset + last_delta
+            if last_offset >= self._slice.first_offset:
+                batch = batch_at(run, place)
+                if not (
+                    attributes & TRANSACTIONAL_OR_CONTROL and self._committed.drops(batch.header)
+                ):
+                    yield from self._rows.add(batch)
+            place = Place(place.number + 1, place.at + LOG_OVERHEAD + length, last_offset)
+        self._passed = place.passed

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from kafka_formats.crc32c import Buffer
+from kafka_formats.record_batch import HeaderFields
 
 DONE: Final = 0
 FULL: Final = 1
@@ -27,6 +28,7 @@ class Columns:
         row_bytes: int,
         header_bytes: int,
         headers_max: int,
+        records_bytes_max: int,
         allocate: Callable[[int], Any],
     ) -> None: ...
     def start(
@@ -39,6 +41,9 @@ class Columns:
         base_timestamp: int,
         append_time: int | None,
     ) -> None: ...
+    def plain(
+        self, headers: list[HeaderFields], data: Buffer, index: int, at: int, passed: int
+    ) -> tuple[int, int, int, int]: ...
     def run(self) -> int: ...
-    def size(self) -> int: ...
+    def collected(self) -> int: ...
     def take(self) -> tuple[int, int, dict[str, Column]]: ...

@@ -29,6 +29,18 @@ cdef enum:
     BYTES_AT_FIRST = 64 << 10
     SPARE_SHARE = 8  # what is allocated over what the last columns took: one part in so many
 
+# Of a batch, as `kafka_formats/record_batch.py` has them: sizes of its header before and behind
+# the length, and bits of its attributes.
+cdef enum:
+    LOG_OVERHEAD = 12
+    RECORDS_FROM = 49
+    LOG_APPEND_TIME = 0x08
+    NOT_PLAIN = 0x07 | 0x10 | 0x20  # compressed, transactional, control
+
+cdef enum:
+    RECORDS_BYTES_MAX = 1 << 29  # replacing what is not UTF-8 makes three of one
+    LARGE_BYTES = 64 << 10  # from here on other threads may run meanwhile
+
 cdef int64_t MICROSECONDS_MAX = INT64_MAX // 1000
 
 cdef struct Growing:
@@ -42,12 +54,12 @@ cdef struct Field:
 
 
 cdef class Columns:
-    """Collects the records of batches, one batch after the other.
+    """Collects the records of batches, one batch after the other; for one thread.
 
     `allocate(size)` gives a writable buffer with an `address`; `row_bytes` is what a row counts for
     beside its key, value and headers; `header_bytes` the same of a header. Columns are full from
-    `bytes_full` bytes on, and at `rows_max` rows. No batch may have more than 2**29 bytes, so
-    that 32-bit offsets hold whatever one record adds to what is not full yet.
+    `bytes_full` bytes on, and at `rows_max` rows. The records of a batch have at most
+    `records_bytes_max` bytes, so that 32-bit offsets hold whatever one adds to what is not full.
     """
 
     cdef object allocate
@@ -56,7 +68,7 @@ cdef class Columns:
     cdef int64_t wanted[BUFFERS]
     cdef bint key, value, offset, timestamp, timestamp_type, headers
     cdef int64_t first_offset, last_offset, bytes_full, rows_max, row_bytes, header_bytes
-    cdef int64_t headers_max
+    cdef int64_t headers_max, records_bytes_max
 
     # the columns so far
     cdef int64_t rows, rows_capacity, bytes
@@ -66,14 +78,18 @@ cdef class Columns:
     # the batch that is being read
     cdef Py_buffer source
     cdef bint held
-    cdef int64_t at, left, previous_delta, last_delta
+    cdef const uint8_t *records
+    cdef int64_t size, at, left, previous_delta, last_delta
     cdef int64_t base_offset, base_timestamp, fixed_timestamp
     cdef int32_t type
 
     def __cinit__(
         self, names, *, first_offset, last_offset, bytes_full, rows_max, row_bytes, header_bytes,
-        headers_max, allocate,
+        headers_max, records_bytes_max, allocate,
     ):
+        if records_bytes_max > RECORDS_BYTES_MAX:
+            raise ValueError("32-bit offsets would not hold a batch of that many bytes")
+        self.records_bytes_max = records_bytes_max
         self.allocate = allocate
         self.key = "key" in names
         self.value = "value" in names
@@ -99,9 +115,10 @@ cdef class Columns:
         int64_t base_timestamp, append_time,
     ):
         """Take the decompressed records of a batch; `append_time` None: each has its own time."""
-        self._release()
-        PyObject_GetBuffer(records, &self.source, PyBUF_SIMPLE)
-        self.held = True
+        if len(records) > self.records_bytes_max:
+            raise ValueError(f"{len(records)} bytes of records are over the limit")
+        self._hold(records)
+        self.records, self.size = <const uint8_t *>self.source.buf, self.source.len
         self.at, self.left = 0, count
         self.previous_delta, self.last_delta = -1, last_delta
         self.base_offset, self.base_timestamp = base_offset, base_timestamp
@@ -119,7 +136,58 @@ cdef class Columns:
             self._release()
         return status
 
-    def size(self):
+    def plain(self, list headers, data, Py_ssize_t index, int64_t at, int64_t passed):
+        """Read the batches from `headers[index]` on that need no decision of the decoder's.
+
+        The first of them stands at `data[at]`, and `passed` is the offset before it. Returns a
+        status and these three numbers again: DONE with all such batches and behind the last of
+        them, or FULL or MALFORMED in the one they name. After FULL call it again with them.
+        """
+        cdef int status = _DONE
+        cdef bint inside = self.held
+        if not inside:
+            self._hold(data)
+        while inside or (index < len(headers) and self._open(headers[index], at, passed)):
+            inside = False
+            if self.size < LARGE_BYTES:
+                status = self._run()
+            else:
+                with nogil:
+                    status = self._run()
+            if status != _DONE:
+                break
+            at += LOG_OVERHEAD + RECORDS_FROM + self.size
+            passed = self.base_offset + self.last_delta
+            index += 1
+        if status != _FULL:
+            self._release()
+        return status, index, at, passed
+
+    cdef bint _open(self, fields, int64_t at, int64_t passed) except -1:
+        """Set out to read this batch, which stands at `at` of what is held; False if it is one to
+        be decided about, or compressed.
+        """
+        cdef int64_t base_offset, length, attributes, last_delta, base_time, max_time, count
+        (
+            base_offset, length, _, _, _, attributes, last_delta, base_time, max_time, _, _, _,
+            count,
+        ) = fields
+        if attributes & NOT_PLAIN or base_offset <= passed or base_offset > self.last_offset:
+            return False
+        if base_offset + last_delta < self.first_offset or length > self.records_bytes_max:
+            return False
+        if length < RECORDS_FROM or length > self.source.len - at - LOG_OVERHEAD:
+            raise ValueError("the header is of a batch that is not here")
+        self.records = <const uint8_t *>self.source.buf + at + LOG_OVERHEAD + RECORDS_FROM
+        self.size = length - RECORDS_FROM
+        self.at, self.left = 0, count
+        self.previous_delta, self.last_delta = -1, last_delta
+        self.base_offset, self.base_timestamp = base_offset, base_time
+        self.type = (attributes & LOG_APPEND_TIME) != 0
+        self.fixed_timestamp = max_time
+        return True
+
+    def collected(self):
         """Rows collected so far."""
         return self.rows
 
@@ -229,14 +297,20 @@ cdef class Columns:
         self.header_capacity = rows
         return 0
 
+    cdef int _hold(self, data) except -1:
+        self._release()
+        PyObject_GetBuffer(data, &self.source, PyBUF_SIMPLE)
+        self.held = True
+        return 0
+
     cdef void _release(self):
         if self.held:
             PyBuffer_Release(&self.source)
             self.held = False
 
     cdef int _run(self) except -1 nogil:
-        cdef const uint8_t *data = <const uint8_t *>self.source.buf
-        cdef int64_t size = self.source.len
+        cdef const uint8_t *data = self.records
+        cdef int64_t size = self.size
         cdef int64_t at = self.at, end, length, time_delta, delta, offset, time
         cdef Field key, value
         cdef int64_t headers

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import NoReturn
 
 import pyarrow as pa
 
+from kafka_formats.batch_scan import BatchRun
 from kafka_formats.compression import CompressionError
 from kafka_formats.errors import InternalError
 from kafka_formats.record_batch import HEADERS_MAX
@@ -19,10 +20,8 @@ from pipeline.decode.pure_rows import (
     PureRows,
 )
 from pipeline.decode.quick_decompress import QuickDecompressor
+from pipeline.decode.rows import Place, Slice, WantedBatch, batch_at
 from pipeline.decode.schema import HEADER
-
-if TYPE_CHECKING:
-    from pipeline.decode.batch_decoder import Slice, WantedBatch
 
 
 class KernelRows:
@@ -45,6 +44,7 @@ class KernelRows:
             row_bytes=ROW_BYTES + len(wanted.topic),
             header_bytes=ROW_HEADER_BYTES,
             headers_max=HEADERS_MAX,
+            records_bytes_max=records_bytes_max,
             allocate=pa.allocate_buffer,
         )
         self._decompressor = QuickDecompressor()
@@ -74,11 +74,23 @@ class KernelRows:
         if status != kernel.DONE:
             self._refuse(batch)
 
+    def add_plain(self, run: BatchRun, place: Place) -> Generator[pa.RecordBatch, None, Place]:
+        """See `Rows`."""
+        status = kernel.FULL
+        while status == kernel.FULL:
+            status, *fields = self._columns.plain(run.headers, run.data, *place)
+            place = Place(*fields)
+            if status == kernel.FULL:
+                yield self._take()
+        if status != kernel.DONE:
+            self._refuse(batch_at(run, place))
+        return place
+
     def rest(self) -> pa.RecordBatch | None:
         """See `Rows`."""
-        return self._take() if self._columns.size() else None
+        return self._take() if self._columns.collected() else None
 
-    def _refuse(self, batch: WantedBatch) -> None:
+    def _refuse(self, batch: WantedBatch) -> NoReturn:
         judge = PureRows(
             self._schema,
             self._slice,

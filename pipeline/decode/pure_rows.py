@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pyarrow as pa
 
+from kafka_formats.batch_scan import BatchRun
 from kafka_formats.compression import CompressionError, decompress
 from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import BatchHeader, Record, decode_records
-
-if TYPE_CHECKING:
-    from pipeline.decode.batch_decoder import Slice, WantedBatch
+from pipeline.decode.rows import Place, Slice, WantedBatch
 
 OUTPUT_BYTES = 2 << 20
 """What is aimed at for one Arrow batch. Spark is no faster with larger ones, and slower from 32 MB
@@ -55,6 +54,11 @@ class PureRows:
             self._append(record, header, batch.position)
             if self._bytes >= self._output_bytes or self._rows >= OUTPUT_ROWS_MAX:
                 yield self._take()
+
+    def add_plain(self, _run: BatchRun, place: Place) -> Generator[pa.RecordBatch, None, Place]:
+        """See `Rows`: there is no quicker way."""
+        yield from ()
+        return place
 
     def rest(self) -> pa.RecordBatch | None:
         """See `Rows`."""

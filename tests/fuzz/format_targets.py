@@ -104,7 +104,7 @@ def _read_inner_records(data: bytes) -> None:
     _read_records(repairs.whole_batch(bytes(frame)))
 
 
-def _inner_seeds() -> list[bytes]:
+def inner_seeds() -> list[bytes]:
     """Record count, codec, and the records of a batch, decompressed."""
     seeds = []
     for batch in captured_batches():
@@ -155,21 +155,23 @@ def _decompress_in_steps(codec: Codec, data: bytes) -> bytes:
         return compression.decompress(codec, data, bytes_max=DECOMPRESSED_BYTES_MAX)
 
 
-def _codec_target(codec: Codec) -> Target:
-    def seeds() -> list[bytes]:
-        stream = compress(codec, _PLAIN)
-        found = [stream, compress(codec, b""), compress(codec, bytes(60 * KIB))]
-        if codec is Codec.SNAPPY:
-            found += [snappy_stream.compress_raw(_PLAIN), stream + stream]
-        if codec in (Codec.GZIP, Codec.ZSTD):
-            found.append(stream + stream)
-        return found
+def codec_seeds(codec: Codec) -> list[bytes]:
+    """Compressed data as it may stand in a batch."""
+    stream = compress(codec, _PLAIN)
+    found = [stream, compress(codec, b""), compress(codec, bytes(60 * KIB))]
+    if codec is Codec.SNAPPY:
+        found += [snappy_stream.compress_raw(_PLAIN), stream + stream]
+    if codec in (Codec.GZIP, Codec.ZSTD):
+        found.append(stream + stream)
+    return found
 
+
+def _codec_target(codec: Codec) -> Target:
     return Target(
         f"compression.{codec.name.lower()}",
         ("kafka_formats.compression.decompress", "kafka_formats.snappy_stream.decompress"),
         partial(_decompress_in_steps, codec),
-        seeds,
+        partial(codec_seeds, codec),
         (CompressionError,),
         # zstd gives what one piece of input stands for at once, see kafka_formats/compression.py
         constant_bytes=(18 << 20 if codec is Codec.ZSTD else 6 * DECOMPRESSED_BYTES_MAX + 1 << 20),
@@ -206,7 +208,7 @@ def _batches() -> list[Target]:
             "record_batch.iter_records, inside",
             ("kafka_formats.record_batch.decode_records",),
             _read_inner_records,
-            _inner_seeds,
+            inner_seeds,
             constant_bytes=records_allow,
             share=0.5,
         ),

@@ -12,6 +12,7 @@ from types import ModuleType
 from tests.fuzz.engine import Target
 from tests.fuzz.format_targets import format_targets
 from tests.fuzz.metadata_targets import metadata_targets
+from tests.fuzz.pipeline_targets import pipeline_targets
 from tests.fuzz.quorum_targets import quorum_targets
 from tests.fuzz.remote_targets import remote_targets
 
@@ -60,7 +61,13 @@ LEFT_OUT: dict[str, str] = {
 
 def targets() -> list[Target]:
     """Every row, each under a name of its own."""
-    rows = [*format_targets(), *metadata_targets(), *quorum_targets(), *remote_targets()]
+    rows = [
+        *format_targets(),
+        *metadata_targets(),
+        *pipeline_targets(),
+        *quorum_targets(),
+        *remote_targets(),
+    ]
     assert len({row.name for row in rows}) == len(rows)
     return rows
 

@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.transaction_index import AbortedTransaction
-from pipeline.decode.batch_decoder import BatchDecoder, RowsKind
+from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.pure_rows import OUTPUT_BYTES, PureRows
+from pipeline.decode.rows import RowsKind
 from pipeline.decode.schema import COLUMNS, arrow_schema
 
 BOTH: tuple[RowsKind, ...] = (KernelRows, PureRows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -21,15 +22,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_formats.compression import Codec
+from kafka_formats.compression import Codec, CompressionError
 from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.transaction_index import AbortedTransaction
-from pipeline.decode.batch_decoder import BatchDecoder, RowsKind, rows_kind
+from pipeline.decode.batch_decoder import BatchDecoder, rows_kind
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.pure_rows import PureRows
+from pipeline.decode.quick_decompress import QuickDecompressor
+from pipeline.decode.rows import RowsKind
 from pipeline.decode.schema import COLUMNS, arrow_schema
+from tests.fuzz.bombs import CODEC_BOMBS
 from tests.pipeline.decode.decoding import BOTH, SOURCE, decode, table
 
 MIB = 1 << 20
@@ -171,6 +175,18 @@ def test_a_batch_that_holds_too_much_is_refused_in_bounds(rows: RowsKind) -> Non
             decode(rows, bomb, records_bytes_max=2 * MIB)
         read = decode(rows, bomb, records_bytes_max=5 * MIB)
         assert [len(value) for value in table(read)["value"].to_pylist()] == [4 * MIB]
+
+
+@pytest.mark.parametrize("name", [name for name in CODEC_BOMBS if name.endswith("announces")])
+def test_the_size_that_compressed_data_announces_is_not_believed(name: str) -> None:
+    codec, bomb = CODEC_BOMBS[name]
+    tracemalloc.start()
+    try:
+        with pytest.raises(CompressionError):
+            QuickDecompressor().decompress(codec, bomb(), bytes_max=64 * MIB)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MIB
+    finally:
+        tracemalloc.stop()
 
 
 @both

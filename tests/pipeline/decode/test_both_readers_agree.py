@@ -104,14 +104,14 @@ _readers = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(log=_logs, reader=_readers)
 def test_of_any_log_both_give_the_same_rows(log: bytes, reader: dict[str, object]) -> None:
     by_kernel = outcome(KernelRows, log, **reader)
     assert by_kernel == outcome(PureRows, log, **reader)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     log=_logs.filter(bool),
     reader=_readers,
@@ -189,7 +189,7 @@ _header_keys = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     content=_nearly_records(),
     append_time_ms=st.one_of(st.none(), _times),

@@ -7,7 +7,7 @@ import pytest
 
 from kafka_formats import transaction_index
 from kafka_formats.record_batch import Record
-from pipeline.decode.batch_decoder import RowsKind
+from pipeline.decode.rows import RowsKind
 from tests.capture.captured import LOG_DIR, expected_offsets, expected_records
 from tests.pipeline.decode.decoding import BOTH, decode, table
 
