@@ -10,13 +10,19 @@ and it answers what it refuses itself in plain text.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import is_ssl
 from uvicorn.server import ServerState
 
+from api.direct_answer import LEND_EXTENSION
 from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, problem_of
 from api.gate import ABORT_EXTENSION
 from api.limits import ApiLimits
@@ -95,7 +101,10 @@ class Connection(HttpToolsProtocol):
         self._awaits_headers = True
         self._header_bytes = self._body_bytes = self._framing_bytes = 0
         self._start_header_timer()
-        cast("dict[str, Any]", self.scope)["extensions"] = {ABORT_EXTENSION: self._abort}
+        extensions: dict[str, Any] = {ABORT_EXTENSION: self._abort}
+        if not is_ssl(self.transport):
+            extensions[LEND_EXTENSION] = self._lend
+        cast("dict[str, Any]", self.scope)["extensions"] = extensions
 
     def on_headers_complete(self) -> None:
         self._awaits_headers = False
@@ -194,6 +203,40 @@ class Connection(HttpToolsProtocol):
             self._close_timer = self.loop.call_later(
                 self.limits.chunk_deadline_s, self.transport.abort
             )
+
+    @asynccontextmanager
+    async def _lend(self) -> AsyncIterator[socket.socket | None]:
+        """See `api.direct_answer.Lend`. Reading goes on here: it tells when the client leaves."""
+        cycle = self._answered
+        assert cycle is not None, "its head was sent"
+        if not await self._flushed(cycle):
+            self._abort()
+            yield None
+            return
+        own = self.transport.get_extra_info("socket")
+        with socket.socket(fileno=os.dup(own.fileno())) as lent:
+            try:
+                yield lent
+            except BaseException:
+                with suppress(OSError):  # closing ours would leave the borrower's open
+                    lent.shutdown(socket.SHUT_RDWR)
+                self._abort()
+                raise
+        if not self.transport.is_closing():
+            self.transport.set_write_buffer_limits()
+        cycle.expected_content_length = 0
+
+    async def _flushed(self, cycle: RequestResponseCycle) -> bool:
+        """Whether all that was written is on its way in time: only then may another write."""
+        if cycle.disconnected or self.transport.is_closing():
+            return False
+        self.transport.set_write_buffer_limits(high=0)
+        try:
+            async with asyncio.timeout(self.limits.chunk_deadline_s):
+                await self.flow.drain()
+        except TimeoutError:
+            return False
+        return not cycle.disconnected and not self.transport.is_closing()
 
     def _abort(self) -> None:
         """Break off now: `close` would first wait for a client that takes no bytes."""

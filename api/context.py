@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from rlm.audit_log import AuditPage, AuditPosition, Matches
 from rlm.collector import Collection, CollectionRequest
 from rlm.flow_control import FlowControl
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.held_read import HeldRead
 from rlm.kill_switches import Pause, Switch
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.list_offsets import OffsetAnswer
@@ -195,6 +197,12 @@ class RemoteLog(Protocol):
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
     ) -> AsyncIterator[bytes]:
         """Verified bytes [start, end) of a finished segment's `.log`."""
+        ...
+
+    def hold_log(
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
+    ) -> AbstractAsyncContextManager[HeldRead]:
+        """The same bytes, verified from the first on, for a client's own connection."""
         ...
 
     def open_index(self, segment_uuid: Uuid, index: IndexType, /) -> AsyncIterator[bytes]:

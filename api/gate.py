@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.context import ApiContext
 from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, internal_problem, problem_of
 from api.route_table import ROUTE_SCOPE_KEY, RouteTable, route_of, writes
-from api.send_pace import SendPace
 from api.streaming import HEAD_SCOPE_KEY
 from api.validation import validation_problem
 from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater, StrandlineError
+from rlm.send_pace import SendPace
 
 REQUEST_ID_HEADER = "Strandline-Request-Id"
 METADATA_OFFSET_HEADER = "Strandline-Metadata-Offset"

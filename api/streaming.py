@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -36,33 +38,29 @@ class StreamSlots:
         self, chunks: AsyncIterator[bytes], limits: ApiLimits
     ) -> AsyncIterator[bytes]:
         """The same chunks; RetryLater at the first step while too many streams are open."""
+        with self.taken(limits):
+            try:
+                async for chunk in chunks:
+                    yield chunk
+            finally:
+                await close_iterator(chunks, limits.close_iterator_deadline_s)
+
+    @contextmanager
+    def taken(self, limits: ApiLimits) -> Iterator[None]:
+        """One of them is open meanwhile; RetryLater while there are too many."""
         if self.open >= limits.streams_parallel_max:
             raise RetryLater(f"{self.open} streams are open, and no more are taken at once")
         self.open += 1
         try:
-            async for chunk in chunks:
-                yield chunk
+            yield
         finally:
-            try:
-                await close_iterator(chunks, limits.close_iterator_deadline_s)
-            finally:
-                self.open -= 1
+            self.open -= 1
 
 
-class StreamAnswer(Response):
-    """Send what `chunks` yields. Make one with `open_stream`."""
+class PumpedAnswer(Response):
+    """An answer whose body is sent by a task that ends when the client goes away."""
 
-    def __init__(
-        self,
-        first: bytes | None,
-        chunks: AsyncIterator[bytes],
-        limits: ApiLimits,
-        *,
-        status_code: int = 200,  # the default is what FastAPI documents
-        headers: Mapping[str, str],
-        media_type: str,
-    ) -> None:
-        """`first` was already taken from `chunks`; None when there was nothing at all."""
+    def __init__(self, *, status_code: int, headers: Mapping[str, str], media_type: str) -> None:
         self.status_code = status_code
         self.media_type = media_type
         self.background = None
@@ -70,9 +68,6 @@ class StreamAnswer(Response):
         self.init_headers(headers)
         if "content-length" not in headers and "Content-Length" not in headers:
             del self.headers["content-length"]
-        self._first = first
-        self._chunks = chunks
-        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the end, or until the client goes away, which cancels the reading."""
@@ -101,6 +96,30 @@ class StreamAnswer(Response):
             }
         )
 
+    @abstractmethod
+    async def _pump(self, send: Send) -> None:
+        """Send all of it, the start included."""
+
+
+class StreamAnswer(PumpedAnswer):
+    """Send what `chunks` yields. Make one with `open_stream`."""
+
+    def __init__(
+        self,
+        first: bytes | None,
+        chunks: AsyncIterator[bytes],
+        limits: ApiLimits,
+        *,
+        status_code: int = 200,  # the default is what FastAPI documents
+        headers: Mapping[str, str],
+        media_type: str,
+    ) -> None:
+        """`first` was already taken from `chunks`; None when there was nothing at all."""
+        super().__init__(status_code=status_code, headers=headers, media_type=media_type)
+        self._first = first
+        self._chunks = chunks
+        self._limits = limits
+
     async def _pump(self, send: Send) -> None:
         try:
             await self._start(send)
@@ -108,7 +127,7 @@ class StreamAnswer(Response):
             self._first = None
             while chunk is not None:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                chunk = await _next_chunk(self._chunks, self._limits.chunk_deadline_s)
+                chunk = await next_chunk(self._chunks, self._limits.chunk_deadline_s)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await close_iterator(self._chunks, self._limits.close_iterator_deadline_s)
@@ -129,7 +148,7 @@ async def open_stream(
         await close_iterator(chunks, limits.close_iterator_deadline_s)
     else:
         try:
-            first = await _next_chunk(chunks, limits.chunk_deadline_s)
+            first = await next_chunk(chunks, limits.chunk_deadline_s)
         except BaseException:
             await close_iterator(chunks, limits.close_iterator_deadline_s)
             raise
@@ -152,7 +171,7 @@ async def close_iterator(chunks: AsyncIterator[bytes], deadline_s: float) -> Non
                 await close()
 
 
-async def _next_chunk(chunks: AsyncIterator[bytes], deadline_s: float) -> bytes | None:
+async def next_chunk(chunks: AsyncIterator[bytes], deadline_s: float) -> bytes | None:
     try:
         async with asyncio.timeout(deadline_s):
             return await anext(chunks, None)

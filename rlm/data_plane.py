@@ -6,10 +6,12 @@ Used inside the worker process; in a test, or in a simulation, also directly.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 
-from kafka_formats.errors import Refused
+from kafka_formats.errors import InternalError, Refused
 from rlm.chunk_cache import ChunkCache, ChunkCounts
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.held_read import HeldRead
 from rlm.json_lines import JsonLines
 from rlm.part_buffers import PartBuffers
 from rlm.read_request import (
@@ -71,6 +73,10 @@ class DataPlane:
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a segment's `.log`."""
         return _joined(read_log(self._reader, request))
+
+    def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
+        """For a process of its own, which connections can be lent to; here there is none."""
+        raise InternalError(f"no connection is lent within one process: {request.segment}")
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
         """Verified bytes of one index; NotFound at the first step if the segment has none."""

@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from kafka_formats.kafka_uuid import Uuid
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.held_read import HeldRead
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
@@ -139,6 +141,10 @@ class PoolPort(Protocol):
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a `.log`."""
+        ...
+
+    def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
+        """The same, once the first are there, for a client's own connection."""
         ...
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:

@@ -8,11 +8,13 @@ reaches a reader (no_bad_byte).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from kafka_formats.errors import InvalidRequest, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from rlm.custom_metadata import CustomMetadata
+from rlm.held_read import HeldRead
 from rlm.ports import MetadataPort, PoolPort
 from rlm.read_request import (
     IndexRequest,
@@ -41,13 +43,14 @@ class ResolvedReads:
         self, segment_uuid: Uuid, start: int, end: int | None
     ) -> AsyncIterator[bytes]:
         """Verified bytes [start, end) of a finished segment's `.log`."""
-        segment = self._finished(segment_uuid)
-        if start < 0:
-            raise InvalidRequest("must be 0 or more", field="start")
-        if end is not None and end < start:
-            raise InvalidRequest("must not be below start", field="end")
-        async for piece in self.pool.read_log(LogRequest(segment, start, end)):
+        async for piece in self.pool.read_log(self._log_request(segment_uuid, start, end)):
             yield piece
+
+    def hold_log(
+        self, segment_uuid: Uuid, start: int, end: int | None
+    ) -> AbstractAsyncContextManager[HeldRead]:
+        """The same bytes for a client's own connection; what is wrong is raised at once."""
+        return self.pool.hold_log(self._log_request(segment_uuid, start, end))
 
     async def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
         """Verified bytes of one index of a finished segment."""
@@ -103,6 +106,14 @@ class ResolvedReads:
         custom = CustomMetadata.decode(row.custom_metadata)
         prefix = self.stores.named(custom.store).prefix
         return TieredSegment(row.segment_id, row.start_offset, row.end_offset, prefix, custom)
+
+    def _log_request(self, segment_uuid: Uuid, start: int, end: int | None) -> LogRequest:
+        segment = self._finished(segment_uuid)
+        if start < 0:
+            raise InvalidRequest("must be 0 or more", field="start")
+        if end is not None and end < start:
+            raise InvalidRequest("must not be below start", field="end")
+        return LogRequest(segment, start, end)
 
     def _finished(self, segment_uuid: Uuid) -> TieredSegment:
         row = self.metadata.find_segment(segment_uuid)

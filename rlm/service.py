@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from kafka_formats.errors import NotFound
@@ -26,6 +27,7 @@ from rlm.copy_slots import CopySlots
 from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.expirer import Expirer
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.held_read import HeldRead
 from rlm.hold import Hold
 from rlm.kill_switches import KillSwitches, Switch
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
@@ -356,6 +358,12 @@ class RemoteLogManager:
     ) -> AsyncIterator[bytes]:
         """Verified bytes [start, end) of a finished segment's `.log`; NotFound at first step."""
         return self._reader.open_log(segment_uuid, start, end)
+
+    def hold_log(
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None
+    ) -> AbstractAsyncContextManager[HeldRead]:
+        """The same bytes, to be sent to a client's own connection by whoever reads them."""
+        return self._reader.hold_log(segment_uuid, start, end)
 
     def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
         """Verified bytes of one index; NotFound at the first step if the segment has none."""

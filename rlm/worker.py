@@ -16,18 +16,21 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
 from kafka_formats.errors import InternalError, StrandlineError
+from rlm.client_send import ClientSend, SendRules, Sent
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
 from rlm.data_plane import DataPlane
+from rlm.descriptor_channel import take_descriptor
 from rlm.flow_limits import Flow, Paces
 from rlm.limits import Ambient
 from rlm.paced_store import PacedStore
-from rlm.read_request import RecordsEnd, SegmentPiece
+from rlm.read_request import LogRequest, RecordsEnd, SegmentPiece
 from rlm.verified_chunks import Parts
 from rlm.worker_messages import (
     NO_JOB,
     STREAM_LIMIT_BYTES,
     Answer,
     Ask,
+    Began,
     CancelJob,
     Cancelled,
     Credit,
@@ -43,6 +46,8 @@ from rlm.worker_messages import (
     Question,
     Ready,
     Request,
+    SendToClient,
+    SentSoFar,
     SetPaces,
     StartJob,
     StoreCalls,
@@ -64,6 +69,7 @@ ORPHAN_GRACE_S = 5.0
 """How long jobs may take to abort their uploads once the supervisor is gone."""
 
 _SEND_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+_Result = CopyResult | RecordsEnd | Sent | None
 _log = logging.getLogger(__name__)
 
 
@@ -134,7 +140,10 @@ async def serve(
             cache_bytes_max=welcome.cache_bytes_max,
             chunk_cache_bytes_max=welcome.chunk_cache_bytes_max,
         )
-        await _Worker(reader, writer, plane, welcome, ambient, calls, pace, grants).serve()
+        channel = None
+        if welcome.descriptors_fd is not None:
+            channel = stores_open.enter_context(socket.socket(fileno=welcome.descriptors_fd))
+        await _Worker(reader, writer, plane, welcome, ambient, calls, pace, grants, channel).serve()
 
 
 def ask_for_bytes(
@@ -165,7 +174,9 @@ class _Worker:
         store_calls: StoreCallLog,
         pace: WorkerPace,
         grants: GrantBook,
+        descriptors: socket.socket | None,
     ) -> None:
+        self._descriptors = descriptors
         self._store_calls = store_calls
         self._pace = pace
         self._grants = grants
@@ -175,7 +186,7 @@ class _Worker:
         self._welcome = welcome
         self._ambient = ambient
         self._jobs: dict[int, _Job] = {}
-        self._tasks: dict[int, asyncio.Task[CopyResult | RecordsEnd | None]] = {}
+        self._tasks: dict[int, asyncio.Task[_Result]] = {}
 
     async def serve(self) -> None:
         heartbeat = asyncio.create_task(self._beat())
@@ -193,10 +204,11 @@ class _Worker:
 
     def _handle(self, message: object) -> None:
         match message:
-            case StartJob(job_id, request):
+            case StartJob(job_id, request, held):
                 job = _Job(job_id, self, self._plane, self._welcome.window_frames)
                 self._jobs[job_id] = job
-                task = asyncio.create_task(job.perform(request, self._ambient.monotonic))
+                perform = job.perform_held if held else job.perform
+                task = asyncio.create_task(perform(request, self._ambient.monotonic))
                 self._tasks[job_id] = task
                 task.add_done_callback(functools.partial(self._ended, job_id))
             case CancelJob(job_id):
@@ -205,6 +217,8 @@ class _Worker:
             case Credit(job_id):
                 if job_id in self._jobs:
                     self._jobs[job_id].credit.release()
+            case SendToClient(job_id, rules):
+                self._lend(job_id, rules)
             case Granted(number):
                 self._grants.answered(number)
             case SetPaces(paces):
@@ -215,7 +229,16 @@ class _Worker:
             case _:
                 raise InternalError(f"a worker does not understand {type(message).__name__}")
 
-    def _ended(self, job_id: int, task: asyncio.Task[CopyResult | RecordsEnd | None]) -> None:
+    def _lend(self, job_id: int, rules: SendRules) -> None:
+        """Take the connection even if its job has ended meanwhile: the next one's comes behind."""
+        if self._descriptors is None:
+            raise InternalError("a worker without a descriptor channel was lent a connection")
+        client = socket.socket(fileno=take_descriptor(self._descriptors, job_id))
+        job = self._jobs.get(job_id)
+        if job is None or not job.lend(client, rules):
+            client.close()
+
+    def _ended(self, job_id: int, task: asyncio.Task[_Result]) -> None:
         """A task's end, however it ended: also one cancelled before its first step."""
         ended: FromWorker
         if task.cancelled():
@@ -229,7 +252,8 @@ class _Worker:
             else:
                 _log.error("a job of the worker failed", exc_info=error)
                 ended = Failed(job_id, InternalError(f"{type(error).__name__}: {error}"))
-        del self._jobs[job_id], self._tasks[job_id]
+        self._jobs.pop(job_id).close()
+        del self._tasks[job_id]
         tell_store_calls(self._writer, self._store_calls)
         self._send(ended)
 
@@ -265,15 +289,46 @@ class _Job:
         self._worker = worker
         self._plane = plane
         self._waiting: asyncio.Future[SegmentPiece | None] | None = None
+        self._lent: asyncio.Future[tuple[socket.socket, SendRules]] = (
+            asyncio.get_running_loop().create_future()
+        )
 
-    async def perform(
-        self, request: Request, monotonic: Callable[[], float]
-    ) -> CopyResult | RecordsEnd | None:
+    async def perform(self, request: Request, monotonic: Callable[[], float]) -> _Result:
         if isinstance(request, CopyJob):
             return await self._plane.copy(request, self._progress(request, monotonic))
         ends: list[RecordsEnd] = []
         await self._send_all(self._plane.parts(request, self, ends.append))
         return ends[0] if ends else None
+
+    async def perform_held(self, request: Request, monotonic: Callable[[], float]) -> _Result:
+        """A read whose bytes go to the client itself, once its first are verified."""
+        if not isinstance(request, LogRequest):
+            raise InternalError(f"a {type(request).__name__} is not held")
+        stream = self._plane.parts(request, self, _no_end)
+        async with closing_stream(stream) as read:
+            first = await anext(read, None)
+            self._worker.tell(Began(self.job_id))
+            client, rules = await self._lent
+
+            def tell(sent_bytes: int) -> None:
+                self._worker.tell(SentSoFar(self.job_id, sent_bytes))
+
+            return await ClientSend(client, rules, monotonic, tell).send_all(first, read)
+
+    def lend(self, client: socket.socket, rules: SendRules) -> bool:
+        """The connection that a held read waits for; whether it was taken."""
+        if self._lent.done():
+            return False
+        client.setblocking(False)
+        self._lent.set_result((client, rules))
+        return True
+
+    def close(self) -> None:
+        """Let go of the client's connection before anybody hears that the job has ended."""
+        if not self._lent.done():
+            self._lent.cancel()
+        elif not self._lent.cancelled():
+            self._lent.result()[0].close()
 
     async def _send_all(self, stream: AsyncIterator[Parts]) -> None:
         async with closing_stream(stream) as read:
@@ -315,3 +370,7 @@ class _Job:
         """The supervisor's answer to the question that is open."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(piece)
+
+
+def _no_end(_: RecordsEnd) -> None:
+    """A read of a log has none."""

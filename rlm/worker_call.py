@@ -6,11 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from kafka_formats.errors import StrandlineError
+from kafka_formats.errors import InternalError, StrandlineError
+from rlm.client_send import SendRules
 from rlm.read_request import SegmentPiece
 from rlm.worker_messages import (
     Answer,
     Ask,
+    Began,
     CancelJob,
     Cancelled,
     Credit,
@@ -18,10 +20,11 @@ from rlm.worker_messages import (
     End,
     Failed,
     Progress,
+    SentSoFar,
     ToWorker,
 )
 
-CallMessage = Progress | Data | Ask | End | Failed | Cancelled
+CallMessage = Progress | Began | SentSoFar | Data | Ask | End | Failed | Cancelled
 
 
 class Call:
@@ -31,8 +34,14 @@ class Call:
     """
 
     def __init__(
-        self, job_id: int, send: Callable[[ToWorker], None], monotonic: Callable[[], float]
+        self,
+        job_id: int,
+        send: Callable[[ToWorker], None],
+        monotonic: Callable[[], float],
+        lend: Callable[[int, int, SendRules], None] | None = None,
     ) -> None:
+        """`lend` gives the worker a descriptor for this job, with the rules of its use."""
+        self._lend = lend
         self.job_id = job_id
         self.finished = asyncio.Event()
         self.cancelled_at: float | None = None
@@ -79,6 +88,12 @@ class Call:
     def answer(self, piece: SegmentPiece | None) -> None:
         """To the Ask just taken."""
         self._send(Answer(self.job_id, piece))
+
+    def lend(self, descriptor: int, rules: SendRules) -> None:
+        """To the Began just taken. RetryLater when it cannot be sent to the worker now."""
+        if self._lend is None:
+            raise InternalError("this worker takes no descriptors")
+        self._lend(self.job_id, descriptor, rules)
 
     def cancel(self) -> None:
         """Ask the worker to stop; `finished` tells when it has. Idempotent."""

@@ -9,10 +9,12 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_formats.errors import InternalError, RetryLater
+from rlm.client_send import SendRules
 from rlm.copy_job import CopyJob
+from rlm.descriptor_channel import send_descriptor
 from rlm.flow_limits import Flow, Paces
 from rlm.worker_call import Call, CallMessage
 from rlm.worker_messages import (
@@ -22,6 +24,7 @@ from rlm.worker_messages import (
     Heartbeat,
     Ready,
     Request,
+    SendToClient,
     SetPaces,
     StartJob,
     StoreCalls,
@@ -89,11 +92,13 @@ class WorkerHandle:
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        descriptors: socket.socket,
         limits: WorkerLimits,
         ambient: WorkerAmbient,
         on_store_call: OnStoreCall = ignore_store_call,
         take: TakeFlow = take_no_flow,
     ) -> None:
+        self._descriptors = descriptors
         self.dead = asyncio.Event()
         self.told = Heartbeat()
         self._take = take
@@ -127,22 +132,22 @@ class WorkerHandle:
 
         RetryLater when it does not get ready in time, its own error when it says why it cannot.
         """
-        process, ours = await _start_process(command)
+        process, ours, descriptors, descriptors_fd = await _start_process(command)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=STREAM_LIMIT_BYTES)
         try:
             async with asyncio.timeout(limits.start_deadline_s):
-                writer.write(frame(welcome))
+                writer.write(frame(replace(welcome, descriptors_fd=descriptors_fd)))
                 first = await receive(reader)
         except BaseException as error:
-            await _end(process, writer)
+            await _end(process, writer, descriptors)
             if isinstance(error, TimeoutError):
                 raise RetryLater(
                     f"a worker process was not ready within {limits.start_deadline_s:g} s"
                 ) from error
             raise
         if isinstance(first, Ready):
-            return cls(process, reader, writer, limits, ambient, on_store_call, take)
-        await _end(process, writer)
+            return cls(process, reader, writer, descriptors, limits, ambient, on_store_call, take)
+        await _end(process, writer, descriptors)
         if isinstance(first, Failed):
             raise first.error
         raise RetryLater(f"a worker process ended while it started ({_ending(process)})")
@@ -157,16 +162,16 @@ class WorkerHandle:
         """Calls the worker still works on."""
         return len(self._calls)
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: Request, *, held: bool = False) -> Call:
         """Start a job. RetryLater when the worker is dead or has `jobs_max` already."""
         if self.dead.is_set() or self._writer.is_closing():
             raise RetryLater("the worker process has just died")
         if len(self._calls) >= self._limits.jobs_max:
             raise RetryLater(f"the worker process has {len(self._calls)} jobs already")
         self._job_ids += 1
-        call = Call(self._job_ids, self._send, self._ambient.monotonic)
+        call = Call(self._job_ids, self._send, self._ambient.monotonic, self._lend)
         self._calls[call.job_id] = (call, isinstance(request, CopyJob))
-        self._send(StartJob(call.job_id, request))
+        self._send(StartJob(call.job_id, request, held))
         return call
 
     def set_paces(self, paces: Paces) -> None:
@@ -219,7 +224,7 @@ class WorkerHandle:
                         del self._calls[message.job_id]
         except Exception:  # noqa: BLE001 - the task's top: the worker is given up below
             _log.exception("a worker process sent what cannot be read")
-        await _end(self._process, self._writer)
+        await _end(self._process, self._writer, self._descriptors)
         self._fail_calls()
 
     def _grant(self, asked: TakeBytes) -> None:
@@ -266,6 +271,12 @@ class WorkerHandle:
         if not self._writer.is_closing():
             self._writer.write(frame(message))
 
+    def _lend(self, job_id: int, descriptor: int, rules: SendRules) -> None:
+        if self.dead.is_set() or self._writer.is_closing():
+            raise RetryLater("the worker process has just died")
+        send_descriptor(self._descriptors, job_id, descriptor)
+        self._send(SendToClient(job_id, rules))
+
     def _fail_calls(self) -> None:
         self.dead.set()
         for grant in self._grants:
@@ -281,30 +292,35 @@ class WorkerHandle:
 
 async def _start_process(
     command: Sequence[str],
-) -> tuple[asyncio.subprocess.Process, socket.socket]:
-    """A new process and our end of its socket pair."""
+) -> tuple[asyncio.subprocess.Process, socket.socket, socket.socket, int]:
+    """A new process, our ends of its two socket pairs, and its own number of the second one."""
     ours, theirs = socket.socketpair()
-    with theirs:
+    descriptors, their_descriptors = socket.socketpair()
+    with theirs, their_descriptors:
         try:
             # In a session of its own: Ctrl-C at the terminal is for the supervisor alone.
             process = await asyncio.create_subprocess_exec(
                 *command,
                 str(theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), their_descriptors.fileno()),
                 start_new_session=True,
             )
         except BaseException as error:
             ours.close()
+            descriptors.close()
             if isinstance(error, OSError):
                 raise RetryLater(f"a worker process cannot be started: {error}") from error
             raise
-    return process, ours
+        return process, ours, descriptors, their_descriptors.fileno()
 
 
-async def _end(process: asyncio.subprocess.Process, writer: asyncio.StreamWriter) -> None:
+async def _end(
+    process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, descriptors: socket.socket
+) -> None:
     """Kill what is left of a process whose socket is closed, and wait for its end."""
     writer.close()
+    descriptors.close()
     _kill(process)
     await process.wait()
 

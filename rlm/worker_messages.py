@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_formats.crc32c import Buffer
-from kafka_formats.errors import InternalError, StrandlineError
+from kafka_formats.errors import InternalError, RetryLater, StrandlineError
 from rlm.chunk_cache import ChunkCounts
+from rlm.client_send import SendRules, Sent
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
 from rlm.flow_limits import Flow, Paces
 from rlm.read_request import (
@@ -48,6 +49,7 @@ class Welcome:
     heartbeat_s: float
     window_frames: int
     chunk_cache_bytes_max: int = 0
+    descriptors_fd: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,14 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Do this. Job ids are never used twice for one worker."""
+    """Do this. Job ids are never used twice for one worker.
+
+    `held`: a read whose bytes wait, once the first are verified, for a SendToClient.
+    """
 
     job_id: int
     request: Request
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,14 @@ class Credit:
     """The reader took one Data frame: one more may be sent."""
 
     job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendToClient:
+    """To Began: send it all to the client whose connection was put into the descriptor channel."""
+
+    job_id: int
+    rules: SendRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +147,21 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Began:
+    """The first bytes of a held read are verified; none was sent."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentSoFar:
+    """A client takes the bytes of a held read; told now and then."""
+
+    job_id: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
     """The next bytes of a stream; not pickled."""
 
@@ -175,7 +204,7 @@ class End:
     """The job is done."""
 
     job_id: int
-    result: CopyResult | RecordsEnd | None
+    result: CopyResult | RecordsEnd | Sent | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +222,20 @@ class Cancelled:
     job_id: int
 
 
-ToWorker = Welcome | SetPaces | Granted | StartJob | CancelJob | Credit | Answer
+ToWorker = Welcome | SetPaces | Granted | StartJob | CancelJob | Credit | SendToClient | Answer
 FromWorker = (
-    Ready | Heartbeat | StoreCalls | TakeBytes | Progress | Data | Ask | End | Failed | Cancelled
+    Ready
+    | Heartbeat
+    | StoreCalls
+    | TakeBytes
+    | Progress
+    | Began
+    | SentSoFar
+    | Data
+    | Ask
+    | End
+    | Failed
+    | Cancelled
 )
 
 
@@ -250,3 +290,12 @@ async def receive(reader: asyncio.StreamReader) -> object | None:
         return Data(job_id, body)
     message: object = pickle.loads(body)  # noqa: S301 - both ends are ours (module docstring)
     return message
+
+
+def call_error(message: object) -> StrandlineError:
+    """What a message that ends a call without a result means for the caller."""
+    if isinstance(message, Failed):
+        return message.error
+    if isinstance(message, End | Ask | Began | Data | Progress | SentSoFar):
+        return InternalError(f"{type(message).__name__} was not expected from the worker")
+    return RetryLater("the worker stopped the work because the node is closing")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from kafka_formats.errors import InternalError, RetryLater, StrandlineError
+from kafka_formats.errors import RetryLater, StrandlineError
 from rlm.chunk_cache import ChunkCounts
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.flow_control import FlowControl
 from rlm.flow_limits import Paces
+from rlm.held_read import WorkersHeldRead
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
@@ -24,15 +26,16 @@ from rlm.worker_call import Call
 from rlm.worker_handle import WorkerAmbient, WorkerHandle, WorkerLimits, take_no_flow
 from rlm.worker_messages import (
     Ask,
+    Began,
     Data,
     End,
-    Failed,
     NextWithTxnIndex,
     PieceAt,
     Progress,
     Question,
     Request,
     Welcome,
+    call_error,
 )
 from rlm.worker_store_calls import OnStoreCall, ignore_store_call
 from rsm_backends.store_config import StoreConfig
@@ -145,7 +148,7 @@ class WorkerPool:
                 elif isinstance(message, End) and isinstance(message.result, CopyResult):
                     return message.result
                 else:
-                    raise _error(message)
+                    raise call_error(message)
         finally:
             call.cancel()
             await _until(call.finished)
@@ -170,6 +173,18 @@ class WorkerPool:
         """
         return self._stream(request, resolver, on_end)
 
+    @asynccontextmanager
+    async def hold_log(self, request: LogRequest) -> AsyncIterator[WorkersHeldRead]:
+        """A read of a `.log` from its first verified bytes on; leaving the block ends it."""
+        call = await self._call(request, held=True)
+        try:
+            message = await call.next()
+            if not isinstance(message, Began):
+                raise call_error(message)
+            yield WorkersHeldRead(call)
+        finally:
+            call.cancel()
+
     async def _stream(
         self,
         request: Request,
@@ -189,11 +204,11 @@ class WorkerPool:
                         on_end(message.result)
                     return
                 else:
-                    raise _error(message)
+                    raise call_error(message)
         finally:
             call.cancel()
 
-    async def _call(self, request: Request) -> Call:
+    async def _call(self, request: Request, *, held: bool = False) -> Call:
         """Start a job on the worker with the fewest; waits while none is up."""
         try:
             async with asyncio.timeout(self._limits.start_deadline_s):
@@ -207,7 +222,8 @@ class WorkerPool:
             ) from self._last_error
         if self._closed:
             raise RetryLater("the worker processes are ending with the node")
-        return min(self._workers.values(), key=lambda worker: worker.jobs).call(request)
+        worker = min(self._workers.values(), key=lambda worker: worker.jobs)
+        return worker.call(request, held=held)
 
     async def _start_worker(self) -> WorkerHandle:
         flow = self._flow
@@ -259,15 +275,6 @@ async def _resolve(resolver: SegmentResolver, question: Question) -> SegmentPiec
     if isinstance(question, NextWithTxnIndex):
         return await resolver.next_with_txn_index(question.offset)
     return await resolver.last_piece()
-
-
-def _error(message: object) -> StrandlineError:
-    """What a message that ends a call without a result means for the caller."""
-    if isinstance(message, Failed):
-        return message.error
-    if isinstance(message, End | Ask | Data | Progress):
-        return InternalError(f"{type(message).__name__} was not expected from the worker")
-    return RetryLater("the worker stopped the work because the node is closing")
 
 
 async def _until(event: asyncio.Event) -> None:

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from api.admission import Context
 from api.byte_range import parse_range
+from api.direct_answer import DirectAnswer, lend_of
 from api.limits import RECORDS_BYTES_DEFAULT, RECORDS_BYTES_MAX
 from api.routes.found import FoundPartition, FoundSegment
 from api.streaming import StreamAnswer, open_stream
@@ -51,11 +53,23 @@ async def segment_log(
         Header(alias="Range", max_length=200, description="One byte range, e.g. bytes=0-1023."),
     ] = None,
     if_range: Annotated[str | None, Header(alias="If-Range", max_length=200)] = None,
-) -> StreamAnswer:
+) -> Response:
     """Segments never change: the ETag is the segment id."""
     etag = f'"{segment.uuid}"'
     wanted = range_header if if_range in (None, etag) else None
     part = parse_range(wanted, segment.metadata.size_bytes)
+    lend = lend_of(request.scope, part.end - part.start)
+    if lend is not None:
+        return DirectAnswer(
+            context.rlm.hold_log(segment.uuid, part.start, part.end),
+            lend,
+            context.streams,
+            context.limits,
+            size_bytes=part.end - part.start,
+            status_code=206 if part.partial else 200,
+            headers={**part.headers(), "ETag": etag},
+            media_type=BINARY,
+        )
     return await open_stream(
         request.scope,
         context.streams.limited(

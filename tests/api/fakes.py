@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +21,7 @@ from api.gate import Gate
 from api.limits import ApiLimits
 from api.route_table import RouteTable
 from api.tokens import Role, TokenBook
-from kafka_formats.errors import Conflict, NotFound, RetryLater
+from kafka_formats.errors import Conflict, InternalError, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlm.copy_plan import WhyNot
@@ -28,6 +29,7 @@ from rlm.custom_metadata import CustomMetadata
 from rlm.flow_control import FlowControl
 from rlm.flow_limits import FlowLimits
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
+from rlm.held_read import HeldRead
 from rlm.kill_switches import KillSwitches
 from rlm.lag import Lag
 from rlm.leader_transition import (
@@ -68,6 +70,7 @@ from tests.api.fake_audit import FakeAudit
 from tests.api.fake_collector import FakeCollector
 from tests.api.fake_quorum import FakeQuorum
 from tests.api.fake_retention import FakeRetention
+from tests.api.fake_stream import FakeStream as FakeStream
 
 TOPIC_ID = Uuid(bytes(range(16)))
 TIP = TopicIdPartition("payments", TOPIC_ID, 0)
@@ -262,28 +265,6 @@ class FakeMetadata:
         return 2_500
 
 
-@dataclass
-class FakeStream:
-    """What a read yields, and whether it was closed. An Exception among the items is raised."""
-
-    items: Sequence[bytes | Exception]
-    hangs: bool = False
-    closed: bool = False
-    asked: int = 0
-
-    async def read(self) -> AsyncIterator[bytes]:
-        try:
-            for item in self.items:
-                self.asked += 1
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-            if self.hangs:
-                await asyncio.Event().wait()
-        finally:
-            self.closed = True
-
-
 def make_status(tip: TopicIdPartition = TIP) -> PartitionStatus:
     """A partition that this node leads and has copied up to offset 299."""
     return PartitionStatus(
@@ -384,6 +365,11 @@ class FakeRemoteLog:
     ) -> AsyncIterator[bytes]:
         self.asked.append((segment_uuid, start, end))
         return self.stream.read()
+
+    def hold_log(
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
+    ) -> AbstractAsyncContextManager[HeldRead]:
+        raise InternalError("the segments of this fake are too short to be sent past the server")
 
     def open_index(self, segment_uuid: Uuid, index: IndexType, /) -> AsyncIterator[bytes]:
         self.asked.append((segment_uuid, index))

@@ -7,15 +7,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
 
 from api.limits import ApiLimits
-from api.server import ApiServer, serve
+from api.server import ApiServer, TlsFiles, serve
 from kafka_formats.kafka_uuid import Uuid
+from rlm.held_read import HeldRead
 from rlm.read_request import LogRequest, TieredSegment
 from rlm.worker_messages import DATA_BYTES_MAX
 from rlm.worker_pool import WorkerPool
@@ -42,6 +43,7 @@ class WorkersLog(FakeRemoteLog):
     pool: WorkerPool | None = None
     segment: TieredSegment | None = None
     opened: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
 
     def open_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
@@ -51,6 +53,14 @@ class WorkersLog(FakeRemoteLog):
         self.opened.append(start)
         return self.pool.read_log(LogRequest(self.segment, start, end))
 
+    def hold_log(
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
+    ) -> AbstractAsyncContextManager[HeldRead]:
+        assert self.pool is not None
+        assert self.segment is not None
+        self.held.append(start)
+        return self.pool.hold_log(LogRequest(self.segment, start, end))
+
 
 @dataclass
 class Served:
@@ -59,6 +69,7 @@ class Served:
     server: ApiServer
     pool: WorkerPool
     log: bytes
+    remote_log: WorkersLog
 
     @property
     def jobs(self) -> int:
@@ -81,7 +92,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+async def served(
+    tmp_path: Path, limits: ApiLimits = API_LIMITS, tls: TlsFiles | None = None
+) -> AsyncIterator[Served]:
     """A segment of about 40 MB behind HTTP."""
     (tmp_path / "tier").mkdir()
     replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
@@ -92,13 +105,14 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     log = replica.path(0, ".log").read_bytes()
     pool = pool_of(tmp_path / "tier")
     await pool.start()
-    node = make_node(limits=API_LIMITS)
+    node = make_node(limits=limits)
     node.manager.segments[0] = replace(node.manager.segments[0], size_bytes=len(log))
     segment = (await copied(pool, replica)).pieces[0].segment
-    context = replace(node.context, rlm=WorkersLog(pool=pool, segment=segment))
-    server = await serve(replace(node, context=context).app(), "127.0.0.1", 0, limits=API_LIMITS)
+    remote_log = WorkersLog(pool=pool, segment=segment)
+    app = replace(node, context=replace(node.context, rlm=remote_log)).app()
+    server = await serve(app, "127.0.0.1", 0, tls=tls, limits=limits)
     try:
-        yield Served(server, pool, log)
+        yield Served(server, pool, log, remote_log)
     finally:
         await server.close()
         await pool.close()

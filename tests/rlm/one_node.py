@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +26,7 @@ from rlm.copy_job import (
 from rlm.custom_metadata import CustomMetadata
 from rlm.data_plane import DataPlane
 from rlm.events import CopyEvent, OnEvent
+from rlm.held_read import HeldRead
 from rlm.hold import Hold, HoldLimits
 from rlm.hold_directory import hold_directories
 from rlm.limits import CopyLimits, Identity
@@ -225,6 +226,9 @@ class LocalPool:
         keys = segment_keys(segment.prefix, segment.segment_id, segment.start_offset)
         async for piece in self.store.get(keys.log, start=request.start, end=request.end):
             yield piece
+
+    def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
+        raise InternalError(f"{request} is not held in this test")
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
         raise InternalError(f"{request} is not read in this test")

@@ -382,7 +382,7 @@ SCRIPTS = {
         "import pickle, socket, struct, sys\n"
         "body = pickle.dumps('hello')\n"
         "s = socket.socket(fileno=int(sys.argv[1]))\n"
-        "s.sendall(struct.pack('>I', len(body)) + body)\n"
+        "s.sendall(struct.pack('>IQ', len(body), 0) + body)\n"
         "s.recv(1 << 20)\n",
         RetryLater,
         "while it started",
@@ -424,7 +424,7 @@ async def test_a_worker_that_sends_nonsense_later_is_replaced(
         s.sendall(frame(Ready()))
         s.recv(1 << 20)
         s.recv(1 << 20)
-        s.sendall(struct.pack(">I", 3) + b"xyz")
+        s.sendall(struct.pack(">IQ", 3, 0) + b"xyz")
         s.recv(1 << 20)
         """
     )

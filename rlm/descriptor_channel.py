@@ -1,0 +1,39 @@
+"""Open files that a supervisor lends to a worker, over a socket pair of their own.
+
+Messages go through asyncio's transports, which carry bytes only. A descriptor is sent right before
+the message that it belongs to, so that it is there when that is read, and both keep one order.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+
+from kafka_formats.errors import InternalError, RetryLater
+
+_JOB_ID = struct.Struct(">Q")
+
+
+def send_descriptor(channel: socket.socket, job_id: int, descriptor: int) -> None:
+    """For the job; the sender keeps its own. RetryLater when it cannot be sent at once."""
+    lent = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))
+    try:
+        # Not socket.send_fds: Python 3.11's leaves its flags out, and would block.
+        channel.sendmsg([_JOB_ID.pack(job_id)], [lent], socket.MSG_DONTWAIT)
+    except OSError as error:
+        raise RetryLater(f"a worker process cannot be given a connection: {error}") from error
+
+
+def take_descriptor(channel: socket.socket, job_id: int) -> int:
+    """The oldest one sent, which must be of this job; whoever takes it closes it."""
+    flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+    room = socket.CMSG_LEN(array.array("i").itemsize)
+    head, ancillary, _, _ = channel.recvmsg(_JOB_ID.size, room, flags)
+    descriptors = array.array("i", b"".join(data for _, _, data in ancillary))
+    if len(descriptors) == 1 and head == _JOB_ID.pack(job_id):
+        return descriptors[0]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    raise InternalError(f"no descriptor of job {job_id} came, but {len(descriptors)} of {head!r}")
