@@ -10,6 +10,10 @@ from strandline.cli.lazy_commands import add_lines_of_help, lazy_commands
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("export_command:export_command", "Append tiered records to a table."),
+    "restore": (
+        "restore_command:restore_command",
+        "A topic back into Kafka: a cluster, or a stopped broker's log directories.",
+    ),
     "scrub": ("scrub_command:scrub_command", "Read and check every tiered byte."),
 }
 """Name -> (module in this package and what to take from it, first line of its help)."""

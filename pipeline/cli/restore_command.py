@@ -1,0 +1,183 @@
+"""`strandline pipeline restore`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from pipeline.cli.options import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    ReportOption,
+    StoreOption,
+    TierOption,
+    TokenFileOption,
+    UrlOption,
+    key_values,
+    tier_options,
+)
+from pipeline.cli.running import finish, job_context
+from pipeline.restore.ranges import Wanted
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The tiered topic.")]
+PartitionOption = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", help="Only this partition; may be repeated."),
+]
+StartingOffsetsOption = Annotated[
+    str | None, typer.Option("--starting-offsets", help="earliest, or JSON as the data source's.")
+]
+EndingOffsetsOption = Annotated[
+    str | None,
+    typer.Option("--ending-offsets", help="latest, or JSON as the data source's; exclusive."),
+]
+StartingTimestampOption = Annotated[
+    str | None,
+    typer.Option("--starting-timestamp", help="From the first record of this time on, ms."),
+]
+EndingTimestampOption = Annotated[
+    str | None,
+    typer.Option("--ending-timestamp", help="Up to the first record of this time, ms; exclusive."),
+]
+TopicAsOption = Annotated[
+    str | None, typer.Option("--topic-as", help="Another name for the restored topic.")
+]
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option("--bootstrap", help="Produce to the Kafka cluster with these brokers, HOST:PORT."),
+]
+KafkaConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--kafka-config", help="Property of librdkafka `key=value`; may be repeated."),
+]
+KafkaConfigFileOption = Annotated[
+    Path | None,
+    typer.Option("--kafka-config-file", help="File of such properties, a line each: passwords."),
+]
+ProducerConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--producer-config", help="The same for the producer only (compression.type)."),
+]
+TopicConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic-config", help="Config of the topic, if the restore makes it."),
+]
+MappingOption = Annotated[
+    Path | None,
+    typer.Option("--mapping", help="Write source and target offsets to this file, as CSV."),
+]
+CompareOption = Annotated[
+    bool, typer.Option("--compare/--no-compare", help="Read the target back and compare.")
+]
+LogDirsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--into-log-dirs",
+        help="Write into this log directory of a stopped broker; may be repeated.",
+    ),
+]
+TopicIdOption = Annotated[
+    str | None,
+    typer.Option("--topic-id", help="The topic's id in the cluster of the log directories."),
+]
+
+
+def restore_command(
+    topic: TopicArgument,
+    partition: PartitionOption = None,
+    starting_offsets: StartingOffsetsOption = None,
+    ending_offsets: EndingOffsetsOption = None,
+    starting_timestamp: StartingTimestampOption = None,
+    ending_timestamp: EndingTimestampOption = None,
+    topic_as: TopicAsOption = None,
+    bootstrap: BootstrapOption = None,
+    kafka_config: KafkaConfigOption = None,
+    kafka_config_file: KafkaConfigFileOption = None,
+    producer_config: ProducerConfigOption = None,
+    topic_config: TopicConfigOption = None,
+    compare: CompareOption = True,
+    mapping: MappingOption = None,
+    into_log_dirs: LogDirsOption = None,
+    topic_id: TopicIdOption = None,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    option: TierOption = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    report: ReportOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """A topic back into Kafka: a cluster, or a stopped broker's log directories.
+
+    All of it or a range, exactly once, however often it is killed and run again. By producing,
+    records get new offsets (`--mapping`); in log directories they keep them.
+
+    Example: `strandline pipeline restore orders --store s3://bucket/tier --bootstrap kafka:9092`
+    """
+    from pipeline.jobs.restore import IntoKafka, IntoLogDirs, run
+    from pipeline.restore.kafka_target import KafkaAddress
+
+    wanted = Wanted(
+        topic=topic,
+        partitions=tuple(partition or ()),
+        starting_offsets=starting_offsets,
+        ending_offsets=ending_offsets,
+        starting_timestamp=starting_timestamp,
+        ending_timestamp=ending_timestamp,
+    )
+    options: IntoKafka | IntoLogDirs
+    if (bootstrap is None) == (not into_log_dirs):
+        raise InvalidRequest("give either --bootstrap or --into-log-dirs")
+    if bootstrap is None:
+        options = IntoLogDirs(
+            wanted=wanted,
+            log_dirs=tuple(into_log_dirs or ()),
+            topic_as=topic_as,
+            topic_id=None if topic_id is None else Uuid.parse(topic_id),
+        )
+    else:
+        if mapping is not None and not compare:
+            raise InvalidRequest("the offsets are known by comparing", field="--mapping")
+        properties = {
+            **_properties(kafka_config_file),
+            **key_values(kafka_config, option="--kafka-config"),
+            "bootstrap.servers": bootstrap,
+        }
+        options = IntoKafka(
+            wanted=wanted,
+            address=KafkaAddress(properties),
+            topic_as=topic_as,
+            producer_settings=key_values(producer_config, option="--producer-config"),
+            topic_configs=key_values(topic_config, option="--topic-config"),
+            compare=compare,
+            mapping=mapping,
+        )
+    with job_context(
+        "restore",
+        options=tier_options(option, store, url, token_file),
+        master=master,
+        conf=key_values(conf, option="--conf"),
+    ) as context:
+        found = run(context, options)
+    raise typer.Exit(finish(found, report_file=report, json_wanted=json_output))
+
+
+def _properties(path: Path | None) -> dict[str, str]:
+    """`key=value` a line, `#` begins a comment. Nothing of the values is ever shown."""
+    if path is None:
+        return {}
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise InvalidRequest(
+            f"{path} can't be read: {error.strerror}", field="--kafka-config-file"
+        ) from None
+    told = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    pairs = key_values(told, option="--kafka-config-file")
+    return {key.strip(): value.strip() for key, value in pairs.items()}

@@ -1,0 +1,247 @@
+"""The job `restore`: a topic from the tier into a Kafka cluster, or into log directories."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_formats.errors import InternalError, InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from pipeline import ambient
+from pipeline.jobs.job import JobContext
+from pipeline.jobs.tasks import run_tasks
+from pipeline.restore.kafka_target import KafkaAddress, TargetTopic, create_topic, find_topic
+from pipeline.restore.log_directory import Place, find_place, no_broker_in, prepare, publish
+from pipeline.restore.log_directory_plan import join, kept_leader_epoch, wanted_segments
+from pipeline.restore.log_segment import SegmentFiles, WrittenSegment, restore_segment
+from pipeline.restore.produce import (
+    COLUMNS,
+    Compared,
+    PartitionRestore,
+    Produced,
+    compare_partition,
+    produce_partition,
+)
+from pipeline.restore.ranges import Ranges, Wanted, plan_ranges
+from pipeline.restore.reports import (
+    LogDirsReport,
+    LogPartition,
+    ProducedPartition,
+    ProduceReport,
+)
+from pipeline.restore.target_plan import check_target, new_topic_configs
+from rlm.read_request import Isolation
+from rlmm.segment import TopicIdPartition
+
+OWNER = "strandline-restore"
+"""Consumer group of the progress, and what transactional ids begin with."""
+
+CREATED_DEADLINE_S = 30.0
+LOOKED_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntoKafka:
+    """By producing. `topic_as` None: the same name. `mapping` gets the offsets of both sides."""
+
+    wanted: Wanted
+    address: KafkaAddress
+    topic_as: str | None = None
+    producer_settings: Mapping[str, str] = field(default_factory=dict)
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    compare: bool = True
+    mapping: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntoLogDirs:
+    """Into log directories of this machine, none of which a broker uses meanwhile. `topic_id` is
+    the one of the cluster that they go to; None: as the directories say.
+    """
+
+    wanted: Wanted
+    log_dirs: Sequence[Path]
+    topic_as: str | None = None
+    topic_id: Uuid | None = None
+
+
+def run(context: JobContext, options: IntoKafka | IntoLogDirs) -> ProduceReport | LogDirsReport:
+    """Safe to repeat: a run goes on where a killed one stopped, and one that is done does nothing.
+
+    Conflict: the target holds something else; nothing of it is changed.
+    """
+    if isinstance(options, IntoKafka):
+        return _into_kafka(context, options)
+    return _into_log_dirs(context, options)
+
+
+def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
+    began = ambient.monotonic()
+    wanted = options.wanted
+    name = options.topic_as or wanted.topic
+    partitions = max(each.partition for each in context.catalogue.partitions(wanted.topic)) + 1
+    ranges = plan_ranges(
+        context.catalogue, context.options, wanted, Isolation.READ_COMMITTED, COLUMNS
+    )
+    target = find_topic(options.address, name)
+    if target is None:
+        target = _made(options, name, partitions)
+    check_target(target, partitions, topic=wanted.topic)
+    work = [_partition_restore(context, options, name, ranges, each) for each in ranges.slices]
+    spark, console = context.spark.sparkContext, context.console
+    produced = list(run_tasks(spark, work, produce_partition, what="restore", console=console))
+    compared: list[Compared] = []
+    if options.compare:
+        compared += run_tasks(spark, work, compare_partition, what="compare", console=console)
+    if options.mapping is not None:
+        write_mapping(options.mapping, compared)
+    return ProduceReport(
+        topic=wanted.topic,
+        target=name,
+        partitions=tuple(_rows(work, produced, compared)),
+        mapping_file=None if options.mapping is None else str(options.mapping),
+        took_s=ambient.monotonic() - began,
+    )
+
+
+def _made(options: IntoKafka, name: str, partitions: int) -> TargetTopic:
+    create_topic(options.address, name, partitions, new_topic_configs(options.topic_configs))
+    ends_at = ambient.monotonic() + CREATED_DEADLINE_S
+    while ambient.monotonic() < ends_at:
+        target = find_topic(options.address, name)
+        if target is not None and target.partitions == partitions:
+            return target
+        ambient.wait(LOOKED_EVERY_S)
+    raise InternalError(f"{name} was created and is not seen within {CREATED_DEADLINE_S:g} s")
+
+
+def _partition_restore(
+    context: JobContext, options: IntoKafka, name: str, ranges: Ranges, which: TopicIdPartition
+) -> PartitionRestore:
+    return PartitionRestore(
+        slices=ranges.slices[which],
+        stores=context.catalogue.stores,
+        settings=ranges.settings,
+        address=options.address,
+        producer_settings=options.producer_settings,
+        topic=name,
+        owner=OWNER,
+    )
+
+
+def _rows(
+    work: Sequence[PartitionRestore], produced: Sequence[Produced], compared: Sequence[Compared]
+) -> Iterable[ProducedPartition]:
+    by_partition = {each.partition: each for each in compared}
+    for item, done in zip(work, produced, strict=True):
+        found = by_partition.get(done.partition)
+        yield ProducedPartition(
+            partition=done.partition,
+            source_start=item.first_offset,
+            source_end=item.end_offset,
+            records=done.records,
+            bytes=done.bytes,
+            resumed_from=done.resumed_from,
+            same_records=None if found is None else found.records,
+            offsets_kept=None if found is None else all(a == b for a, b, _ in found.mapping()),
+            difference=None if found is None else found.difference,
+        )
+
+
+def write_mapping(path: Path, compared: Iterable[Compared]) -> None:
+    """CSV, a row a run of records whose offsets go on by one on both sides; whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        with unfinished.open("w", newline="") as out:
+            writer = csv.writer(out)
+            writer.writerow(("partition", "source_offset", "target_offset", "records"))
+            for each in compared:
+                writer.writerows((each.partition, *run) for run in each.mapping())
+        unfinished.replace(path)
+    except OSError as error:
+        raise InvalidRequest(
+            f"{path} can't be written: {error.strerror}", field="--mapping"
+        ) from None
+
+
+def _into_log_dirs(context: JobContext, options: IntoLogDirs) -> LogDirsReport:
+    began = ambient.monotonic()
+    master = str(context.spark.sparkContext.master)
+    if not master.startswith("local"):
+        raise InvalidRequest(
+            f"log directories are written on the broker's own machine, not by {master}: leave "
+            "--master out",
+            field="--into-log-dirs",
+        )
+    wanted, name = options.wanted, options.topic_as or options.wanted.topic
+    ranges = plan_ranges(
+        context.catalogue, context.options, wanted, Isolation.READ_UNCOMMITTED, ("offset",)
+    )
+    with no_broker_in(options.log_dirs):
+        # All of them are looked at before anything is written.
+        places = {
+            source: find_place(options.log_dirs, name, source.partition, options.topic_id)
+            for source in ranges.slices
+        }
+        items = [
+            item
+            for source, place in places.items()
+            for item in _segment_files(context, ranges, source, place)
+        ]
+        for source, place in places.items():
+            prepare(place, _plan_text(source, ranges, place))
+        written: dict[str, list[WrittenSegment]] = defaultdict(list)
+        spark = context.spark.sparkContext
+        results = run_tasks(spark, items, restore_segment, what="restore", console=context.console)
+        for item, result in zip(items, results, strict=True):
+            written[item.folder].append(result)
+        partitions = tuple(
+            _published(source, place, ranges, written[str(place.staging)])
+            for source, place in places.items()
+        )
+    return LogDirsReport(wanted.topic, partitions, ambient.monotonic() - began)
+
+
+def _segment_files(
+    context: JobContext, ranges: Ranges, source: TopicIdPartition, place: Place
+) -> Iterable[SegmentFiles]:
+    start, end = _bounds(ranges, source)
+    for each in wanted_segments(context.catalogue.segments(source, start, end - 1), start, end):
+        yield SegmentFiles(
+            segment=each.segment,
+            stores=context.catalogue.stores,
+            aiven_keys=ranges.settings.aiven_keys,
+            folder=str(place.staging),
+            first_offset=each.first_offset,
+            last_offset=each.last_offset,
+            leader_epoch=kept_leader_epoch(source, place.topic_id),
+        )
+
+
+def _published(
+    source: TopicIdPartition, place: Place, ranges: Ranges, written: Sequence[WrittenSegment]
+) -> LogPartition:
+    start, _ = _bounds(ranges, source)
+    log = join(written, start, kept_leader_epoch(source, place.topic_id), source=str(source))
+    publish(place, log)
+    return LogPartition(
+        directory=str(place.directory),
+        topic_id=str(place.topic_id),
+        segments=sum(1 for each in written if each.log_bytes),
+        segments_resumed=sum(each.resumed for each in written),
+        log=log,
+    )
+
+
+def _bounds(ranges: Ranges, source: TopicIdPartition) -> tuple[int, int]:
+    """First offset, and the end (exclusive)."""
+    parts = ranges.slices[source]
+    return parts[0].first_offset, parts[-1].last_offset + 1
+
+
+def _plan_text(source: TopicIdPartition, ranges: Ranges, place: Place) -> str:
+    start, end = _bounds(ranges, source)
+    return f"{source} from {start} to {end} as topic id {place.topic_id}"

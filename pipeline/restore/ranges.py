@@ -1,0 +1,75 @@
+"""What of a topic is restored: the data source's own options, partition by partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_formats.errors import NotFound
+from pipeline.catalogue.tiered_segment import Catalogue
+from pipeline.read.segment_slice import ReadSettings, SegmentSlice
+from pipeline.source.batch_plan import plan_batch
+from pipeline.source.options import parse_options
+from pipeline.source.tier_view import TierView
+from rlm.read_request import Isolation
+from rlmm.segment import TopicIdPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A topic, or some of its partitions, and where to begin and end: texts as the data source
+    takes them (`earliest`, `latest`, JSON by topic and partition, milliseconds); None: all.
+    """
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+    starting_offsets: str | None = None
+    ending_offsets: str | None = None
+    starting_timestamp: str | None = None
+    ending_timestamp: str | None = None
+
+    def query(self, isolation: Isolation) -> dict[str, str]:
+        """As options of the data source."""
+        subscription = (
+            {"assign": json.dumps({self.topic: list(self.partitions)})}
+            if self.partitions
+            else {"subscribe": self.topic}
+        )
+        limits = {
+            "startingOffsets": self.starting_offsets,
+            "endingOffsets": self.ending_offsets,
+            "startingTimestamp": self.starting_timestamp,
+            "endingTimestamp": self.ending_timestamp,
+        }
+        given = {name: value for name, value in limits.items() if value is not None}
+        return {**subscription, **given, "isolation": isolation.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Slices by partition, ascending and without a hole; and how tasks read."""
+
+    slices: Mapping[TopicIdPartition, tuple[SegmentSlice, ...]]
+    settings: ReadSettings
+
+
+def plan_ranges(
+    catalogue: Catalogue,
+    tier_options: Mapping[str, str],
+    wanted: Wanted,
+    isolation: Isolation,
+    columns: tuple[str, ...],
+) -> Ranges:
+    """InvalidRequest names the option, NotFound what is not tiered (any more)."""
+    query = wanted.query(isolation) | {"columns": ",".join(columns)}
+    options = parse_options({**tier_options, **query})
+    settings = options.read_settings()
+    found: dict[TopicIdPartition, list[SegmentSlice]] = {}
+    for task in plan_batch(TierView(catalogue, settings), options):
+        for part in task:
+            found.setdefault(part.segment.partition, []).append(part)
+    if not found:
+        raise NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
+    slices = {each: tuple(parts) for each, parts in sorted(found.items())}
+    return Ranges(slices, settings)

@@ -1,0 +1,129 @@
+"""What a restore did, for people and for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from pipeline.restore.log_directory_plan import RestoredLog
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedPartition:
+    """`source_end` is exclusive. `records` and `bytes` are those of this run, `resumed_from` where
+    it went on (None: at the beginning). `same_records`: found again in the target, None where that
+    was not asked for. `offsets_kept`: every record has the offset it had.
+    """
+
+    partition: int
+    source_start: int
+    source_end: int
+    records: int
+    bytes: int
+    resumed_from: int | None
+    same_records: int | None
+    offsets_kept: bool | None
+    difference: str | None
+
+
+@dataclass(frozen=True)
+class ProduceReport:
+    """See the Report protocol."""
+
+    topic: str
+    target: str
+    partitions: tuple[ProducedPartition, ...]
+    mapping_file: str | None
+    took_s: float
+
+    @property
+    def ok(self) -> bool:
+        """Every record that was compared is there once, as it was."""
+        return all(each.difference is None for each in self.partitions)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "topic": self.topic,
+            "target": self.target,
+            "partitions": [asdict(each) for each in self.partitions],
+            "mapping_file": self.mapping_file,
+            "took_s": round(self.took_s, 3),
+            "ok": self.ok,
+        }
+
+    def lines(self) -> Iterable[str]:
+        for each in self.partitions:
+            went_on = "" if each.resumed_from is None else f", went on at {each.resumed_from}"
+            yield (
+                f"{self.topic}-{each.partition}, offsets {each.source_start} to "
+                f"{each.source_end - 1}: {each.records} records produced to {self.target}{went_on}"
+                + _compared(each)
+            )
+        if self.mapping_file is not None:
+            yield f"offsets of source and target: {self.mapping_file}"
+
+
+def _compared(each: ProducedPartition) -> str:
+    if each.difference is not None:
+        return f"; DIFFERENT: {each.difference}"
+    if each.same_records is None:
+        return "; not compared"
+    kept = "at the same offsets" if each.offsets_kept else "at other offsets, see the mapping"
+    return f"; all {each.same_records} read back and the same, {kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPartition:
+    """One log as a broker finds it."""
+
+    directory: str
+    topic_id: str
+    segments: int
+    segments_resumed: int
+    log: RestoredLog
+
+
+@dataclass(frozen=True)
+class LogDirsReport:
+    """See the Report protocol."""
+
+    topic: str
+    partitions: tuple[LogPartition, ...]
+    took_s: float
+
+    @property
+    def ok(self) -> bool:
+        """What is not whole is an error."""
+        return True
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "topic": self.topic,
+            "partitions": [
+                {
+                    "directory": each.directory,
+                    "topic_id": each.topic_id,
+                    "segments": each.segments,
+                    "segments_resumed": each.segments_resumed,
+                    "log_start_offset": each.log.log_start_offset,
+                    "log_end_offset": each.log.end_offset,
+                    "log_bytes": each.log.log_bytes,
+                    "leader_epochs": [list(entry) for entry in each.log.epochs],
+                }
+                for each in self.partitions
+            ],
+            "took_s": round(self.took_s, 3),
+            "ok": self.ok,
+        }
+
+    def lines(self) -> Iterable[str]:
+        for each in self.partitions:
+            log = each.log
+            yield (
+                f"{each.directory}: offsets {log.log_start_offset} to {log.end_offset - 1}, "
+                f"{each.segments} segments, {log.log_bytes} bytes, topic id {each.topic_id}"
+            )
+        yield (
+            "do the same on every broker that has a replica, then start them: one that starts "
+            "empty and leads would have the others cut to nothing"
+        )

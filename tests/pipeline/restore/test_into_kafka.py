@@ -1,0 +1,216 @@
+"""Restored by producing, against a real broker: every record once, however often it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from kafka_formats.errors import Conflict, Fenced, InvalidRequest
+from pipeline.read.segment_slice import ReadSettings, plan_slices
+from pipeline.restore import kafka_target, produce
+from pipeline.restore.kafka_target import (
+    KafkaAddress,
+    KafkaRecord,
+    PartitionWriter,
+    Progress,
+    create_topic,
+    find_topic,
+)
+from pipeline.restore.produce import PartitionRestore, compare_partition, produce_partition
+from pipeline.restore.target_plan import check_target, new_topic_configs
+from rlm.read_request import Isolation
+from rlmm.segment import TopicIdPartition
+from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured
+from tests.real.kafka import KafkaBroker
+from tests.real.kafka_clients import NewRecord, consume_all
+from tests.real.kafka_clients import produce as produce_records
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(150)]
+
+OWNER = "strandline-restore"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with KafkaBroker(tmp_path_factory.mktemp("target") / "broker") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tier(tmp_path_factory: pytest.TempPathFactory) -> CapturedTier:
+    folder = tmp_path_factory.mktemp("tier") / "bucket"
+    return asyncio.run(tier_captured(folder, "codecs", "payments", "profiles"))
+
+
+def work_for(
+    tier: CapturedTier, broker: KafkaBroker, partition: TopicIdPartition, topic: str
+) -> PartitionRestore:
+    segments = tier.segments(partition)
+    first, last = segments[0].first_offset, segments[-1].last_offset
+    return PartitionRestore(
+        slices=tuple(plan_slices(segments, first, last, Isolation.READ_COMMITTED)),
+        stores=tier.stores,
+        settings=ReadSettings(columns=produce.COLUMNS),
+        address=KafkaAddress({"bootstrap.servers": broker.bootstrap}),
+        producer_settings={},
+        topic=topic,
+        owner=OWNER,
+    )
+
+
+def new_topic(broker: KafkaBroker, name: str, partitions: int = 1) -> None:
+    broker.create_topic(name, partitions=partitions, config=new_topic_configs({}))
+
+
+@pytest.mark.parametrize("topic", ["codecs", "profiles"])
+def test_keys_values_headers_timestamps_and_tombstones_are_kept(
+    broker: KafkaBroker, tier: CapturedTier, topic: str
+) -> None:
+    new_topic(broker, f"{topic}-again")
+    work = work_for(tier, broker, tier.partitions(topic)[0], f"{topic}-again")
+    produced = produce_partition(work)
+    compared = compare_partition(work)
+    assert compared.difference is None
+    assert compared.records == produced.records > 0
+    assert sum(count for _, _, count in compared.mapping()) == produced.records
+    again = produce_partition(work)
+    assert (again.records, again.resumed_from) == (0, work.end_offset)
+
+
+def die_at(call: int, name: str) -> None:
+    """SIGKILL of this process at one call of a method of PartitionWriter, after its work if it is
+    the commit, in the middle of it if it is sending.
+    """
+    original = getattr(PartitionWriter, name.removesuffix(" done"))
+    calls = 0
+
+    def counted(self: PartitionWriter, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call and not name.endswith(" done"):
+            self._producer.flush(30)  # it is in the target's log, uncommitted
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(self, argument)
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(PartitionWriter, name.removesuffix(" done"), counted)
+
+
+def restore_and_die(work: PartitionRestore, call: int, name: str) -> None:
+    produce.TRANSACTION_BYTES = 2_048
+    die_at(call, name)
+    produce_partition(work)
+
+
+def test_a_restore_killed_at_every_step_gives_every_record_once(
+    broker: KafkaBroker, tier: CapturedTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_topic(broker, "killed", partitions=2)
+    work = work_for(tier, broker, tier.partitions("payments")[0], "killed")
+    context = multiprocessing.get_context("spawn")
+    steps = ((1, "commit"), (1, "commit done"), (20, "send"), (2, "commit"), (2, "commit done"))
+    for call, name in (*steps, (15, "send")):
+        process = context.Process(target=restore_and_die, args=(work, call, name))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, (call, name)
+    monkeypatch.setattr(produce, "TRANSACTION_BYTES", 2_048)
+    last = produce_partition(work)
+    assert last.resumed_from is not None
+    assert last.resumed_from > work.first_offset
+    compared = compare_partition(work)
+    assert compared.difference is None
+    assert compared.records > last.records > 0
+    found = consume_all(broker.bootstrap, "killed", 0, isolation="read_committed")
+    assert len(found) == compared.records
+    everything = consume_all(broker.bootstrap, "killed", 0)
+    assert len(everything) > len(found), "no killed run left an uncommitted record"
+
+
+def test_the_last_one_to_take_over_shuts_the_others_out(broker: KafkaBroker) -> None:
+    new_topic(broker, "fenced")
+    address = KafkaAddress({"bootstrap.servers": broker.bootstrap})
+    first = PartitionWriter(address, "fenced", 0, OWNER, {})
+    assert first.take_over() is None
+    first.commit(Progress(7, "something"))
+    first.send(KafkaRecord(7, 1_600_000_000_000, b"k", b"zombie", ()))
+    second = PartitionWriter(address, "fenced", 0, OWNER, {})
+    assert second.take_over() == Progress(7, "something")
+    with pytest.raises(Fenced, match="only the last goes on"):
+        first.commit(Progress(8, "something"))
+    first.close()
+    second.close()
+    assert consume_all(broker.bootstrap, "fenced", 0, isolation="read_committed") == []
+
+
+def test_a_partition_with_records_of_others_is_left_alone(
+    broker: KafkaBroker, tier: CapturedTier
+) -> None:
+    new_topic(broker, "in-use")
+    produce_records(broker.bootstrap, "in-use", 0, [NewRecord(b"theirs")])
+    work = work_for(tier, broker, tier.partitions("codecs")[0], "in-use")
+    with pytest.raises(Conflict, match="holds records that no restore wrote"):
+        produce_partition(work)
+    assert [one.value for one in consume_all(broker.bootstrap, "in-use", 0)] == [b"theirs"]
+
+
+def test_another_range_does_not_go_on_where_this_one_stopped(
+    broker: KafkaBroker, tier: CapturedTier
+) -> None:
+    new_topic(broker, "ranges")
+    work = work_for(tier, broker, tier.partitions("profiles")[0], "ranges")
+    produce_partition(work)
+    with pytest.raises(Conflict, match="holds a restore of"):
+        produce_partition(replace(work, slices=work.slices[:1]))
+
+
+def test_what_differs_is_told_by_its_offsets(broker: KafkaBroker, tier: CapturedTier) -> None:
+    new_topic(broker, "differs")
+    work = work_for(tier, broker, tier.partitions("profiles")[0], "differs")
+    produce_partition(work)
+    produce_records(broker.bootstrap, "differs", 0, [NewRecord(b"one more")])
+    compared = compare_partition(work)
+    assert compared.difference is not None
+    assert "the target goes on at its offset" in compared.difference
+
+
+def test_a_topic_is_made_so_that_nothing_restored_is_deleted(broker: KafkaBroker) -> None:
+    address = KafkaAddress({"bootstrap.servers": broker.bootstrap})
+    assert find_topic(address, "made") is None
+    create_topic(address, "made", 3, new_topic_configs({"compression.type": "zstd"}))
+    broker.wait_until(lambda: find_topic(address, "made") is not None, "the topic")
+    made = find_topic(address, "made")
+    assert made is not None
+    assert made.configs["compression.type"] == "zstd"
+    check_target(made, 3, topic="made")
+    with pytest.raises(Conflict, match="Make it with 4"):
+        check_target(made, 4, topic="made")
+    broker.alter_topic("made", {"retention.ms": "604800000"})
+    altered = find_topic(address, "made")
+    assert altered is not None
+    with pytest.raises(Conflict, match=r"retention.ms = 604800000"):
+        check_target(altered, 3, topic="made")
+
+
+def test_a_timestamp_that_cannot_be_sent_is_refused_by_its_offset(broker: KafkaBroker) -> None:
+    new_topic(broker, "epoch")
+    writer = PartitionWriter(
+        KafkaAddress({"bootstrap.servers": broker.bootstrap}), "epoch", 0, OWNER, {}
+    )
+    writer.take_over()
+    with pytest.raises(InvalidRequest, match="offset 12 has the timestamp 0"):
+        writer.send(KafkaRecord(12, 0, None, b"", ()))
+    writer.close()
+
+
+def test_what_a_restore_must_decide_itself_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"transactional.id is the restore's own"):
+        kafka_target.KafkaAddress({"transactional.id": "mine"})
+    assert "hunter2" not in repr(KafkaAddress({"sasl.password": "hunter2"}))
