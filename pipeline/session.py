@@ -49,6 +49,14 @@ def open_session(
         builder = builder.config(key, value)
     if master is not None:
         builder = builder.master(master)
-    elif "spark.master" not in (conf or {}):
+    elif "spark.master" not in (conf or {}) and not master_was_said(os.environ):
         builder = builder.config("spark.master", DEFAULT_MASTER)
     return builder.getOrCreate()
+
+
+def master_was_said(environment: Mapping[str, str]) -> bool:
+    """Whether spark-submit started this process (it hands over the port of its gateway), or a
+    variable does for it what its arguments would.
+    """
+    arguments = environment.get("PYSPARK_SUBMIT_ARGS", "")
+    return "PYSPARK_GATEWAY_PORT" in environment or "--master" in arguments.split()

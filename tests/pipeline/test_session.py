@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafka_formats.errors import InvalidRequest
-from pipeline.session import check_spark_version
+from pipeline.session import check_spark_version, master_was_said
 
 
 @pytest.mark.parametrize("version", ["3.5.6", "4.0.4", "4.4.0", "5.0.0.dev1"])
@@ -21,3 +21,18 @@ def test_times_are_utc_whatever_the_machine_says(spark: SparkSession) -> None:
     row = spark.sql("SELECT timestamp_millis(0) = timestamp'1970-01-01 00:00:00'").head()
     assert row is not None
     assert row[0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, False),
+        ({"PYSPARK_GATEWAY_PORT": "4711"}, True),
+        ({"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, True),
+        ({"PYSPARK_SUBMIT_ARGS": "--driver-memory 2g pyspark-shell"}, False),
+    ],
+)
+def test_the_master_that_spark_submit_was_given_is_kept(
+    environment: dict[str, str], said: bool
+) -> None:
+    assert master_was_said(environment) is said
