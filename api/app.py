@@ -23,6 +23,7 @@ from api.routes import (
     coverage,
     health,
     jobs,
+    known_segments,
     limits,
     node,
     partitions,
@@ -83,7 +84,18 @@ def _v1() -> APIRouter:
         ],
     )
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
-    asked_rarely = (tiered_data, cluster, quorum, audit, jobs, retention, node, limits, stores)
+    asked_rarely = (
+        tiered_data,
+        cluster,
+        quorum,
+        audit,
+        jobs,
+        retention,
+        node,
+        limits,
+        stores,
+        known_segments,
+    )
     for resource in (segments, contents, partitions, topics, coverage, *asked_rarely):
         router.include_router(resource.router)
     return router

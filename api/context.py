@@ -18,6 +18,7 @@ from api.tokens import Role, TokenBook
 from kafka_formats.kafka_uuid import Uuid
 from rlm.audit import AuditLine
 from rlm.audit_log import AuditPage, AuditPosition, Matches
+from rlm.collection_plan import Known
 from rlm.collector import Collection, CollectionRequest
 from rlm.flow_control import FlowControl
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
@@ -273,6 +274,10 @@ class GarbageCollector(Protocol):
 
     def collection(self, id_: Uuid, /) -> Collection:
         """The running pass or the last one. NotFound for any other."""
+        ...
+
+    async def look_up(self, ids: Sequence[RemoteLogSegmentId], /) -> list[Known]:
+        """What the metadata knows of each, behind a barrier. RetryLater: there is none now."""
         ...
 
 

@@ -195,6 +195,16 @@ class Collector:
             raise NotFound(f"no collection {id_} is remembered by this node")
         return self._last
 
+    async def look_up(self, ids: Sequence[RemoteLogSegmentId]) -> list[Known]:
+        """What the metadata knows of each, looked at behind a barrier."""
+        await self._look.barrier(deadline_s=self._limits.barrier_deadline_s)
+        found = []
+        for number, id_ in enumerate(ids, start=1):
+            if number % LOOKS_PER_SLICE == 0:
+                await self._ambient.sleep(0)
+            found.append(self._known(id_))
+        return found
+
     async def close(self) -> None:
         """Give up a running pass; what it deleted is gone. Idempotent."""
         task, self._task = self._task, None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from kafka_formats.errors import Conflict, NotFound
 from kafka_formats.kafka_uuid import Uuid
-from rlm.collection_plan import ObjectClass
+from rlm.collection_plan import Known, ObjectClass
 from rlm.collector import Collection, CollectionRequest, CollectionState
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectInfo
 
 JOB_ID = Uuid(b"a-collection-id-")
@@ -19,6 +21,7 @@ class FakeCollector:
 
     last: Collection | None = None
     runs: bool = False
+    known: dict[Uuid, Known] = field(default_factory=dict)
 
     def start(self, request: CollectionRequest, by: str, /) -> Collection:
         if self.runs:
@@ -32,3 +35,6 @@ class FakeCollector:
         if self.last is None or self.last.id != id_:
             raise NotFound(f"no collection {id_}")
         return self.last
+
+    async def look_up(self, ids: Sequence[RemoteLogSegmentId], /) -> list[Known]:
+        return [self.known.get(each.id, Known()) for each in ids]

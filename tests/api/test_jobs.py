@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from api.tokens import Role
+from kafka_formats.kafka_uuid import Uuid
+from rlm.collection_plan import Known
+from rlmm.segment import SegmentState
 from tests.api.fake_collector import JOB_ID, FakeCollector
-from tests.api.fakes import FakeNode, make_node, write_tokens
+from tests.api.fakes import FakeNode, make_node, make_segment, write_tokens
 
 COLLECT = "/v1/jobs/collect"
 
@@ -63,3 +66,29 @@ async def test_a_wrong_wish_is_refused(body: dict[str, object]) -> None:
     async with node(collector).client() as client:
         answer = await client.post(COLLECT, json=body)
     assert (answer.status_code, collector.last) == (400, None)
+
+
+async def test_what_the_metadata_knows_of_listed_segments_is_told_in_their_order() -> None:
+    row = make_segment(7, SegmentState.DELETE_SEGMENT_STARTED)
+    deleted, never = Uuid(b"d" * 16), Uuid(b"n" * 16)
+    known = {row.segment_id.id: Known(row, 1234), deleted: Known(deleted=True)}
+    tip = row.segment_id.partition
+    asked = [
+        {
+            "topic": tip.topic,
+            "topic_id": str(tip.topic_id),
+            "partition": tip.partition,
+            "segment_id": str(each),
+        }
+        for each in (deleted, row.segment_id.id, never)
+    ]
+    async with node(FakeCollector(known=known)).client() as client:
+        answer = await client.post("/v1/segments/known", json={"segments": asked})
+        wrong = await client.post(
+            "/v1/segments/known", json={"segments": [asked[0] | {"topic": "a/b"}]}
+        )
+        many = await client.post("/v1/segments/known", json={"segments": asked * 400})
+    found = answer.json()["segments"]
+    assert [each["knowledge"] for each in found] == ["deleted", "row", "never"]
+    assert (found[1]["state"], found[1]["due_ms"]) == ("DELETE_SEGMENT_STARTED", 1234)
+    assert (wrong.status_code, many.status_code) == (400, 400)

@@ -1,0 +1,85 @@
+"""What the metadata knows of segment ids, for whoever compares a listing of a store with it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, StrictInt, StrictStr
+
+from api.models.base import Wire
+from api.models.segments import SegmentStateName
+from api.validation import INT32_MAX, parse_uuid
+from kafka_formats.log_names import check_topic_name
+from rlm.collection_plan import Known
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+
+ASKED_MAX = 1_000
+
+
+class AskedSegment(Wire):
+    """A segment id as the key of an object has it."""
+
+    topic: Annotated[StrictStr, Field(max_length=1_000)]
+    topic_id: Annotated[StrictStr, Field(max_length=100)]
+    partition: Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
+    segment_id: Annotated[StrictStr, Field(max_length=100)]
+
+    def id(self) -> RemoteLogSegmentId:
+        """Map."""
+        check_topic_name(self.topic)
+        topic_id = parse_uuid(self.topic_id, "topic_id")
+        partition = TopicIdPartition(self.topic, topic_id, self.partition)
+        return RemoteLogSegmentId(partition, parse_uuid(self.segment_id, "segment_id"))
+
+
+class KnownRequest(Wire):
+    """Segments that were listed before this question."""
+
+    segments: Annotated[list[AskedSegment], Field(max_length=ASKED_MAX)]
+
+
+class Knowledge(StrEnum):
+    """`row`: there is one. `deleted`: it was deleted to the end. `never`: the log never knew it."""
+
+    ROW = "row"
+    DELETED = "deleted"
+    NEVER = "never"
+
+
+class KnownView(Wire):
+    """One of the segments asked for, in their order."""
+
+    segment_id: str
+    knowledge: Knowledge
+    state: SegmentStateName | None
+    start_offset: int | None
+    due_ms: Annotated[
+        int | None, Field(description="From when on its objects may go, once it is being deleted.")
+    ]
+
+    @classmethod
+    def of(cls, asked: RemoteLogSegmentId, known: Known) -> KnownView:
+        """Map."""
+        row = known.row
+        if row is None:
+            return cls(
+                segment_id=str(asked.id),
+                knowledge=Knowledge.DELETED if known.deleted else Knowledge.NEVER,
+                state=None,
+                start_offset=None,
+                due_ms=None,
+            )
+        return cls(
+            segment_id=str(asked.id),
+            knowledge=Knowledge.ROW,
+            state=SegmentStateName(row.state.name),
+            start_offset=row.start_offset,
+            due_ms=known.due_ms,
+        )
+
+
+class KnownSegments(Wire):
+    """One answer a question."""
+
+    segments: list[KnownView]
