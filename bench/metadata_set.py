@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from rlm.custom_metadata import CustomMetadata
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.coverage import cover, epoch_ranges
@@ -51,7 +52,7 @@ SEGMENT_BYTES = 1_000_000_000
 PARTITIONS_PER_TOPIC = 100
 FIRST_OFFSET = 3
 """Below lie the log's own records: leader change, kraft version, voters."""
-CUSTOM_METADATA = bytes(range(80))
+CUSTOM_METADATA = CustomMetadata("main", SEGMENT_BYTES, 1, 2_000_000, 2, 3_000, 3).encode()
 
 
 @dataclass(frozen=True, slots=True)

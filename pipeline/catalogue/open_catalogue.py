@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue, Progress
-from pipeline.catalogue.node_address import URL_OPTION, node_address
+from pipeline.catalogue.node_address import URL_OPTION, NodeAddress, node_address
 from pipeline.catalogue.node_catalogue import NodeCatalogue
-from pipeline.catalogue.store_options import STORE_OPTION, store_configs
+from pipeline.catalogue.node_client import NodeClient
+from pipeline.catalogue.node_stores import node_stores
+from pipeline.catalogue.store_options import STORE_OPTION, StoreOptions, store_configs
 from pipeline.catalogue.tiered_segment import Catalogue
 
 
@@ -26,12 +28,24 @@ def open_catalogue(
     """
     environment = os.environ if env is None else env
     address = node_address(options, environment)
-    stores = store_configs(options, environment)
     if address is not None:
-        return NodeCatalogue(address, stores)
+        return _of_node(address, options, environment)
+    stores = store_configs(options, environment)
     if not stores:
         raise InvalidRequest(
             f"say where the tier is: {URL_OPTION} = http://host:port of a node, or {STORE_OPTION} "
             "= s3://bucket/prefix or file:///path"
         )
     return ManifestCatalogue(stores, progress=progress)
+
+
+def _of_node(
+    address: NodeAddress, options: Mapping[str, str], env: Mapping[str, str]
+) -> NodeCatalogue:
+    client = NodeClient(address)
+    try:
+        stores, default_store = node_stores(client, StoreOptions.of(options), env)
+    except BaseException:
+        client.close()
+        raise
+    return NodeCatalogue(client, stores, default_store)

@@ -52,18 +52,27 @@ def store_configs(options: Mapping[str, str], env: Mapping[str, str]) -> dict[st
     Options of others are passed over. InvalidRequest names the option that is unknown, malformed,
     given twice or without effect.
     """
-    return StoreOptions.of(options).configs(env)
+    found = StoreOptions.of(options)
+    configs = found.addressed(env)
+    found.check_used(configs)
+    return configs
 
 
 class StoreOptions:
     """The options that are about stores, taken apart."""
 
     def __init__(
-        self, addresses: Mapping[str, str], s3: Mapping[str, str], own: Mapping[str, dict[str, str]]
+        self,
+        addresses: Mapping[str, str],
+        s3: Mapping[str, str],
+        own: Mapping[str, dict[str, str]],
+        *,
+        unnamed: bool,
     ) -> None:
-        self.addresses = addresses
+        self._addresses = addresses
         self._s3 = s3
         self._own = own
+        self._unnamed = unnamed
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoreOptions:
@@ -71,12 +80,14 @@ class StoreOptions:
         addresses: dict[str, str] = {}
         s3: dict[str, str] = {}
         own: dict[str, dict[str, str]] = {}
+        unnamed = False
         for given, value in options.items():
             name = given.lower()
             if not is_store_option(name):
                 continue
             if name == STORE_OPTION:
                 _once(addresses, DEFAULT_STORE, value, given)
+                unnamed = True
                 continue
             if name.startswith(S3_OPTION):
                 _once(s3, _s3_key(name.removeprefix(S3_OPTION), given), value, given)
@@ -92,30 +103,38 @@ class StoreOptions:
             else:
                 key = _s3_key(match["key"], given)
                 _once(own.setdefault(match["name"], {}), key, value, given)
-        return cls(addresses, s3, own)
+        return cls(addresses, s3, own, unnamed=unnamed)
 
-    def configs(self, env: Mapping[str, str]) -> dict[str, StoreConfig]:
-        """The stores with an address."""
+    @property
+    def has_unnamed(self) -> bool:
+        """Whether `strandline.store` is among them."""
+        return self._unnamed
+
+    def addressed(self, env: Mapping[str, str]) -> dict[str, StoreConfig]:
+        """The stores with an address among the options."""
         configs = {}
-        for name, address in self.addresses.items():
-            option = STORE_OPTION if name == DEFAULT_STORE else f"{STORE_OPTION}.{name}"
-            location = _location(address, option)
-            if location["kind"] == "s3":
-                location |= self.access(name, env)
-            configs[name] = StoreConfig(name=name, **location)
-        self.check_used(configs)
+        for name, address in self._addresses.items():
+            unnamed = self._unnamed and name == DEFAULT_STORE
+            known = _location(address, STORE_OPTION if unnamed else f"{STORE_OPTION}.{name}")
+            if known["kind"] == "s3":
+                known |= self.access(name, env, known)
+            configs[name] = StoreConfig(name=name, **known)
         return configs
 
-    def access(self, name: str, env: Mapping[str, str]) -> dict[str, Any]:
-        """How an S3 store is reached, as arguments of StoreConfig; what options leave open is left
-        to `env`, and what that leaves open is not among them.
+    def access(self, name: str, env: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
+        """How an S3 store is reached, as arguments of StoreConfig: options win over what is `known`
+        of it, and that over `env`.
         """
         given = {**self._s3, **self._own.get(name, {})}
         found: dict[str, Any] = {
             "endpoint_url": given.get("endpoint")
+            or known.get("endpoint_url")
             or env.get("AWS_ENDPOINT_URL_S3")
             or env.get("AWS_ENDPOINT_URL"),
-            "region": given.get("region") or env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"),
+            "region": given.get("region")
+            or known.get("region")
+            or env.get("AWS_REGION")
+            or env.get("AWS_DEFAULT_REGION"),
             "access_key_id": given.get("access.key"),
             "secret_access_key": given.get("secret.key"),
             "session_token": given.get("session.token"),

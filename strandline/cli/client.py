@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -12,18 +12,12 @@ import httpx
 import typer
 
 from kafka_formats.errors import (
-    AlreadyExists,
-    Conflict,
-    CorruptData,
-    Fenced,
-    InternalError,
     InvalidRequest,
-    NotFound,
     OutcomeUnknown,
-    Refused,
     RetryLater,
     StrandlineError,
 )
+from kafka_formats.problem_errors import error_of_problem
 
 DEFAULT_URL = "http://127.0.0.1:9480"
 REQUEST_TIMEOUT_S = 35.0
@@ -41,11 +35,6 @@ TokenFileOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-
-_KINDS: Mapping[str, type[StrandlineError]] = {
-    **{kind.kind: kind for kind in (Fenced, NotFound, OutcomeUnknown, Refused)},
-    "unauthenticated": Refused,
-}
 
 
 class NodeClient:
@@ -178,34 +167,9 @@ def _raise_for_problem(answer: httpx.Response) -> None:
         return
     try:
         problem = answer.json()
-        kind, detail = str(problem["kind"]), str(problem.get("detail") or problem.get("title"))
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         raise _no_node(answer) from None
-    raise _error_of(kind, detail, problem, answer.status_code)
-
-
-def _error_of(kind: str, detail: str, problem: Mapping[str, Any], status: int) -> StrandlineError:
-    """Our error for a problem's kind; a refusal of the HTTP layer itself is a wrong request."""
-    match kind:
-        case "corrupt_data":
-            source, position = str(problem.get("source", "the tier")), problem.get("position", 0)
-            # The detail is the error's own text, which begins with source and position.
-            told = detail.removeprefix(f"{source} at byte {position}: ")
-            return CorruptData(told, source=source, position=int(position))
-        case "conflict":
-            return Conflict(detail, reason=str(problem.get("reason", "CONFLICT")))
-        case "already_exists":
-            return AlreadyExists(detail)
-        case "retry_later":
-            return RetryLater(detail, retry_after_ms=int(problem.get("retry_after_ms", 1_000)))
-        case "request_timeout":
-            return RetryLater(detail)
-        case _ if kind in _KINDS:
-            return _KINDS[kind](detail)
-        case _ if 400 <= status < 500:
-            return InvalidRequest(detail)
-        case _:
-            return InternalError(f"{detail} ({problem.get('instance', 'no request id')})")
+    raise error_of_problem(problem, answer.status_code) or _no_node(answer)
 
 
 def _no_node(answer: httpx.Response) -> StrandlineError:
