@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test check unit spark integration e2e soak golden lock clean
+.PHONY: demo test check unit spark integration e2e soak golden lock executors clean
 
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
@@ -41,6 +41,11 @@ lock:                      ## resolve the lock files anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra demo -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/demo.txt
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/runtime.txt
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra pipeline -c requirements/dev.txt pyproject.toml -o requirements/pipeline.txt
+
+executors: $(VENV)/.dev    ## what Spark executors need as one small wheel, and as .zip for --py-files
+	rm -f dist/strandline_executors*
+	cd executors && ../$(BIN)/python -m hatchling build -t wheel -d ../dist
+	cp dist/strandline_executors-*.whl dist/strandline_executors.zip
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
