@@ -62,10 +62,10 @@ class KnownView(Wire):
     def of(cls, asked: RemoteLogSegmentId, known: Known) -> KnownView:
         """Map."""
         row = known.row
-        if row is None:
+        if row is None or row.segment_id != asked:  # our id in another partition is nobody's
             return cls(
                 segment_id=str(asked.id),
-                knowledge=Knowledge.DELETED if known.deleted else Knowledge.NEVER,
+                knowledge=Knowledge.DELETED if row is None and known.deleted else Knowledge.NEVER,
                 state=None,
                 start_offset=None,
                 due_ms=None,

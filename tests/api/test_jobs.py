@@ -84,6 +84,9 @@ async def test_what_the_metadata_knows_of_listed_segments_is_told_in_their_order
     ]
     async with node(FakeCollector(known=known)).client() as client:
         answer = await client.post("/v1/segments/known", json={"segments": asked})
+        elsewhere = await client.post(
+            "/v1/segments/known", json={"segments": [asked[1] | {"partition": 99}]}
+        )
         wrong = await client.post(
             "/v1/segments/known", json={"segments": [asked[0] | {"topic": "a/b"}]}
         )
@@ -91,4 +94,5 @@ async def test_what_the_metadata_knows_of_listed_segments_is_told_in_their_order
     found = answer.json()["segments"]
     assert [each["knowledge"] for each in found] == ["deleted", "row", "never"]
     assert (found[1]["state"], found[1]["due_ms"]) == ("DELETE_SEGMENT_STARTED", 1234)
+    assert elsewhere.json()["segments"][0]["knowledge"] == "never"
     assert (wrong.status_code, many.status_code) == (400, 400)
