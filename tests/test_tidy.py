@@ -168,7 +168,12 @@ def test_what_says_it_is_pure_imports_no_world() -> None:
 
 ONE_HOME = {
     "rocksdict": ("rlmm/view.py",),
-    "confluent_kafka": ("rlm/broker_view.py", "rlm/topic_configs.py"),
+    "confluent_kafka": (
+        "rlm/broker_view.py",
+        "rlm/topic_configs.py",
+        "pipeline/restore/kafka_target.py",
+        "pipeline/export/schema_registry.py",
+    ),
     "kio": ("rlmm/wire/",),
     "aiobotocore": ("rsm_backends/s3",),
     "boto3": ("rsm_backends/s3",),

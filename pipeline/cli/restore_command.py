@@ -22,6 +22,8 @@ from pipeline.cli.options import (
     tier_options,
 )
 from pipeline.cli.running import finish, job_context
+from pipeline.jobs.restore import IntoKafka, IntoLogDirs, run
+from pipeline.restore.kafka_target import KafkaAddress
 from pipeline.restore.ranges import Wanted
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The tiered topic.")]
@@ -120,52 +122,35 @@ def restore_command(
 
     Example: `strandline pipeline restore orders --store s3://bucket/tier --bootstrap kafka:9092`
     """
-    from pipeline.jobs.restore import IntoKafka, IntoLogDirs, run
-    from pipeline.restore.kafka_target import KafkaAddress
-
-    wanted = Wanted(
-        topic=topic,
-        partitions=tuple(partition or ()),
-        starting_offsets=starting_offsets,
-        ending_offsets=ending_offsets,
-        starting_timestamp=starting_timestamp,
-        ending_timestamp=ending_timestamp,
-    )
-    options: IntoKafka | IntoLogDirs
+    offsets = (starting_offsets, ending_offsets)
+    times = (starting_timestamp, ending_timestamp)
+    wanted = Wanted(topic, tuple(partition or ()), *offsets, *times)
     if (bootstrap is None) == (not into_log_dirs):
         raise InvalidRequest("give either --bootstrap or --into-log-dirs")
+    options: IntoKafka | IntoLogDirs
     if bootstrap is None:
-        options = IntoLogDirs(
-            wanted=wanted,
-            log_dirs=tuple(into_log_dirs or ()),
-            topic_as=topic_as,
-            topic_id=None if topic_id is None else Uuid.parse(topic_id),
-        )
+        id_ = None if topic_id is None else Uuid.parse(topic_id)
+        options = IntoLogDirs(wanted, tuple(into_log_dirs or ()), topic_as, id_)
     else:
-        if mapping is not None and not compare:
-            raise InvalidRequest("the offsets are known by comparing", field="--mapping")
-        properties = {
-            **_properties(kafka_config_file),
-            **key_values(kafka_config, option="--kafka-config"),
-            "bootstrap.servers": bootstrap,
-        }
         options = IntoKafka(
-            wanted=wanted,
-            address=KafkaAddress(properties),
-            topic_as=topic_as,
-            producer_settings=key_values(producer_config, option="--producer-config"),
-            topic_configs=key_values(topic_config, option="--topic-config"),
-            compare=compare,
-            mapping=mapping,
+            wanted,
+            _address(bootstrap, kafka_config, kafka_config_file),
+            topic_as,
+            key_values(producer_config, option="--producer-config"),
+            key_values(topic_config, option="--topic-config"),
+            compare,
+            mapping,
         )
-    with job_context(
-        "restore",
-        options=tier_options(option, store, url, token_file),
-        master=master,
-        conf=key_values(conf, option="--conf"),
-    ) as context:
+    tier = tier_options(option, store, url, token_file)
+    spark_conf = key_values(conf, option="--conf")
+    with job_context("restore", options=tier, master=master, conf=spark_conf) as context:
         found = run(context, options)
     raise typer.Exit(finish(found, report_file=report, json_wanted=json_output))
+
+
+def _address(bootstrap: str, given: list[str] | None, file: Path | None) -> KafkaAddress:
+    properties = {**_properties(file), **key_values(given, option="--kafka-config")}
+    return KafkaAddress({**properties, "bootstrap.servers": bootstrap})
 
 
 def _properties(path: Path | None) -> dict[str, str]:

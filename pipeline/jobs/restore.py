@@ -43,7 +43,7 @@ CREATED_DEADLINE_S = 30.0
 LOOKED_EVERY_S = 0.2
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class IntoKafka:
     """By producing. `topic_as` None: the same name. `mapping` gets the offsets of both sides."""
 
@@ -55,8 +55,15 @@ class IntoKafka:
     compare: bool = True
     mapping: Path | None = None
 
+    def __post_init__(self) -> None:
+        """What the mapping is made of has to be asked for."""
+        if self.mapping is not None and not self.compare:
+            raise InvalidRequest(
+                "the offsets are known by comparing: leave --no-compare out", field="--mapping"
+            )
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class IntoLogDirs:
     """Into log directories of this machine, none of which a broker uses meanwhile. `topic_id` is
     the one of the cluster that they go to; None: as the directories say.

@@ -16,7 +16,7 @@ from rlm.read_request import Isolation
 from rlmm.segment import TopicIdPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """A topic, or some of its partitions, and where to begin and end: texts as the data source
     takes them (`earliest`, `latest`, JSON by topic and partition, milliseconds); None: all.
