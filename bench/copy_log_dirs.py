@@ -20,6 +20,7 @@ from kafka_formats import (
     producer_snapshot,
     time_index,
 )
+from kafka_formats.compression import Codec
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import segment_file_name
@@ -41,6 +42,7 @@ FIRST_TIMESTAMP_MS = 1_700_000_000_000
 _HEADER_BYTES = 61
 _RECORD_OVERHEAD_BYTES = 12
 _OFFSET = struct.Struct(">q")
+_STATES = ("placed", "paid", "packed", "sent", "received", "returned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,12 @@ class LogDir:
 class _Template:
     """The first segment: its bytes, where its batches begin, its indexes and its producers."""
 
-    def __init__(self, batch_bytes: int, segment_bytes: int) -> None:
+    def __init__(self, batch_bytes: int, segment_bytes: int, *, text: bool, codec: Codec) -> None:
         # Below two records a batch the records are smaller; four a batch is what small ones have.
         self._count = max(4, batch_bytes // RECORD_BYTES)
         self._value_bytes = (batch_bytes - _HEADER_BYTES) // self._count - _RECORD_OVERHEAD_BYTES
-        self._noise = random.Random(7).randbytes(1 << 20)
+        self._noise = _text(1 << 20) if text else random.Random(7).randbytes(1 << 20)
+        self._codec = codec
         self.data = bytearray()
         self.starts: list[tuple[int, int]] = []  # position, base offset
         self.producers: dict[int, ProducerState] = {}
@@ -100,6 +103,7 @@ class _Template:
         return encode_batch(
             records,
             base_offset=first,
+            codec=self._codec,
             partition_leader_epoch=0,
             producer_id=producer_id,
             producer_epoch=0,
@@ -132,9 +136,14 @@ def write_log_dir(
     segment_bytes: int = 128 << 20,
     partitions: int = 4,
     segments: int = 4,
+    text: bool = False,
+    codec: Codec = Codec.NONE,
 ) -> LogDir:
-    """`partitions` of `segments` sealed segments and an empty active one each."""
-    template = _Template(batch_bytes, segment_bytes)
+    """`partitions` of `segments` sealed segments and an empty active one each. `text`: values are
+    like JSON and compress to less than half, where they are noise otherwise; `batch_bytes` are
+    those before compression.
+    """
+    template = _Template(batch_bytes, segment_bytes, text=text, codec=codec)
     path.mkdir(parents=True)
     properties = MetaProperties(1, CLUSTER_ID, 1, Uuid(bytes(15) + b"\x09"))
     (path / "meta.properties").write_bytes(encode_meta_properties(properties))
@@ -168,6 +177,17 @@ def write_log_dir(
         partitions * segments * len(template.data),
         len(template.starts),
     )
+
+
+def _text(size: int) -> bytes:
+    chance = random.Random(7)
+    lines = [
+        f'{{"order": {chance.randrange(10**9)}, "customer": "{chance.randbytes(8).hex()}", '
+        f'"amount": {chance.random() * 1000:.2f}, "state": "{chance.choice(_STATES)}", '
+        f'"placed_at": {FIRST_TIMESTAMP_MS + chance.randrange(10**9)}}}'
+        for _ in range(size // 100)
+    ]
+    return "".join(lines).encode()[:size]
 
 
 def _file(directory: Path, base_offset: int, suffix: str) -> Path:
