@@ -62,31 +62,38 @@ class SegmentObjects:
 
     def index(self, index: IndexType) -> bytes | None:
         """One index, whole; None where the segment has none of this type."""
-        found = self.manifest.indexes.get(index)
-        sums = self.manifest.checksums
-        absent = sums is not None and sums.producer_snapshot is ProducerSnapshotOrigin.ABSENT
-        if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
+        wanted = self._index_range(index)
+        if wanted is None:
             return None
-        name = self.keys.indexes
-        if found.size > INDEX_BYTES_MAX:
-            raise CorruptData(
-                f"{found.size} bytes are too many for an index",
-                source=name,
-                position=found.position,
-            )
-        wanted = Range(found.position, found.size)
+        name, sums = self.keys.indexes, self.manifest.checksums
         if sums is not None and self._verify:
             return self._verified(name, wanted, sums.indexes)
-        stored = self._bytes(name, wanted)
-        if len(stored) < found.size:
-            raise CorruptData(
-                f"the object ends inside the {index.value} index",
-                source=name,
-                position=found.position + len(stored),
-            )
-        return (
-            stored if self._transforms is None else self._transforms.index(stored, found.position)
-        )
+        return self._without_transforms(index, wanted, self._bytes(name, wanted))
+
+    def index_in(self, stored: memoryview, index: IndexType) -> bytes | None:
+        """The same out of the whole object's bytes, whose checksums are the caller's business."""
+        wanted = self._index_range(index)
+        if wanted is None:
+            return None
+        data = bytes(stored[wanted.start : wanted.start + wanted.size])
+        return self._without_transforms(index, wanted, data)
+
+    def stored_indexes(self) -> bytes:
+        """All bytes of `.indexes` as stored, up to one more than there should be."""
+        sums = self.manifest.checksums
+        ends = [found.position + found.size for found in self.manifest.indexes.values()]
+        size = max(ends, default=0) if sums is None else sums.indexes.size_bytes
+        return self._bytes(self.keys.indexes, Range(0, min(size, INDEX_BYTES_MAX) + 1))
+
+    def first_byte(self, name: str) -> bytes:
+        """Of one of the objects; NotFound if it is not there."""
+        return self._bytes(name, Range(0, 1))
+
+    def bytes_behind_the_log(self) -> bool:
+        """Whether the `.log` object goes on where it should end."""
+        transforms = self.manifest.transforms
+        end = self.manifest.log_bytes if transforms is None else transforms.chunks.stored_bytes
+        return bool(self._bytes(self.keys.log, Range(end, 1)))
 
     def log(self, start: int, end: int, on_damage: Damage | None = None) -> Generator[memoryview]:
         """Bytes [start, end) of the segment in pieces; each is good until the next is asked for.
@@ -117,6 +124,31 @@ class SegmentObjects:
             "retention may have deleted it since it was planned. Plan anew, or set failOnDataLoss "
             "to false to pass over what is gone"
         )
+
+    def _index_range(self, index: IndexType) -> Range | None:
+        found = self.manifest.indexes.get(index)
+        sums = self.manifest.checksums
+        absent = sums is not None and sums.producer_snapshot is ProducerSnapshotOrigin.ABSENT
+        if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
+            return None
+        if found.size > INDEX_BYTES_MAX:
+            raise CorruptData(
+                f"{found.size} bytes are too many for an index",
+                source=self.keys.indexes,
+                position=found.position,
+            )
+        return Range(found.position, found.size)
+
+    def _without_transforms(self, index: IndexType, wanted: Range, stored: bytes) -> bytes:
+        if len(stored) < wanted.size:
+            raise CorruptData(
+                f"the object ends inside the {index.value} index",
+                source=self.keys.indexes,
+                position=wanted.start + len(stored),
+            )
+        if self._transforms is None:
+            return stored
+        return self._transforms.index(stored, wanted.start)
 
     @cached_property
     def _transforms(self) -> ChunkTransforms | None:

@@ -1,0 +1,207 @@
+"""`scrub`: every byte of the tiered history read and checked; a verdict per segment.
+
+Nothing is changed. Tasks give verdicts back, which go to the state file wave by wave: a killed run
+goes on there, and a lost executor costs its tasks only. A partition's result is posted to the node
+once its last segment is through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
+from pipeline import ambient
+from pipeline.catalogue.tiered_segment import Catalogue, TieredSegment
+from pipeline.jobs.job import JobContext
+from pipeline.jobs.scrub_post import ScrubPost, open_post
+from pipeline.jobs.scrub_report import PartitionResult, ScrubReport
+from pipeline.jobs.scrub_segment import RESTORE, scrub_segment
+from pipeline.jobs.scrub_state import ScrubState
+from pipeline.jobs.scrub_verdict import Finding, Outcome, Verdict
+from pipeline.jobs.tasks import run_tasks
+from pipeline.read.open_stores import OpenStores
+from rlmm.segment import TopicIdPartition
+from rsm_backends.store_config import StoreConfig
+
+TASK_BYTES = 256 * 1024 * 1024
+"""Segments are packed until a task has this much to read: a task itself costs some 50 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubOptions:
+    """`topics` empty: all. `records`: decode every record, too. `post`: tell the node."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    records: bool = False
+    state: Path | None = None
+    aiven_keys: tuple[str, ...] = ()
+    post: bool = True
+    task_bytes: int = TASK_BYTES
+
+    def __post_init__(self) -> None:
+        """InvalidRequest names an option that can't work."""
+        if self.partitions and len(self.topics) != 1:
+            raise InvalidRequest("name the one topic whose partitions these are", field="partition")
+        if self.task_bytes < 1:
+            raise InvalidRequest("must be at least 1", field="task_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubTask:
+    """What an executor does with some segments. Picklable."""
+
+    stores: Mapping[str, StoreConfig]
+    aiven_keys: tuple[str, ...]
+    records: bool
+
+    def __call__(self, segments: Sequence[TieredSegment]) -> list[Verdict]:
+        """RetryLater if the store gave none of them: then it is the store that has trouble."""
+        with OpenStores(self.stores, self.aiven_keys) as stores:
+            verdicts = [
+                scrub_segment(segment, stores, records=self.records, now_ms=ambient.now_ms)
+                for segment in segments
+            ]
+        if verdicts and all(verdict.outcome is Outcome.UNREAD for verdict in verdicts):
+            raise RetryLater(verdicts[0].findings[0].what)
+        return verdicts
+
+
+def run(context: JobContext, options: ScrubOptions) -> ScrubReport:
+    """Scrub; InvalidRequest for an unknown topic or state file, Refused and RetryLater: the store
+    or node. Damage is no error: it is in the report.
+    """
+    started = ambient.monotonic()
+    wanted = _wanted(context.catalogue, options)
+    with ScrubState(options.state) as state, open_post(context.options, options.post) as post:
+        scrub = _Scrub(context.catalogue, wanted, post)
+        known = 0
+        left: list[TieredSegment] = []
+        for segments in wanted.values():
+            verdicts = state.known(segments, records=options.records)
+            known += len(verdicts)
+            scrub.take(verdicts)
+            settled = {verdict.segment_id for verdict in verdicts}
+            left += [segment for segment in segments if segment.segment_id not in settled]
+        done = run_tasks(
+            context.spark.sparkContext,
+            list(packed(left, options.task_bytes)),
+            ScrubTask(context.catalogue.stores, options.aiven_keys, options.records),
+            what="scrub",
+            console=context.console,
+        )
+        for verdicts in done:
+            settled_verdicts = scrub.settled(verdicts)
+            state.add(settled_verdicts)
+            scrub.take(settled_verdicts)
+        scrub.finish()
+    return ScrubReport(
+        partitions=scrub.results,
+        known=known,
+        seconds=ambient.monotonic() - started,
+        records=options.records,
+        posted=post.posted,
+        not_posted=post.why_not,
+    )
+
+
+def packed(
+    segments: Iterable[TieredSegment], task_bytes: int
+) -> Iterator[tuple[TieredSegment, ...]]:
+    """Neighbours together, until they have `task_bytes`."""
+    group: list[TieredSegment] = []
+    size = 0
+    for segment in segments:
+        group.append(segment)
+        size += segment.log_bytes
+        if size >= task_bytes:
+            yield tuple(group)
+            group, size = [], 0
+    if group:
+        yield tuple(group)
+
+
+def _wanted(
+    catalogue: Catalogue, options: ScrubOptions
+) -> dict[TopicIdPartition, Sequence[TieredSegment]]:
+    wanted: dict[TopicIdPartition, Sequence[TieredSegment]] = {}
+    for topic in options.topics or catalogue.topics():
+        for partition in catalogue.partitions(topic):
+            if not options.partitions or partition.partition in options.partitions:
+                # A segment that serves two ranges of offsets is listed twice, and read once.
+                found = catalogue.segments(partition)
+                wanted[partition] = list({each.segment_id: each for each in found}.values())
+    missing = set(options.partitions) - {partition.partition for partition in wanted}
+    if missing:
+        raise InvalidRequest(
+            f"{options.topics[0]} has no tiered partition {min(missing)}", field="partition"
+        )
+    return wanted
+
+
+class _Scrub:
+    """Gathers verdicts by partition; a partition that is through is posted."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        wanted: Mapping[TopicIdPartition, Sequence[TieredSegment]],
+        post: ScrubPost,
+    ) -> None:
+        self._catalogue = catalogue
+        self._post = post
+        self._left = {partition: len(segments) for partition, segments in wanted.items()}
+        self._results = {
+            partition: PartitionResult(
+                partition, segments[0].first_offset, segments[-1].last_offset
+            )
+            for partition, segments in wanted.items()
+            if segments
+        }
+
+    @property
+    def results(self) -> list[PartitionResult]:
+        return list(self._results.values())
+
+    def settled(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
+        """What is gone is looked for in the catalogue again: retention deletes it there first."""
+        settled = []
+        for verdict in verdicts:
+            if verdict.outcome is Outcome.GONE and self._is_listed(verdict):
+                verdict = _lost(verdict)
+            settled.append(verdict)
+        return settled
+
+    def take(self, verdicts: Iterable[Verdict]) -> None:
+        for verdict in verdicts:
+            partition = verdict.segment_id.partition
+            self._results[partition].add(verdict)
+            self._left[partition] -= 1
+            if not self._left[partition]:
+                self._post.add(self._results[partition])
+
+    def finish(self) -> None:
+        """Post what waits."""
+        self._post.flush()
+
+    def _is_listed(self, verdict: Verdict) -> bool:
+        self._catalogue.refresh()
+        try:
+            segments = self._catalogue.segments(
+                verdict.segment_id.partition, verdict.start_offset, verdict.end_offset
+            )
+        except NotFound:
+            return False
+        return any(segment.segment_id == verdict.segment_id for segment in segments)
+
+
+def _lost(verdict: Verdict) -> Verdict:
+    why = Finding(
+        str(verdict.segment_id.id),
+        "none of the segment's objects is in the store, and the metadata still lists it",
+        RESTORE,
+        offset=verdict.start_offset,
+    )
+    return replace(verdict, outcome=Outcome.DAMAGED, findings=(why, *verdict.findings))

@@ -1,0 +1,207 @@
+"""The batches of a segment held against what is said of them, and against its indexes.
+
+The rules are those of a copy (`rlm.segment_verification`, `rlm.index_check`): a segment that was
+copied by a node fulfils them, so what does not has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kafka_formats.batch_scan import BatchRun
+from kafka_formats.errors import CorruptData
+from kafka_formats.offset_index import OffsetIndex
+from kafka_formats.record_batch import (
+    LOG_OVERHEAD,
+    TRANSACTIONAL_OR_CONTROL,
+    BatchHeader,
+    ControlType,
+    control_record_type,
+    iter_records,
+)
+from kafka_formats.time_index import TimeIndex
+from kafka_formats.transaction_index import AbortedTransaction
+from pipeline.catalogue.tiered_segment import TieredSegment
+from rlm.index_check import IndexCheck
+
+Told = Callable[[str, int, int], None]
+"""Takes what is wrong, the position and the offset in the log."""
+
+_NEVER = 2**63
+
+
+class LogCheck:
+    """Takes verified batches in order. `told` hears what is wrong with them."""
+
+    def __init__(
+        self,
+        segment: TieredSegment,
+        source: str,
+        told: Told,
+        offset_index: bytes | None,
+        time_index_: bytes | None,
+    ) -> None:
+        self._segment = segment
+        self._source = source
+        self._told = told
+        self._stored_offsets, self._stored_times = offset_index, time_index_
+        self._indexes = IndexCheck(segment.start_offset, lambda: offset_index, lambda: time_index_)
+        self.next_offset = segment.start_offset
+        self._epoch_at, self._epoch, self._epoch_end = 0, -1, _NEVER
+        if segment.leader_epochs:
+            self._enter_epoch(0)
+        self._epochs_told = False
+        self._open_from: dict[int, int] = {}  # producer id -> first offset seen of its transaction
+        self._ended: set[int] = set()  # producer ids of which a marker was seen
+        # (producer id, marker) -> first offset seen, and whether it began in this segment
+        self._aborts: dict[tuple[int, int], tuple[int | None, bool]] = {}
+
+    def take(self, run: BatchRun) -> None:
+        """Look at the batches of a run."""
+        next_offset, position, end_offset = self.next_offset, run.position, self._segment.end_offset
+        for fields in run.headers:
+            base_offset, length, epoch, _, _, attributes, delta, _, _, _, _, _, _ = fields
+            last_offset = base_offset + delta
+            if base_offset < next_offset or last_offset > end_offset:
+                self._told(
+                    f"a batch with the offsets {base_offset} to {last_offset}, where {next_offset} "
+                    f"to {end_offset} is legal",
+                    position,
+                    base_offset,
+                )
+            if epoch != self._epoch or last_offset >= self._epoch_end:
+                self._check_epoch(base_offset, last_offset, epoch, position)
+            size = LOG_OVERHEAD + length
+            if attributes & TRANSACTIONAL_OR_CONTROL:
+                at = position - run.position
+                header = BatchHeader._make(fields)
+                self._take_transactional(header, run.data[at : at + size], position)
+            next_offset = max(next_offset, last_offset + 1)
+            position += size
+        self.next_offset = next_offset
+        self._indexes.take(run.headers, run.position)
+
+    def largest_timestamp_differs(self) -> str | None:
+        """Of a log read to its end: how it differs from what the catalogue says; None: it fits."""
+        told, found = self._segment.max_timestamp_ms, self._indexes.max_timestamp_ms
+        if told in (-1, found):
+            return None
+        return f"the largest timestamp of its batches is {found}, the metadata says {told}"
+
+    def offset_index_differs(self) -> str | None:
+        """The same of the offset index."""
+        stored = self._stored_offsets
+        if stored is None:
+            return "the offset index is missing"
+        made, kept = self._indexes.offset_index(), self._offsets(stored)
+        if kept is not None and made == kept:
+            return None
+        return f"the offset index {_which_entry(stored, made, 8)} does not fit the batches"
+
+    def time_index_differs(self) -> str | None:
+        """The same of the time index."""
+        stored = self._stored_times
+        if stored is None:
+            return "the time index is missing"
+        made, kept = self._indexes.time_index(), self._times(stored)
+        if kept is not None and made == kept:
+            return None
+        return f"the time index {_which_entry(stored, made, 12)} does not fit the batches"
+
+    def transaction_index_differs(self, entries: tuple[AbortedTransaction, ...]) -> Iterator[str]:
+        """The same of each entry of the transaction index, and of each that is not in it."""
+        start_offset = self._segment.start_offset
+        listed = set()
+        for entry in entries:
+            key = (entry.producer_id, entry.last_offset)
+            listed.add(key)
+            if key not in self._aborts:
+                yield (
+                    f"the transaction index lists an ABORT of producer {entry.producer_id} at "
+                    f"offset {entry.last_offset}, and the log has none there"
+                )
+                continue
+            first, begins_here = self._aborts[key]
+            if (begins_here or entry.first_offset >= start_offset) and entry.first_offset != first:
+                yield (
+                    f"the transaction index says that the transaction aborted at offset "
+                    f"{entry.last_offset} begins at {entry.first_offset}, and it does not"
+                )
+        for (producer_id, marker), (first, _) in self._aborts.items():
+            # An ABORT of a transaction without records is in no index.
+            if first is not None and (producer_id, marker) not in listed:
+                yield (
+                    f"the log has an ABORT of producer {producer_id} at offset {marker}, and the "
+                    "transaction index does not list it: its records look committed"
+                )
+
+    def _enter_epoch(self, number: int) -> None:
+        epochs = self._segment.leader_epochs
+        self._epoch_at, self._epoch = number, epochs[number].epoch
+        after = number + 1
+        self._epoch_end = epochs[after].start_offset if after < len(epochs) else _NEVER
+
+    def _check_epoch(self, base_offset: int, last_offset: int, epoch: int, position: int) -> None:
+        if not self._segment.leader_epochs:
+            return
+        while self._epoch_end <= base_offset:
+            self._enter_epoch(self._epoch_at + 1)
+        if epoch == self._epoch and last_offset < self._epoch_end:
+            return
+        # Below the log start offset the lineage may have lost its head.
+        if epoch < self._epoch and last_offset < self._segment.first_offset:
+            return
+        if not self._epochs_told:
+            self._epochs_told = True
+            self._told(
+                f"the batch says leader epoch {epoch}, the metadata {self._epoch}",
+                position,
+                base_offset,
+            )
+
+    def _take_transactional(self, header: BatchHeader, data: memoryview, position: int) -> None:
+        producer_id = header.producer_id
+        if not header.is_control:
+            self._open_from.setdefault(producer_id, header.base_offset)
+            return
+        try:
+            record = next(iter_records(data, source=self._source, position=position), None)
+            if record is None:
+                self._open_from.pop(producer_id, None)
+                return
+            type_ = control_record_type(record, source=self._source, position=position)
+        except CorruptData as error:
+            self._told(error.detail, position, header.base_offset)
+            return
+        if type_ in (ControlType.ABORT, ControlType.COMMIT):
+            first = self._open_from.pop(producer_id, None)
+            if type_ == ControlType.ABORT:
+                self._aborts[producer_id, record.offset] = (first, producer_id in self._ended)
+            self._ended.add(producer_id)
+
+    def _offsets(self, stored: bytes) -> bytes | None:
+        """What is stored without its preallocated tail; None if it can't be read."""
+        try:
+            base = self._segment.start_offset
+            found = OffsetIndex.parse(stored, base_offset=base, source=self._source)
+        except CorruptData:
+            return None
+        return stored[: len(found.entries) * 8]
+
+    def _times(self, stored: bytes) -> bytes | None:
+        try:
+            base = self._segment.start_offset
+            found = TimeIndex.parse(stored, base_offset=base, source=self._source)
+        except CorruptData:
+            return None
+        return stored[: len(found.entries) * 12]
+
+
+def _which_entry(stored: bytes, made: bytes, entry_bytes: int) -> str:
+    """Where the two part, for a message."""
+    count = min(len(stored), len(made)) // entry_bytes
+    for number in range(count):
+        at = number * entry_bytes
+        if stored[at : at + entry_bytes] != made[at : at + entry_bytes]:
+            return f"(entry {number} of {len(stored) // entry_bytes})"
+    return f"({len(stored) // entry_bytes} entries, {len(made) // entry_bytes} expected)"

@@ -1,0 +1,82 @@
+"""A scrub's results to the node, which shows them to everybody who asks about a partition.
+
+That a node can't take them is no reason to stop: the report has them, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from kafka_formats.errors import StrandlineError
+from pipeline.catalogue.node_address import node_address
+from pipeline.catalogue.node_client import NodeClient
+from pipeline.jobs.scrub_report import PartitionResult
+
+PATH = "/v1/jobs/scrub"
+PARTITIONS_PER_POST = 100
+DAMAGE_PER_POST = 100
+"""Damaged segments described in one body; all are counted."""
+
+FINDINGS_PER_SEGMENT = 5
+
+
+class ScrubPost:
+    """`client` None: no node was named. `posted`: the node has all that was given so far."""
+
+    def __init__(self, client: NodeClient | None) -> None:
+        self._client = client
+        self._waiting: list[PartitionResult] = []
+        self.why_not: str | None = None
+
+    @property
+    def posted(self) -> bool:
+        return self._client is not None and self.why_not is None
+
+    def add(self, result: PartitionResult) -> None:
+        """A partition that is through; sent with some others."""
+        if self._client is None:
+            return
+        self._waiting.append(result)
+        damage = sum(len(waiting.damaged) for waiting in self._waiting)
+        if len(self._waiting) >= PARTITIONS_PER_POST or damage >= DAMAGE_PER_POST:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._client is None or not self._waiting:
+            return
+        results, self._waiting = self._waiting, []
+        try:
+            self._client.post(PATH, {"partitions": [_body(result) for result in results]})
+        except StrandlineError as error:
+            self.why_not = self.why_not or str(error)
+
+
+@contextmanager
+def open_post(options: Mapping[str, str], wanted: bool) -> Iterator[ScrubPost]:
+    """To the node that `options` name, if one is named and posting is `wanted`."""
+    address = node_address(options, os.environ) if wanted else None
+    client = None if address is None else NodeClient(address)
+    try:
+        yield ScrubPost(client)
+    finally:
+        if client is not None:
+            client.close()
+
+
+def _body(result: PartitionResult) -> dict[str, object]:
+    """As `api.models.scrub.PartitionScrub` has it."""
+    return {
+        **result.as_json(),
+        "damage": [
+            {
+                "segment_id": str(verdict.segment_id.id),
+                "start_offset": verdict.start_offset,
+                "end_offset": verdict.end_offset,
+                "findings": [f.as_json() for f in verdict.findings[:FINDINGS_PER_SEGMENT]],
+            }
+            for verdict in result.damaged[:DAMAGE_PER_POST]
+        ],
+    }

@@ -1,0 +1,298 @@
+"""One segment scrubbed: every byte of its three objects read, and held against all that is known.
+
+Damage is no error here: it is found, written down, and the rest is looked at all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from kafka_formats import leader_epoch_checkpoint, producer_snapshot, transaction_index
+from kafka_formats.batch_scan import BatchScanner
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.decode.batch_decoder import BatchDecoder
+from pipeline.jobs.scrub_log_check import LogCheck
+from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Finding, Outcome, Verdict
+from pipeline.read.manifest_check import differences, manifest_bytes_differ, table_differs
+from pipeline.read.open_stores import OpenStores
+from pipeline.read.segment_objects import SegmentObjects, check_chunks
+from rlm.copy_job import ProducerSnapshotOrigin
+from rlm.manifest import Manifest, parse_manifest
+from rlm.read_request import IndexType
+
+RESTORE = (
+    "put the object back from a version or a replica of the bucket; until then reads of these "
+    "offsets fail"
+)
+RESTORE_INDEX = (
+    "put the object back from a version or a replica of the bucket; until then reads that begin "
+    "inside the segment fail or are slow"
+)
+CHECK_RECORDED = (
+    "find out which of the two is right: put the object back from a version or a replica of the "
+    "bucket if it is the metadata"
+)
+ASK_AGAIN = "scrub again once the store answers"
+
+
+def scrub_segment(
+    segment: TieredSegment, stores: OpenStores, *, records: bool, now_ms: Callable[[], int]
+) -> Verdict:
+    """The verdict. `records`: decode every record as well. InvalidRequest, Refused: the store or
+    the keys of this task, which is nothing about the segment.
+    """
+    scrub = _Scrub(segment, stores, records)
+    try:
+        scrub.run()
+        outcome = Outcome.DAMAGED if scrub.findings else Outcome.OK
+        if scrub.missing == 3:
+            outcome = Outcome.GONE
+    except RetryLater as error:
+        scrub.found(scrub.objects.keys.log, f"the store does not answer: {error}", ASK_AGAIN)
+        outcome = Outcome.UNREAD
+    return Verdict(
+        segment.segment_id,
+        segment.start_offset,
+        segment.end_offset,
+        outcome,
+        scrub.read_bytes,
+        now_ms(),
+        records=records,
+        checksums=scrub.checksums,
+        findings=tuple(scrub.findings[:FINDINGS_MAX]),
+        more_findings=max(0, len(scrub.findings) - FINDINGS_MAX) + scrub.not_kept,
+    )
+
+
+class _Scrub:
+    def __init__(self, segment: TieredSegment, stores: OpenStores, records: bool) -> None:
+        self._segment = segment
+        self._records = records
+        self.objects = SegmentObjects(segment, stores)
+        self.findings: list[Finding] = []
+        self.not_kept = 0
+        self.read_bytes = 0
+        self.missing = 0
+        self.checksums = False
+
+    def found(
+        self,
+        key: str,
+        what: str,
+        action: str = RESTORE,
+        position: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        """Write a finding down; past twice what is told they are only counted."""
+        if len(self.findings) < 2 * FINDINGS_MAX:
+            self.findings.append(Finding(key, what, action, position, offset))
+        else:
+            self.not_kept += 1
+
+    def run(self) -> None:
+        manifest = self._manifest()
+        if manifest is None:
+            self._look_for_the_others()
+            return
+        self.objects.manifest = manifest
+        self.checksums = manifest.checksums is not None
+        indexes = self._indexes(manifest)
+        log = self._log(manifest, indexes)
+        if log is None:
+            return
+        self._transactions(manifest, indexes, log)
+        name = self.objects.keys.indexes
+        for differs in (log.offset_index_differs(), log.time_index_differs()):
+            if differs is not None:
+                self.found(name, differs, RESTORE_INDEX)
+        if (differs := log.largest_timestamp_differs()) is not None:
+            self.found(self.objects.keys.log, differs, CHECK_RECORDED)
+
+    def _manifest(self) -> Manifest | None:
+        """The manifest if it can be read at all; what is wrong with it is written down."""
+        name = self.objects.keys.manifest
+        try:
+            data = self.objects.stored_manifest()
+        except NotFound:
+            self.missing += 1
+            self.found(name, "the object is missing")
+            return None
+        self.read_bytes += len(data)
+        wrong = manifest_bytes_differ(self._segment, data)
+        if wrong is not None:
+            self.found(name, wrong, position=0)
+        try:
+            manifest = parse_manifest(data, source=name)
+        except CorruptData as error:
+            if wrong is None:
+                self.found(name, error.detail, position=error.position)
+            return None
+        for difference in differences(self._segment, manifest):
+            self.found(name, difference, CHECK_RECORDED)
+        if manifest.checksums is not None:
+            for sums in (manifest.checksums.log, manifest.checksums.indexes):
+                if (differs := table_differs(sums)) is not None:
+                    self.found(name, differs)
+        return manifest
+
+    def _look_for_the_others(self) -> None:
+        """Without a manifest nothing says what the other objects hold; are they there?"""
+        for name in (self.objects.keys.indexes, self.objects.keys.log):
+            try:
+                self.objects.first_byte(name)
+            except NotFound:
+                self.missing += 1
+                self.found(name, "the object is missing")
+
+    def _indexes(self, manifest: Manifest) -> dict[IndexType, bytes]:
+        """The indexes that can be read; each by its own range, and then the whole object's CRC."""
+        name, sums = self.objects.keys.indexes, manifest.checksums
+        try:
+            stored = memoryview(self.objects.stored_indexes())
+        except NotFound:
+            self.missing += 1
+            self.found(name, "the object is missing")
+            return {}
+        self.read_bytes += len(stored)
+        if sums is not None:
+            expected = (sums.indexes.size_bytes, sums.indexes.crc32c)
+            if (len(stored), crc32c(stored)) != expected:
+                whole = stored[: sums.indexes.size_bytes]
+                before = len(self.findings)
+                check_chunks(whole, 0, sums.indexes, name, self._damaged)
+                if len(stored) != sums.indexes.size_bytes or len(self.findings) == before:
+                    self.found(
+                        name,
+                        f"{expected[0]} bytes with CRC32C {expected[1]:08x} are recorded, "
+                        f"{len(stored)} with {crc32c(stored):08x} are stored",
+                        RESTORE_INDEX,
+                        min(len(stored), sums.indexes.size_bytes),
+                    )
+        found = {}
+        for index in manifest.indexes:
+            try:
+                data = self.objects.index_in(stored, index)
+            except CorruptData as error:
+                self.found(name, error.detail, RESTORE_INDEX, error.position)
+                continue
+            if data is not None:
+                found[index] = data
+        self._parse_rest(found, sums is None or sums.producer_snapshot)
+        return found
+
+    def _parse_rest(
+        self, indexes: dict[IndexType, bytes], origin: ProducerSnapshotOrigin | bool
+    ) -> None:
+        """The two that nothing else looks into."""
+        name = self.objects.keys.indexes
+        try:
+            snapshot = indexes.get(IndexType.PRODUCER_SNAPSHOT)
+            if snapshot is not None and origin is not ProducerSnapshotOrigin.ABSENT:
+                producer_snapshot.parse(snapshot, source=name)
+            checkpoint = indexes.get(IndexType.LEADER_EPOCH)
+            if checkpoint is not None:
+                lineage = leader_epoch_checkpoint.parse(checkpoint, source=name)
+                lacking = {entry.epoch for entry in self._segment.leader_epochs}
+                lacking -= {entry.epoch for entry in lineage}
+                if lacking:
+                    self.found(
+                        name,
+                        f"the leader epoch checkpoint lacks the segment's epochs {sorted(lacking)}",
+                        RESTORE_INDEX,
+                    )
+        except CorruptData as error:
+            self.found(name, error.detail, RESTORE_INDEX, error.position)
+
+    def _log(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> LogCheck | None:
+        """Every byte and every batch; None if the batches could not be followed to the end."""
+        name = self.objects.keys.log
+        check = LogCheck(
+            self._segment,
+            name,
+            lambda what, position, offset: self.found(name, what, RESTORE, position, offset),
+            indexes.get(IndexType.OFFSET),
+            indexes.get(IndexType.TIMESTAMP),
+        )
+        scanner: BatchScanner | None = BatchScanner(name)
+        decoder = self._decoder(name)
+        try:
+            with closing(self.objects.log(0, manifest.log_bytes, self._damaged)) as pieces:
+                for piece in pieces:
+                    self.read_bytes += len(piece)
+                    if scanner is not None and not self._scanned(scanner, check, piece):
+                        scanner = None
+                    if decoder is not None and not self._decoded(decoder, piece, check):
+                        decoder = None
+            extra = self.objects.bytes_behind_the_log()
+        except NotFound:
+            self.missing += 1
+            self.found(name, "the object is missing", offset=self._segment.start_offset)
+            return None
+        except CorruptData as error:
+            self.found(name, error.detail, RESTORE, error.position, check.next_offset)
+            return None
+        if extra:
+            self.found(name, "the object goes on behind what is recorded", CHECK_RECORDED)
+        if scanner is None:
+            return None
+        try:
+            scanner.finish()
+        except CorruptData as error:
+            self.found(name, error.detail, RESTORE, error.position, check.next_offset)
+            return None
+        if scanner.position < manifest.log_bytes:
+            self.found(name, "zeros stand behind the last batch", RESTORE, scanner.position)
+        return check
+
+    def _scanned(self, scanner: BatchScanner, check: LogCheck, piece: memoryview) -> bool:
+        """False: behind a batch that is damaged nothing says where the next one begins."""
+        try:
+            for run in scanner.feed_runs(piece):
+                check.take(run)
+        except CorruptData as error:
+            self.found(error.source, error.detail, RESTORE, error.position, check.next_offset)
+            return False
+        return True
+
+    def _decoder(self, name: str) -> BatchDecoder | None:
+        if not self._records:
+            return None
+        partition = self._segment.partition
+        return BatchDecoder(
+            ("key", "value", "offset", "timestamp", "headers"),
+            topic=partition.topic,
+            partition=partition.partition,
+            source=name,
+            read_committed=False,
+        )
+
+    def _decoded(self, decoder: BatchDecoder, piece: memoryview, check: LogCheck) -> bool:
+        try:
+            for _ in decoder.feed(piece):
+                pass
+        except CorruptData as error:
+            if not any(f.position == error.position for f in self.findings):
+                self.found(error.source, error.detail, RESTORE, error.position, check.next_offset)
+            return False
+        return True
+
+    def _transactions(
+        self, manifest: Manifest, indexes: dict[IndexType, bytes], log: LogCheck
+    ) -> None:
+        name = self.objects.keys.indexes
+        data = indexes.get(IndexType.TRANSACTION)
+        if data is None and IndexType.TRANSACTION in manifest.indexes:
+            return  # it could not be read, which is written down
+        try:
+            entries = transaction_index.parse(data or b"", source=name)
+        except CorruptData as error:
+            self.found(name, error.detail, RESTORE_INDEX, error.position)
+            return
+        for differs in log.transaction_index_differs(entries):
+            self.found(name, differs, RESTORE_INDEX)
+
+    def _damaged(self, error: CorruptData) -> None:
+        self.found(error.source, error.detail, RESTORE, error.position)

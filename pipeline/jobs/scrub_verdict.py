@@ -1,0 +1,103 @@
+"""What a scrub says of one segment. Pure: data, and its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pipeline.catalogue.tiered_segment import TieredSegment
+from rlmm.segment import RemoteLogSegmentId
+
+FINDINGS_MAX = 20
+"""Of one segment; the rest is counted. The first ones say what happened."""
+
+
+class Outcome(StrEnum):
+    """`gone`: none of its objects is there. `unread`: the store gave no answer, so nothing is
+    known.
+    """
+
+    OK = "ok"
+    DAMAGED = "damaged"
+    GONE = "gone"
+    UNREAD = "unread"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`position` is a byte of the object, `offset` where its records are; None where neither is."""
+
+    key: str
+    what: str
+    action: str
+    position: int | None = None
+    offset: int | None = None
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "object": self.key,
+            "position": self.position,
+            "offset": self.offset,
+            "what": self.what,
+            "action": self.action,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`read_bytes` of all its objects. `records`: every record was decoded as well. `checksums`:
+    its bytes were held against checksums taken when it was copied, not only against its batches'.
+    `more_findings` were left out.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    outcome: Outcome
+    read_bytes: int
+    scrubbed_at_ms: int
+    records: bool = False
+    checksums: bool = False
+    findings: tuple[Finding, ...] = ()
+    more_findings: int = 0
+
+    def as_json(self) -> dict[str, object]:
+        """For the report, the state file and the node."""
+        partition = self.segment_id.partition
+        return {
+            "topic": partition.topic,
+            "topic_id": str(partition.topic_id),
+            "partition": partition.partition,
+            "segment_id": str(self.segment_id.id),
+            "start_offset": self.start_offset,
+            "end_offset": self.end_offset,
+            "outcome": self.outcome.value,
+            "read_bytes": self.read_bytes,
+            "scrubbed_at_ms": self.scrubbed_at_ms,
+            "records": self.records,
+            "checksums": self.checksums,
+            "findings": [finding.as_json() for finding in self.findings],
+            "more_findings": self.more_findings,
+        }
+
+
+def verdict_of(segment: TieredSegment, line: Mapping[str, Any]) -> Verdict:
+    """What `as_json` wrote of this segment; KeyError, TypeError, ValueError: it is no verdict."""
+    findings = tuple(
+        Finding(f["object"], f["what"], f["action"], f["position"], f["offset"])
+        for f in line["findings"]
+    )
+    return Verdict(
+        segment.segment_id,
+        segment.start_offset,
+        segment.end_offset,
+        Outcome(line["outcome"]),
+        int(line["read_bytes"]),
+        int(line["scrubbed_at_ms"]),
+        records=bool(line["records"]),
+        checksums=bool(line["checksums"]),
+        findings=findings,
+        more_findings=int(line["more_findings"]),
+    )

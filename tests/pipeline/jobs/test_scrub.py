@@ -1,0 +1,217 @@
+"""The job `scrub`: every segment once, resumed where it was, damage told and posted."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
+from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
+from pipeline.jobs import scrub
+from pipeline.jobs.job import JobContext
+from pipeline.jobs.scrub import ScrubOptions, ScrubTask, packed
+from pipeline.jobs.scrub_post import DAMAGE_PER_POST, ScrubPost
+from pipeline.jobs.scrub_report import PartitionResult, ScrubReport
+from pipeline.jobs.scrub_state import ScrubState
+from pipeline.jobs.scrub_verdict import Finding, Outcome, Verdict
+from rlmm.segment import OFFSET_MAX, TopicIdPartition
+from rsm_backends.store_config import StoreConfig
+from tests.capture.captured import LOG_DIR
+from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
+
+
+@dataclass
+class Catalogued:
+    """A folder's segments as a catalogue; those in `forgotten` are not listed after a refresh."""
+
+    tier: FolderTier
+    forgotten: tuple[TieredSegment, ...] = ()
+    refreshed: bool = False
+
+    @property
+    def stores(self) -> Mapping[str, StoreConfig]:
+        return self.tier.stores
+
+    def topics(self) -> Sequence[str]:
+        return sorted({partition.topic for partition in self.tier.found})
+
+    def partitions(self, topic: str) -> Sequence[TopicIdPartition]:
+        found = sorted(p for p in self.tier.found if p.topic == topic)
+        if not found:
+            raise NotFound(f"{topic} is not tiered")
+        return found
+
+    def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
+        segments = self.tier.found[partition]
+        return PartitionBounds(segments[0].first_offset, segments[-1].last_offset + 1)
+
+    def segments(
+        self, partition: TopicIdPartition, first_offset: int = 0, last_offset: int = OFFSET_MAX
+    ) -> Sequence[TieredSegment]:
+        return [
+            segment
+            for segment in self.tier.found[partition]
+            if segment.last_offset >= first_offset
+            and segment.first_offset <= last_offset
+            and not (self.refreshed and segment in self.forgotten)
+        ]
+
+    def refresh(self) -> None:
+        self.refreshed = True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> FolderTier:
+    return tier_log_dir(LOG_DIR, tmp_path / "tier", "orders", "payments")
+
+
+def run(spark: SparkSession, catalogue: Catalogued, **options: Any) -> ScrubReport:
+    context = JobContext(spark, {}, catalogue, Console(file=io.StringIO()))
+    return scrub.run(context, ScrubOptions(task_bytes=20_000, **options))
+
+
+@pytest.mark.spark
+def test_a_scrub_finds_damage_and_goes_on_where_it_was(
+    spark: SparkSession, tier: FolderTier, tmp_path: Path
+) -> None:
+    orders = tier.segments("orders")
+    damaged, deleted, lost = orders[1], orders[3], orders[5]
+    whole = tier.file(damaged).read_bytes()
+    tier.file(damaged).write_bytes(whole[:3_000] + b"\0" + whole[3_001:])
+    for segment in (deleted, lost):
+        for suffix in ("log", "indexes", "rsm-manifest"):
+            tier.file(segment, suffix).unlink()
+    state = tmp_path / "scrub.jsonl"
+    catalogue = Catalogued(tier, forgotten=(deleted,))
+    segments = sum(map(len, tier.found.values()))
+
+    report = run(spark, catalogue, state=state)
+    assert not report.ok
+    told = json.loads(json.dumps(report.as_json()))
+    assert (told["segments"], told["damaged"], told["deleted"], told["unread"]) == (
+        segments, 2, 1, 0,
+    )  # fmt: skip
+    assert [d["segment_id"] for d in told["damage"]] == [
+        str(damaged.segment_id.id),
+        str(lost.segment_id.id),
+    ]
+    text = "\n".join(report.lines())
+    assert "2 segments are damaged" in text
+    assert "put the object back" in text
+    assert "the metadata still lists it" in text
+
+    tier.file(damaged).write_bytes(whole)
+    again = run(spark, Catalogued(tier), state=state)
+    assert again.known == segments - 3
+    assert {v.segment_id for p in again.partitions for v in p.damaged} == {
+        deleted.segment_id, lost.segment_id,
+    }  # fmt: skip
+
+
+def test_neighbours_are_packed_until_a_task_is_large_enough(tier: FolderTier) -> None:
+    segments = tier.segments("orders")
+    groups = list(packed(segments, 2 * segments[0].log_bytes))
+    assert [each for group in groups for each in group] == segments
+    assert {len(group) for group in groups[:-1]} <= {2, 3}
+    assert list(packed([], 9)) == []
+
+
+def test_a_task_whose_store_gives_nothing_is_tried_again(
+    tier: FolderTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unread = verdict(tier.segments("orders")[0], Outcome.UNREAD, Finding("k", "no answer", "-"))
+    monkeypatch.setattr(scrub, "scrub_segment", lambda *_, **__: unread)
+    with pytest.raises(RetryLater, match="no answer"):
+        ScrubTask(tier.stores, (), False)(tier.segments("orders")[:2])
+
+
+def verdict(segment: TieredSegment, outcome: Outcome, *findings: Finding) -> Verdict:
+    return Verdict(
+        segment.segment_id, segment.start_offset, segment.end_offset, outcome, 9, 7,
+        findings=findings,
+    )  # fmt: skip
+
+
+def test_the_state_file_keeps_what_was_found_right(tier: FolderTier, tmp_path: Path) -> None:
+    segments = tier.segments("orders")[:4]
+    path = tmp_path / "state"
+    verdicts = [
+        verdict(segments[0], Outcome.OK),
+        verdict(segments[1], Outcome.DAMAGED, Finding("k", "w", "a", 1, 2)),
+        replace(verdict(segments[2], Outcome.OK), records=True),
+        verdict(segments[3], Outcome.UNREAD),
+    ]
+    with ScrubState(path) as state:
+        state.add(verdicts[:2])
+        state.add(verdicts[2:])
+    with path.open("ab") as file:
+        file.write(b'{"segment_id": "torn')
+    for _ in range(2):
+        with ScrubState(path) as state:
+            assert state.known(segments, records=False) == [verdicts[0], verdicts[2]]
+            assert state.known(segments, records=True) == [verdicts[2]]
+            state.add(verdicts[:1])
+    assert path.read_bytes().endswith(b"}\n")
+
+
+@pytest.mark.parametrize("text", ["[]\n", "something else\n", '{"kind": "other"}\n'])
+def test_a_file_of_something_else_is_refused_and_left(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "state"
+    path.write_text(text)
+    with pytest.raises(InvalidRequest, match="no state file"), ScrubState(path):
+        pass
+    assert path.read_text() == text
+    with pytest.raises(InvalidRequest, match="can't be used"), ScrubState(tmp_path / "no" / "s"):
+        pass
+
+
+class Client:
+    """A node that takes posts, or not."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.bodies: list[Any] = []
+        self._error = error
+
+    def post(self, path: str, body: Any) -> Any:
+        if self._error is not None:
+            raise self._error
+        self.bodies.append(body)
+        return {}
+
+
+def test_results_are_posted_in_bounded_bodies(tier: FolderTier) -> None:
+    segment = tier.segments("orders")[0]
+    damaged = verdict(segment, Outcome.DAMAGED, *[Finding("k", "w", "a")] * 9)
+    result = PartitionResult(segment.partition, 0, 99)
+    for _ in range(DAMAGE_PER_POST + 5):
+        result.add(damaged)
+    client: Any = Client()
+    post = ScrubPost(client)
+    post.add(PartitionResult(segment.partition, 0, 99))
+    post.add(result)
+    assert [len(body["partitions"]) for body in client.bodies] == [2]
+    sent = client.bodies[0]["partitions"][1]
+    assert (sent["damaged"], len(sent["damage"])) == (DAMAGE_PER_POST + 5, DAMAGE_PER_POST)
+    assert len(sent["damage"][0]["findings"]) == 5
+    assert post.posted
+    refusing: Any = Client(RetryLater("not now"))
+    post = ScrubPost(refusing)
+    post.add(result)
+    assert (post.posted, post.why_not) == (False, "not now")
+
+
+@pytest.mark.parametrize("options", [{"partitions": (1,)}, {"task_bytes": 0}])
+def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        ScrubOptions(**options)

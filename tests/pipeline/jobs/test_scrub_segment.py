@@ -1,0 +1,271 @@
+"""A segment scrubbed: what is right is found right, and every kind of damage is found."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import Refused, RetryLater
+from kafka_formats.record_batch import HEADER_BYTES
+from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.jobs.scrub_segment import scrub_segment
+from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Outcome, Verdict, verdict_of
+from pipeline.read.open_stores import OpenStores
+from pipeline.read.segment_objects import SegmentObjects
+from rlm.manifest import checksum_chunks
+from tests.capture.captured import LOG_DIR
+from tests.pipeline.read.aiven_bucket import SMALL, AivenTopic
+from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> FolderTier:
+    return tier_log_dir(LOG_DIR, tmp_path_factory.mktemp("captured") / "tier")
+
+
+@pytest.fixture
+def tier(captured: FolderTier, tmp_path: Path) -> FolderTier:
+    """One that a test may damage."""
+    return captured.copied_to(tmp_path / "tier")
+
+
+def scrub(tier: FolderTier, segment: TieredSegment, *, records: bool = False) -> Verdict:
+    with OpenStores(tier.stores) as stores:
+        return scrub_segment(segment, stores, records=records, now_ms=lambda: 7)
+
+
+def with_aborts(tier: FolderTier) -> TieredSegment:
+    return next(s for s in tier.segments("payments") if not s.txn_index_empty)
+
+
+def test_every_segment_of_a_broker_is_found_right(captured: FolderTier) -> None:
+    for segments in captured.found.values():
+        for segment in segments:
+            verdict = scrub(captured, segment, records=True)
+            assert verdict.outcome is Outcome.OK, verdict.findings
+            sizes = [captured.file(segment, s).stat().st_size for s in ("log", "indexes")]
+            manifest = captured.file(segment, "rsm-manifest").stat().st_size
+            assert verdict.read_bytes == sum(sizes) + manifest
+            assert verdict.checksums
+            assert verdict_of(segment, json.loads(json.dumps(verdict.as_json()))) == verdict
+
+
+@pytest.mark.parametrize(("topic", "prefix"), [("comp", "comp/"), ("compenc", "enc/")])
+def test_segments_of_aivens_plug_in_are_scrubbed_by_what_they_have(topic: str, prefix: str) -> None:
+    tiered = AivenTopic(SMALL, topic, prefix)
+    (segment,) = tiered.segments()
+    with OpenStores({"main": tiered.store}, (str(SMALL / "keys"),)) as stores:
+        verdict = scrub_segment(segment, stores, records=True, now_ms=lambda: 7)
+    assert (verdict.outcome, verdict.checksums) == (Outcome.OK, False)
+
+
+def test_an_encrypted_segment_without_its_key_is_no_damage() -> None:
+    tiered = AivenTopic(SMALL, "compenc", "enc/")
+    (segment,) = tiered.segments()
+    with OpenStores({"main": tiered.store}) as stores, pytest.raises(Refused, match="key1"):
+        scrub_segment(segment, stores, records=False, now_ms=lambda: 7)
+
+
+def turn(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x10
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.7, 0.999])
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_a_turned_byte_anywhere_is_found(tier: FolderTier, suffix: str, part: float) -> None:
+    segment = with_aborts(tier)
+    path = tier.file(segment, suffix)
+    turn(path, int(path.stat().st_size * part))
+    verdict = scrub(tier, segment)
+    assert verdict.outcome is Outcome.DAMAGED
+    assert any(finding.key.endswith(suffix) for finding in verdict.findings)
+    assert all(finding.action for finding in verdict.findings)
+
+
+def test_damage_in_the_log_is_told_by_position_and_offset(tier: FolderTier) -> None:
+    segment = tier.segments("orders")[2]
+    turn(tier.file(segment), 5_000)
+    verdict = scrub(tier, segment)
+    chunk, batch = verdict.findings
+    assert (chunk.position, batch.key) == (0, segment.keys("tier/").log)
+    assert batch.position is not None
+    assert batch.position <= 5_000
+    assert batch.offset is not None
+    assert segment.start_offset < batch.offset <= segment.end_offset
+
+
+@pytest.mark.parametrize("suffix", ["log", "indexes"])
+@pytest.mark.parametrize("change", [lambda d: d[:-1], lambda d: d + b"x", lambda d: b""])
+def test_an_object_of_another_length_is_found(
+    tier: FolderTier, suffix: str, change: Callable[[bytes], bytes]
+) -> None:
+    segment = with_aborts(tier)
+    path = tier.file(segment, suffix)
+    path.write_bytes(change(path.read_bytes()))
+    verdict = scrub(tier, segment)
+    assert verdict.outcome is Outcome.DAMAGED
+    assert {finding.key.rpartition(".")[2] for finding in verdict.findings} >= {suffix}
+
+
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_a_missing_object_is_damage_and_three_are_a_deletion(tier: FolderTier, suffix: str) -> None:
+    segment = tier.segments("orders")[0]
+    tier.file(segment, suffix).unlink()
+    verdict = scrub(tier, segment)
+    assert verdict.outcome is Outcome.DAMAGED
+    assert verdict.findings[0].what == "the object is missing"
+    for other in ("log", "indexes", "rsm-manifest"):
+        tier.file(segment, other).unlink(missing_ok=True)
+    assert scrub(tier, segment).outcome is Outcome.GONE
+
+
+def rewritten(
+    tier: FolderTier, segment: TieredSegment, change: Callable[[dict[str, Any]], None]
+) -> TieredSegment:
+    """Rewrite the manifest, with the checksums of what is stored now; nothing is recorded of it."""
+    path = tier.file(segment, "rsm-manifest")
+    manifest = json.loads(path.read_bytes())
+    change(manifest)
+    ours = manifest["remoteLogSegmentMetadata"]["strandline"]
+    for suffix in ("log", "indexes"):
+        data = tier.file(segment, suffix).read_bytes()
+        size = ours[suffix]["chunkBytes"]
+        sums = [crc32c(data[at : at + size]) for at in range(0, len(data), size)]
+        ours[suffix] |= {
+            "bytes": len(data),
+            "crc32c": crc32c(data),
+            "chunkCrc32c": base64.b64encode(checksum_chunks(sums)).decode(),
+        }
+    path.write_bytes(json.dumps(manifest).encode())
+    return replace(segment, objects=None)
+
+
+def patched(tier: FolderTier, segment: TieredSegment, index: str, at: int, data: bytes) -> None:
+    path = tier.file(segment, "indexes")
+    manifest = json.loads(tier.file(segment, "rsm-manifest").read_bytes())
+    begins = manifest["segmentIndexes"][index]["position"] + at
+    stored = bytearray(path.read_bytes())
+    if not data:  # another number than there was
+        data = (int.from_bytes(stored[begins : begins + 8], "big") + 1).to_bytes(8, "big")
+    stored[begins : begins + len(data)] = data
+    path.write_bytes(stored)
+
+
+@pytest.mark.parametrize(
+    ("index", "at", "data", "told"),
+    [
+        ("offset", 4, (1).to_bytes(4, "big"), r"offset index \(entry 0 of"),
+        ("offset", 0, b"\xff\xff\xff\xff", "offset index"),
+        ("timestamp", 0, (5).to_bytes(8, "big"), r"time index \(entry 0 of"),
+        ("transaction", 10, b"", "begins at [0-9]+, and it does not"),
+        ("transaction", 2, (77).to_bytes(8, "big"), "lists an ABORT of producer 77"),
+        ("transaction", 0, b"\x00\x09", "unknown version 9"),
+        ("producerSnapshot", 12, b"\xff", "snapshot"),
+        ("leaderEpoch", 0, b"9", "version"),
+    ],
+)
+def test_an_index_that_does_not_fit_its_log_is_found_though_its_checksums_do(
+    tier: FolderTier, index: str, at: int, data: bytes, told: str
+) -> None:
+    segment = with_aborts(tier)
+    patched(tier, segment, index, at, data)
+    segment = rewritten(tier, segment, lambda manifest: None)
+    verdict = scrub(tier, segment)
+    assert verdict.outcome is Outcome.DAMAGED
+    texts = " | ".join(finding.what for finding in verdict.findings)
+    assert re.search(told, texts), texts
+
+
+def test_an_abort_that_no_index_lists_is_found(tier: FolderTier) -> None:
+    segment = with_aborts(tier)
+
+    def drop(manifest: dict[str, Any]) -> None:
+        manifest["segmentIndexes"]["transaction"] = None
+        manifest["remoteLogSegmentMetadata"]["txnIdxEmpty"] = True
+
+    changed = replace(rewritten(tier, segment, drop), txn_index_empty=True)
+    verdict = scrub(tier, changed)
+    assert any("does not list it" in finding.what for finding in verdict.findings)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("startOffset", 1, "start offset"),
+        ("endOffset", 10**9, "end offset"),
+        ("maxTimestampMs", 5, "largest timestamp"),
+        ("segmentLeaderEpochs", {"9": 0}, "leader epochs"),
+        ("txnIdxEmpty", True, "transaction index"),
+    ],
+)
+def test_a_manifest_that_says_other_things_than_the_metadata_is_found(
+    tier: FolderTier, field: str, value: object, told: str
+) -> None:
+    segment = with_aborts(tier)
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["remoteLogSegmentMetadata"][field] = value
+
+    verdict = scrub(tier, rewritten(tier, segment, change))
+    assert any(told in finding.what for finding in verdict.findings), verdict.findings
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"end_offset": 3, "last_offset": 3}, "is legal"),
+        ({"max_timestamp_ms": 12}, "largest timestamp of its batches"),
+    ],
+)
+def test_metadata_that_does_not_fit_the_log_is_found(
+    tier: FolderTier, change: dict[str, Any], told: str
+) -> None:
+    segment = replace(tier.segments("orders")[0], **change)
+    verdict = scrub(tier, segment)
+    assert any(told in finding.what for finding in verdict.findings), verdict.findings
+    assert len(verdict.findings) <= FINDINGS_MAX
+
+
+def test_a_record_that_cannot_be_decoded_is_found_when_records_are_asked_for(
+    tier: FolderTier,
+) -> None:
+    segment = next(
+        s
+        for s in tier.segments("codecs")
+        if tier.file(s).read_bytes()[22] & 7 == 0  # the first batch is not compressed
+    )
+    path = tier.file(segment)
+    data = bytearray(path.read_bytes())
+    length = int.from_bytes(data[8:12], "big") + 12
+    data[HEADER_BYTES] ^= 0x7E  # the first record's length
+    data[17:21] = crc32c(bytes(data[21:length])).to_bytes(4, "big")
+    path.write_bytes(data)
+    segment = rewritten(tier, segment, lambda manifest: None)
+    assert scrub(tier, segment).outcome is Outcome.OK
+    verdict = scrub(tier, segment, records=True)
+    assert verdict.outcome is Outcome.DAMAGED
+    assert [finding.position for finding in verdict.findings] == [0]
+
+
+def test_what_the_store_does_not_give_is_unread_and_no_damage(
+    tier: FolderTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = tier.segments("orders")[0]
+
+    def busy(self: SegmentObjects) -> bytes:
+        raise RetryLater("slow down")
+
+    monkeypatch.setattr(SegmentObjects, "stored_manifest", busy)
+    verdict = scrub(tier, segment)
+    assert verdict.outcome is Outcome.UNREAD
+    assert "slow down" in verdict.findings[0].what
