@@ -46,6 +46,10 @@ EndingTimestampOption = Annotated[
     str | None,
     typer.Option("--ending-timestamp", help="Up to the first record of this time, ms; exclusive."),
 ]
+SkipLostOption = Annotated[
+    bool,
+    typer.Option("--skip-lost", help="Pass over offsets that are in no segment (--bootstrap)."),
+]
 TopicAsOption = Annotated[
     str | None, typer.Option("--topic-as", help="Another name for the restored topic.")
 ]
@@ -96,6 +100,7 @@ def restore_command(
     ending_offsets: EndingOffsetsOption = None,
     starting_timestamp: StartingTimestampOption = None,
     ending_timestamp: EndingTimestampOption = None,
+    skip_lost: SkipLostOption = False,
     topic_as: TopicAsOption = None,
     bootstrap: BootstrapOption = None,
     kafka_config: KafkaConfigOption = None,
@@ -124,7 +129,7 @@ def restore_command(
     """
     offsets = (starting_offsets, ending_offsets)
     times = (starting_timestamp, ending_timestamp)
-    wanted = Wanted(topic, tuple(partition or ()), *offsets, *times)
+    wanted = Wanted(topic, tuple(partition or ()), *offsets, *times, skip_lost)
     if (bootstrap is None) == (not into_log_dirs):
         raise InvalidRequest("give either --bootstrap or --into-log-dirs")
     options: IntoKafka | IntoLogDirs

@@ -25,7 +25,7 @@ from pipeline.restore.produce import (
     compare_partition,
     produce_partition,
 )
-from pipeline.restore.ranges import Ranges, Wanted, plan_ranges
+from pipeline.restore.ranges import Ranges, Wanted, holes, plan_ranges
 from pipeline.restore.reports import (
     LogDirsReport,
     LogPartition,
@@ -155,6 +155,7 @@ def _rows(
             same_records=None if found is None else found.records,
             offsets_kept=None if found is None else all(a == b for a, b, _ in found.mapping()),
             difference=None if found is None else found.difference,
+            lost=holes(item.slices),
         )
 
 

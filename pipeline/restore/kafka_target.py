@@ -40,6 +40,11 @@ REQUEST_DEADLINE_S = 60
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
 """Records that wait to be sent, in the producer of one partition."""
 
+TRANSACTION_DEADLINE_S = 600
+"""The target aborts what is open for longer: a source that is slow for minutes is none yet. Below
+what brokers allow (`transaction.max.timeout.ms`, 15 minutes).
+"""
+
 FETCHED_BYTES_MAX = 64 * 1024 * 1024
 RECORDS_AT_ONCE = 1_000
 POLL_S = 0.1
@@ -166,6 +171,7 @@ class PartitionWriter:
                 **settings,
                 "transactional.id": f"{owner}-{topic}-{partition}",
                 "acks": "all",
+                "transaction.timeout.ms": str(TRANSACTION_DEADLINE_S * 1_000),
                 "message.max.bytes": "1000000000",  # what the topic takes is the topic's to say
                 "queue.buffering.max.kbytes": str(QUEUE_BYTES_MAX // 1024),
                 "queue.buffering.max.messages": "1000000",
@@ -225,11 +231,7 @@ class PartitionWriter:
         """Everything sent and how far the source was read: both or neither."""
         with _translated(self._name):
             self._begin()
-            position = TopicPartition(
-                self._where.topic, self._where.partition, progress.next_offset, progress.what
-            )
-            group = self._consumer.consumer_group_metadata()
-            self._producer.send_offsets_to_transaction([position], group, REQUEST_DEADLINE_S)
+            self._send_progress(progress)
             self._producer.commit_transaction(SILENCE_DEADLINE_S)
             self._raise_failure()
             self._open = False
@@ -243,6 +245,13 @@ class PartitionWriter:
             except KafkaException:
                 self._producer.purge()  # the next writer's take_over aborts it
         self._consumer.close()
+
+    def _send_progress(self, progress: Progress) -> None:
+        position = TopicPartition(
+            self._where.topic, self._where.partition, progress.next_offset, progress.what
+        )
+        group = self._consumer.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction([position], group, REQUEST_DEADLINE_S)
 
     def _begin(self) -> None:
         if not self._open:

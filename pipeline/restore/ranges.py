@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from kafka_formats.errors import NotFound
 from pipeline.catalogue.tiered_segment import Catalogue
@@ -20,6 +21,7 @@ from rlmm.segment import TopicIdPartition
 class Wanted:
     """A topic, or some of its partitions, and where to begin and end: texts as the data source
     takes them (`earliest`, `latest`, JSON by topic and partition, milliseconds); None: all.
+    `skip_lost`: offsets that are in no segment are passed over, and told.
     """
 
     topic: str
@@ -28,6 +30,7 @@ class Wanted:
     ending_offsets: str | None = None
     starting_timestamp: str | None = None
     ending_timestamp: str | None = None
+    skip_lost: bool = False
 
     def query(self, isolation: Isolation) -> dict[str, str]:
         """As options of the data source."""
@@ -43,7 +46,8 @@ class Wanted:
             "endingTimestamp": self.ending_timestamp,
         }
         given = {name: value for name, value in limits.items() if value is not None}
-        return {**subscription, **given, "isolation": isolation.value}
+        lost = {"failOnDataLoss": "false"} if self.skip_lost else {}
+        return {**subscription, **given, **lost, "isolation": isolation.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ def plan_ranges(
     """InvalidRequest names the option, NotFound what is not tiered (any more)."""
     query = wanted.query(isolation) | {"columns": ",".join(columns)}
     options = parse_options({**tier_options, **query})
-    settings = options.read_settings()
+    # What goes while it is read was there at the plan: that is never passed over.
+    settings = replace(options.read_settings(), fail_on_data_loss=True)
     found: dict[TopicIdPartition, list[SegmentSlice]] = {}
     for task in plan_batch(TierView(catalogue, settings), options):
         for part in task:
@@ -73,3 +78,12 @@ def plan_ranges(
         raise NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
     slices = {each: tuple(parts) for each, parts in sorted(found.items())}
     return Ranges(slices, settings)
+
+
+def holes(slices: Sequence[SegmentSlice]) -> tuple[tuple[int, int], ...]:
+    """The offsets (inclusive) between slices of one partition, which nobody has any more."""
+    return tuple(
+        (before.last_offset + 1, after.first_offset - 1)
+        for before, after in pairwise(slices)
+        if after.first_offset > before.last_offset + 1
+    )

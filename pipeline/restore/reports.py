@@ -12,7 +12,8 @@ from pipeline.restore.log_directory_plan import RestoredLog
 class ProducedPartition:
     """`source_end` is exclusive. `records` and `bytes` are those of this run, `resumed_from` where
     it went on (None: at the beginning). `same_records`: found again in the target, None where that
-    was not asked for. `offsets_kept`: every record has the offset it had.
+    was not asked for. `offsets_kept`: every record has the offset it had. `lost`: offsets
+    (inclusive) of the range that are in no segment.
     """
 
     partition: int
@@ -24,6 +25,7 @@ class ProducedPartition:
     same_records: int | None
     offsets_kept: bool | None
     difference: str | None
+    lost: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class ProduceReport:
                 f"{each.source_end - 1}: {each.records} records produced to {self.target}{went_on}"
                 + _compared(each)
             )
+            for first, last in each.lost:
+                yield f"{self.topic}-{each.partition}: the offsets {first} to {last} are lost"
         if self.mapping_file is not None:
             yield f"offsets of source and target: {self.mapping_file}"
 

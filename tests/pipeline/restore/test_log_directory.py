@@ -31,6 +31,8 @@ from pipeline.restore.log_directory_plan import (
     wanted_segments,
 )
 from pipeline.restore.log_segment import SegmentFiles, WrittenSegment, restore_segment
+from pipeline.restore.ranges import Wanted, holes, plan_ranges
+from rlm.read_request import Isolation
 from rlmm.segment import TopicIdPartition
 from tests.pipeline.restore.captured_tier import CapturedTier, captured_partitions, tier_captured
 from tests.rlm.tier import STORE
@@ -250,6 +252,22 @@ def test_a_hole_in_the_range_is_told_before_anything_is_written(
     del segments[3]
     with pytest.raises(NotFound, match="offset 144 is in no tiered segment"):
         wanted_segments(segments, 0, 300)
+
+
+def test_offsets_in_no_segment_are_passed_over_only_where_that_is_asked_for(
+    tier: CapturedTier,
+) -> None:
+    partition = tier.partitions("orders")[0]
+    segments = list(tier.segments(partition))
+    del segments[3]
+    holed = replace(tier, found={partition: segments})
+    wanted = Wanted("orders", (0,))
+    isolation = Isolation.READ_COMMITTED
+    with pytest.raises(Conflict, match="offsets 144 to 191 are in no tiered segment"):
+        plan_ranges(holed, {}, wanted, isolation, ("offset",))
+    ranges = plan_ranges(holed, {}, replace(wanted, skip_lost=True), isolation, ("offset",))
+    assert holes(ranges.slices[partition]) == ((144, 191),)
+    assert ranges.settings.fail_on_data_loss
 
 
 def test_segments_that_overlap_are_no_log() -> None:
