@@ -1,0 +1,69 @@
+"""A data source of Spark that gives one Arrow batch again and again: the ceiling of transport.
+
+What any data source in Python can reach at most: nothing is read and nothing decoded, the rest is
+Spark's: from the Python process through a socket to the rows of the JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kafka_formats.record_batch import Record, encode_batch
+from pipeline.decode.batch_decoder import BatchDecoder
+from pipeline.decode.pure_rows import OUTPUT_BYTES
+from pipeline.decode.schema import COLUMNS
+from pipeline.source.data_source import spark_schema
+
+NAME = "replayed-batch"
+FULL = tuple(name for name in COLUMNS if name != "headers")
+
+
+class ReplayedBatch(DataSource):
+    """Options: `rows` in all, in `tasks`, with values of `value-bytes`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """For `format`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """That of records without headers."""
+        return spark_schema(FULL)
+
+    def reader(self, schema: StructType) -> ReplayedReader:  # noqa: ARG002  the port
+        """Of any query."""
+        options = self.options
+        return ReplayedReader(
+            int(options["rows"]), int(options["tasks"]), int(options["value-bytes"])
+        )
+
+
+class ReplayedReader(DataSourceReader):
+    """Makes the batch in the task, by the decoder: so it is what the decoder gives."""
+
+    def __init__(self, rows: int, tasks: int, value_bytes: int) -> None:
+        self._rows, self._tasks, self._value_bytes = rows, tasks, value_bytes
+
+    def partitions(self) -> list[InputPartition]:
+        """As many rows in each."""
+        return [InputPartition(self._rows // self._tasks) for _ in range(self._tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batch, and in the end a part of it."""
+        batch, left = self._batch(), int(partition.value)
+        while left:
+            part = batch.slice(0, min(left, batch.num_rows))
+            left -= part.num_rows
+            yield part
+
+    def _batch(self) -> pa.RecordBatch:
+        count = 2 * OUTPUT_BYTES // self._value_bytes
+        records = [
+            Record(at, at, b"key-%010d" % at, bytes(self._value_bytes)) for at in range(count)
+        ]
+        decoder = BatchDecoder(FULL, topic="readings", partition=0, source="made up")
+        return next(decoder.feed(memoryview(encode_batch(records, base_offset=0))))
