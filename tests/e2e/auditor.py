@@ -24,6 +24,9 @@ NOTHING_LEFT: Final = frozenset({"no_sealed_segment", "waiting_for_lso"})
 NEVER_LOGGED: Final = ("Traceback", "LOST:")
 """An outage of the store is an error in the log as well, and none of the node's."""
 
+LINES_SHOWN: Final = 40
+"""Behind such a line: the trace itself, for the logs may be gone by the time somebody looks."""
+
 ISOLATIONS: Final[tuple[Isolation, ...]] = ("read_uncommitted", "read_committed")
 _BATCH_PREFIX: Final = struct.Struct(">qi")
 
@@ -175,9 +178,10 @@ class Auditor:
 
     def _of_nodes(self) -> list[str]:
         return [
-            f"node {number} logged: {line}"
+            f"node {number} logged: {'; '.join(lines[max(0, at - 1) : at + LINES_SHOWN])}"
             for number, node in self._site.quorum.nodes.items()
-            for line in node.log.splitlines()
+            for lines in (node.log.splitlines(),)
+            for at, line in enumerate(lines)
             if any(word in line for word in NEVER_LOGGED)
         ]
 
