@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from pipeline.source.offset_limits import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pipeline.source.options import SourceOptions, parse_options
+from pipeline.source.options import OPTIONS, SourceOptions, parse_options
 from rlm.read_request import Isolation
 
 OFFSETS = '{"orders": {"0": 23, "1": -2}}'
@@ -175,3 +176,9 @@ def test_columns_keep_the_order_of_the_schema_and_win_over_include_headers() -> 
 def test_where_the_keys_of_encrypted_segments_are_goes_to_the_tasks() -> None:
     options = parse(strandline__aiven__keys="/keys/a.pem, /keys/old")
     assert options.read_settings().aiven_keys == ("/keys/a.pem", "/keys/old")
+
+
+def test_every_option_is_in_the_users_page() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "PIPELINE.md").read_text()
+    section = page.split("## The data source")[1].split("\n## ")[0]
+    assert [name for name in OPTIONS if f"`{name}`" not in section] == []
