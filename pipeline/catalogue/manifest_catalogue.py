@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from typing import TypeVar
 
-from kafka_formats.errors import InternalError
-from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
+from kafka_formats.errors import NotFound, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import check_topic_name
+from pipeline import ambient
+from pipeline.catalogue.manifest_reading import OpenBucket, listed_of, partitions_of
+from pipeline.catalogue.partition_chain import (
+    FoundSegment,
+    PartitionChain,
+    newest_topic,
+    partition_chain,
+)
+from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment, within
+from rlm.adoption_plan import StoredSegment
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
+from rsm_backends.open_store import open_store
 from rsm_backends.store_config import StoreConfig
 
 Progress = Callable[[int, int], None]
-"""Called with (manifests read, manifests known of), on the thread that asked."""
+"""Called with (manifests read, manifests known of), on a thread of the catalogue."""
 
 DEADLINE_S = 3_600.0
+READ_AT_ONCE = 1_024
+"""Manifests that tasks of the loop wait for; how many requests those make is bounded apart."""
+
+Answer = TypeVar("Answer")
+log = logging.getLogger(__name__)
 
 
 class ManifestCatalogue:
     """Lists the stores and reads the manifests of what is asked for, and remembers them.
 
     `deadline_s` bounds each question. CorruptData names the manifest that cannot be read, or whose
-    `.log` is missing: what it says is not guessed.
+    `.log` is missing: what it says is not guessed. Not for several threads at once.
     """
 
     def __init__(
@@ -32,23 +55,168 @@ class ManifestCatalogue:
         self.stores = stores
         self._progress = progress
         self._deadline_s = deadline_s
+        self._topics: list[str] | None = None
+        self._partitions: dict[str, list[TopicIdPartition]] = {}
+        self._chains: dict[TopicIdPartition, PartitionChain] = {}
+        self._read: dict[TopicIdPartition, dict[Uuid, FoundSegment]] = {}
 
     def topics(self) -> Sequence[str]:
-        raise InternalError("not there yet")
+        """Names of all topics that have a folder, ascending."""
+        if self._topics is None:
+
+            async def ask(buckets: Mapping[str, OpenBucket]) -> list[str]:
+                found = await asyncio.gather(*(each.topics() for each in buckets.values()))
+                return sorted(set().union(*found))
+
+            self._topics = self._answer(ask)
+        return self._topics
 
     def partitions(self, topic: str) -> Sequence[TopicIdPartition]:
-        raise InternalError(f"not there yet: {topic}")
+        """Those of the topic whose latest copy is the newest, where several have had the name."""
+        check_topic_name(topic)
+        if topic not in self._partitions:
+            found = self._answer(lambda buckets: self._newest(buckets, topic))
+            if not found:
+                raise NotFound(
+                    f"nothing of topic {topic} is in {self._places()}; is the prefix right?"
+                )
+            self._partitions[topic] = found
+        return self._partitions[topic]
 
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
-        raise InternalError(f"not there yet: {partition}")
+        """From the first offset that a segment serves to behind the last one."""
+        chain = self._chain(partition)
+        return PartitionBounds(chain[0].first_offset, chain[-1].last_offset + 1)
 
     def segments(
         self, partition: TopicIdPartition, first_offset: int = 0, last_offset: int = OFFSET_MAX
     ) -> Sequence[TieredSegment]:
-        raise InternalError(f"not there yet: {partition} {first_offset} {last_offset}")
+        """The readable segments that hold offsets of the range, cut to it."""
+        return within(self._chain(partition), first_offset, last_offset)
+
+    def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
+        """Read the manifests of all of these at once."""
+        wanted = [each for each in partitions if each not in self._chains]
+        if wanted:
+            self._answer(lambda buckets: self._load(buckets, wanted))
 
     def refresh(self) -> None:
-        """The stores are listed anew when they are asked for next; manifests never change."""
+        """The stores are listed anew when they are asked for next; manifests never change, and are
+        not read again.
+        """
+        self._topics = None
+        self._partitions.clear()
+        self._chains.clear()
 
     def close(self) -> None:
         """Nothing stays open between two questions."""
+
+    def _places(self) -> str:
+        return ", ".join(
+            f"{each.name} ({each.bucket or each.path}, prefix {each.prefix!r})"
+            for each in self.stores.values()
+        )
+
+    def _chain(self, partition: TopicIdPartition) -> Sequence[TieredSegment]:
+        self.prepare([partition])
+        chain = self._chains[partition]
+        if not chain.segments:
+            raise NotFound(f"nothing of {partition} can be read from {self._places()}")
+        return chain.segments
+
+    async def _newest(
+        self, buckets: Mapping[str, OpenBucket], topic: str
+    ) -> list[TopicIdPartition]:
+        found = await partitions_of(buckets.values(), topic)
+        by_topic: defaultdict[Uuid, list[TopicIdPartition]] = defaultdict(list)
+        for partition in found:
+            by_topic[partition.topic_id].append(partition)
+        if len(by_topic) > 1:
+            await self._load(buckets, sorted(found))
+            latest = {
+                topic_id: max(
+                    each.row.event_timestamp_ms
+                    for partition in partitions
+                    for each in self._read[partition].values()
+                )
+                for topic_id, partitions in by_topic.items()
+                if any(self._read[partition] for partition in partitions)
+            }
+            if latest:
+                return sorted(by_topic[newest_topic(latest)])
+        return sorted(found)
+
+    async def _load(
+        self, buckets: Mapping[str, OpenBucket], partitions: Sequence[TopicIdPartition]
+    ) -> None:
+        listed = await listed_of(buckets, partitions)
+        known = sum(map(len, listed.values()))
+        told = 0
+        for partition, stored in listed.items():
+            before = self._read.get(partition, {})
+            there = {each.segment_id.id for each in stored}
+            kept = {id_: each for id_, each in before.items() if id_ in there}
+            new = [each for each in stored if each.segment_id.id not in kept]
+            told += len(kept)
+            self._tell(told, known)
+            for at in range(0, len(new), READ_AT_ONCE):
+                group = new[at : at + READ_AT_ONCE]
+                for each in await _read_all(buckets, group):
+                    kept[each.row.segment_id.id] = each
+                told += len(group)
+                self._tell(told, known)
+            self._read[partition] = kept
+            chain = self._chains[partition] = partition_chain(kept.values())
+            for id_ in sorted(chain.in_doubt):
+                log.warning(
+                    "segment %s of %s contradicts others about which leader wrote its offsets: it "
+                    "is not read",
+                    id_,
+                    partition,
+                )
+
+    def _tell(self, read: int, known: int) -> None:
+        if self._progress is not None:
+            self._progress(read, known)
+
+    def _answer(self, ask: Callable[[Mapping[str, OpenBucket]], Awaitable[Answer]]) -> Answer:
+        """Run it on a loop of its own, in a thread: the caller may be in a loop already."""
+
+        async def run() -> Answer:
+            try:
+                async with asyncio.timeout(self._deadline_s), AsyncExitStack() as stack:
+                    return await ask(await _opened(self.stores.values(), stack))
+            except TimeoutError:
+                raise RetryLater(
+                    f"{self._places()} was not looked through in {self._deadline_s:g} s"
+                ) from None
+
+        with ThreadPoolExecutor(1, thread_name_prefix="strandline-catalogue") as thread:
+            return thread.submit(asyncio.run, run()).result()
+
+
+async def _opened(configs: Iterable[StoreConfig], stack: AsyncExitStack) -> dict[str, OpenBucket]:
+    buckets = {}
+    for config in configs:
+        store = await open_store(
+            config,
+            sleep=ambient.sleep,
+            monotonic=ambient.monotonic,
+            random_fraction=ambient.random_fraction,
+            now_ms=ambient.now_ms,
+        )
+        stack.push_async_callback(store.close)
+        buckets[config.name] = OpenBucket(config, store)
+    return buckets
+
+
+async def _read_all(
+    buckets: Mapping[str, OpenBucket], group: Iterable[StoredSegment]
+) -> list[FoundSegment]:
+    """Whole, or the first error; the rest of the requests ends with it."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            reads = [tasks.create_task(buckets[each.store].read(each)) for each in group]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [found for each in reads if (found := each.result()) is not None]

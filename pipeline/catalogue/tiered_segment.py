@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
@@ -52,6 +53,21 @@ class PartitionBounds:
 
     earliest: int
     latest: int
+
+
+def within(
+    segments: Sequence[TieredSegment], first_offset: int, last_offset: int
+) -> list[TieredSegment]:
+    """The part of a chain that holds offsets of a range, cut to it."""
+    at = bisect_left(segments, first_offset, key=lambda each: each.last_offset)
+    found = []
+    for each in segments[at:]:
+        if each.first_offset > last_offset:
+            break
+        first, last = max(each.first_offset, first_offset), min(each.last_offset, last_offset)
+        cut = (first, last) != (each.first_offset, each.last_offset)
+        found.append(replace(each, first_offset=first, last_offset=last) if cut else each)
+    return found
 
 
 class Catalogue(Protocol):

@@ -1,0 +1,68 @@
+"""From a listed segment and its manifest to its row, or why there is none. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kafka_formats.errors import CorruptData
+from pipeline.rebuild.left_out import Reason
+from rlm.adoption_plan import StoredSegment, WholeSegment, row_of, whole_segment
+from rlm.manifest import Manifest, parse_manifest
+from rlm.object_keys import ObjectSuffix
+from rlmm.apply_segments import check_segment
+from rlmm.segment import RemoteLogSegmentMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class ToldSegment:
+    """`row` is in COPY_SEGMENT_STARTED, with custom metadata where Strandline wrote the segment."""
+
+    row: RemoteLogSegmentMetadata
+    is_ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotTold:
+    """Why a segment's manifest makes no row."""
+
+    reason: Reason
+    why: str
+
+
+def told_by(stored: StoredSegment, manifest_bytes: bytes) -> ToldSegment | NotTold:
+    """Every length that a listing knows must be as the manifest says."""
+    try:
+        manifest = parse_manifest(manifest_bytes, source=str(stored.segment_id))
+    except CorruptData as error:
+        return NotTold(Reason.DAMAGED, str(error))
+    if manifest.checksums is None:
+        found = _of_another_manager(stored, manifest)
+    else:
+        whole = whole_segment(stored, manifest_bytes, None)
+        found = (
+            ToldSegment(
+                replace(whole.row, custom_metadata=whole.custom_metadata.encode()), is_ours=True
+            )
+            if isinstance(whole, WholeSegment)
+            else NotTold(Reason.DAMAGED, whole)
+        )
+    if isinstance(found, ToldSegment):
+        problem = check_segment(replace(found.row, custom_metadata=None))
+        if problem is not None:
+            return NotTold(Reason.DAMAGED, problem.message)
+    return found
+
+
+def _of_another_manager(stored: StoredSegment, manifest: Manifest) -> ToldSegment | NotTold:
+    """Without checksums: a row like those of Kafka's own metadata manager."""
+    if (manifest.segment_id, manifest.start_offset) != (stored.segment_id, stored.start_offset):
+        return NotTold(Reason.DAMAGED, "its manifest is another segment's")
+    transforms = manifest.transforms
+    expected = manifest.log_bytes if transforms is None else transforms.chunks.stored_bytes
+    listed = stored.sizes[ObjectSuffix.LOG]
+    if listed != expected:
+        return NotTold(Reason.DAMAGED, f".log has {listed} bytes, the manifest says {expected}")
+    end = max((each.position + each.size for each in manifest.indexes.values()), default=0)
+    if stored.sizes[ObjectSuffix.INDEXES] < end:
+        return NotTold(Reason.DAMAGED, f".indexes is shorter than the {end} bytes of its indexes")
+    return ToldSegment(row_of(manifest), is_ours=False)

@@ -1,0 +1,237 @@
+"""The catalogue of a bucket alone, over a folder with real manifests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
+from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.catalogue.tiered_segment import PartitionBounds
+from rlm.copy_job import ProducerSnapshotOrigin
+from rlm.manifest import (
+    ChunkChecksums,
+    IndexRange,
+    Manifest,
+    ObjectChecksums,
+    parse_manifest,
+)
+from rlm.object_keys import SegmentKeys, segment_keys
+from rlm.read_request import IndexType
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rsm_backends.store_config import StoreConfig
+from tests.rlm.test_manifest import AIVEN
+
+TOPIC = Uuid(b"orders-topic-id!")
+ORDERS = TopicIdPartition("orders", TOPIC, 0)
+LOG, INDEXES = b"the log", b"the indexes"
+PREFIX = "t/"
+
+
+def put(
+    root: Path,
+    number: int,
+    start: int,
+    end: int,
+    *,
+    partition: TopicIdPartition = ORDERS,
+    epochs: Sequence[tuple[int, int]] = (),
+    at_ms: int | None = None,
+) -> SegmentKeys:
+    """Write the three objects of a segment as a node would."""
+    id_ = RemoteLogSegmentId(partition, Uuid(number.to_bytes(16, "big")))
+    manifest = Manifest(
+        segment_id=id_,
+        start_offset=start,
+        end_offset=end,
+        max_timestamp_ms=1_000 + end,
+        broker_id=1,
+        event_timestamp_ms=number if at_ms is None else at_ms,
+        leader_epochs=tuple(EpochEntry(*each) for each in epochs or ((0, start),)),
+        txn_index_empty=True,
+        log_bytes=len(LOG),
+        indexes={
+            index: IndexRange(0, 0) for index in IndexType if index is not IndexType.TRANSACTION
+        },
+        checksums=ObjectChecksums(_sums(LOG), _sums(INDEXES), ProducerSnapshotOrigin.COPIED),
+    )
+    keys = segment_keys(PREFIX, id_, start)
+    for key, data in zip(keys.all(), (manifest.encode(), INDEXES, LOG), strict=True):
+        path = root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return keys
+
+
+def _sums(data: bytes) -> ChunkChecksums:
+    return ChunkChecksums(len(data), crc32c(data), (crc32c(data),))
+
+
+def catalogue(root: Path, **more: Path) -> ManifestCatalogue:
+    roots = {"main": root, **more}
+    return ManifestCatalogue(
+        {
+            name: StoreConfig(name=name, kind="filesystem", path=path, prefix=PREFIX)
+            for name, path in roots.items()
+        }
+    )
+
+
+def ranges(found: ManifestCatalogue, partition: TopicIdPartition = ORDERS) -> list[list[int]]:
+    return [
+        [each.first_offset, each.last_offset, int.from_bytes(each.segment_id.id, "big")]
+        for each in found.segments(partition)
+    ]
+
+
+def test_topics_and_partitions_are_found_by_their_folders(tmp_path: Path) -> None:
+    for number in (0, 2, 10):
+        put(tmp_path, 1 + number, 0, 9, partition=replace(ORDERS, partition=number))
+    put(tmp_path, 50, 0, 9, partition=replace(ORDERS, topic="orders-eu"))
+    (tmp_path / PREFIX / "_strandline").mkdir()
+    (tmp_path / PREFIX / "_strandline" / "cluster.json").write_bytes(b"{}")
+    (tmp_path / PREFIX / "stray").write_bytes(b"")
+    found = catalogue(tmp_path)
+    assert found.topics() == ["orders", "orders-eu"]
+    assert [each.partition for each in found.partitions("orders")] == [0, 2, 10]
+    assert len(found.partitions("orders-eu")) == 1
+    with pytest.raises(NotFound, match="nothing of topic payments is in main"):
+        found.partitions("payments")
+
+
+def test_segments_are_what_their_manifests_say(tmp_path: Path) -> None:
+    put(tmp_path, 1, 0, 9)
+    put(tmp_path, 2, 10, 29, epochs=((0, 10), (2, 15)))
+    put(tmp_path, 3, 20, 24, epochs=((2, 20),))
+    found = catalogue(tmp_path)
+    assert found.bounds(ORDERS) == PartitionBounds(0, 30)
+    assert ranges(found) == [[0, 9, 1], [10, 29, 2]]
+    second = found.segments(ORDERS, 12, 13)[0]
+    assert (second.first_offset, second.last_offset) == (12, 13)
+    assert second.leader_epochs == ((0, 10), (2, 15))
+    assert second.objects is not None
+    assert (second.store, second.objects.log_crc32c) == ("main", crc32c(LOG))
+    manifest = (tmp_path / second.keys(PREFIX).manifest).read_bytes()
+    assert second.objects.manifest_crc32c == crc32c(manifest)
+
+
+def test_what_has_no_manifest_is_no_segment(tmp_path: Path) -> None:
+    put(tmp_path, 1, 0, 9)
+    (tmp_path / put(tmp_path, 2, 10, 19).manifest).unlink()
+    assert ranges(catalogue(tmp_path)) == [[0, 9, 1]]
+
+
+def test_a_manifest_without_its_log_is_told_by_name(tmp_path: Path) -> None:
+    keys = put(tmp_path, 1, 0, 9)
+    (tmp_path / keys.log).unlink()
+    with pytest.raises(CorruptData, match=rf"main:{keys.manifest} .*\.log is not in the store"):
+        catalogue(tmp_path).bounds(ORDERS)
+
+
+@pytest.mark.parametrize("damage", ["text", "length", "name", "epochs"])
+def test_a_damaged_manifest_is_told_by_name(tmp_path: Path, damage: str) -> None:
+    keys = put(tmp_path, 1, 0, 9, epochs=((3, 0), (5, 0)) if damage == "epochs" else ())
+    match damage:
+        case "text":
+            (tmp_path / keys.manifest).write_bytes(b"{")
+        case "length":
+            (tmp_path / keys.log).write_bytes(LOG + b"!")
+        case "name":
+            other = put(tmp_path / "other", 2, 0, 9)
+            shutil.copy(tmp_path / "other" / other.manifest, tmp_path / keys.manifest)
+        case "epochs":
+            text = (tmp_path / keys.manifest).read_bytes()
+            (tmp_path / keys.manifest).write_bytes(text.replace(b'{"3":0,"5":0}', b"{}"))
+    with pytest.raises(CorruptData, match=f"main:{keys.manifest}"):
+        catalogue(tmp_path).segments(ORDERS)
+
+
+def test_of_topics_with_one_name_the_one_that_copied_last_is_read(tmp_path: Path) -> None:
+    older = replace(ORDERS, topic_id=Uuid(b"an older topic!!"))
+    put(tmp_path, 1, 500, 509, partition=older, at_ms=4_000)
+    put(tmp_path, 2, 0, 9, partition=replace(older, partition=1), at_ms=9_000)
+    put(tmp_path, 3, 0, 9, at_ms=10_000)
+    found = catalogue(tmp_path)
+    assert found.partitions("orders") == [ORDERS]
+    assert ranges(found, older) == [[500, 509, 1]], "who names it reads it"
+
+
+def test_segments_of_one_partition_may_be_in_several_stores(tmp_path: Path) -> None:
+    put(tmp_path / "old", 1, 0, 9)
+    put(tmp_path / "new", 2, 10, 19)
+    put(tmp_path / "new", 1, 0, 9)
+    found = catalogue(tmp_path / "new", archive=tmp_path / "old")
+    assert ranges(found) == [[0, 9, 1], [10, 19, 2]]
+    assert {each.store for each in found.segments(ORDERS)} == {"main"}
+
+
+def test_new_segments_are_seen_after_a_refresh_and_known_manifests_not_read_again(
+    tmp_path: Path,
+) -> None:
+    keys = put(tmp_path, 1, 0, 9)
+    told: list[tuple[int, int]] = []
+    configs = catalogue(tmp_path).stores
+    found = ManifestCatalogue(configs, progress=lambda *each: told.append(each))
+    assert ranges(found) == [[0, 9, 1]]
+    put(tmp_path, 2, 10, 19)
+    assert ranges(found) == [[0, 9, 1]]
+    (tmp_path / keys.manifest).write_bytes(b"never read again")
+    found.refresh()
+    told.clear()
+    assert ranges(found) == [[0, 9, 1], [10, 19, 2]]
+    assert told == [(1, 2), (2, 2)]
+    (tmp_path / keys.manifest).unlink()
+    found.refresh()
+    assert ranges(found) == [[10, 19, 2]]
+
+
+def test_many_partitions_are_prepared_at_once(tmp_path: Path) -> None:
+    partitions = [replace(ORDERS, partition=number) for number in range(3)]
+    for number, partition in enumerate(partitions):
+        put(tmp_path, number, 0, 9, partition=partition)
+    found = catalogue(tmp_path)
+    found.prepare(partitions)
+    shutil.rmtree(tmp_path / PREFIX)
+    assert [ranges(found, each) for each in partitions] == [[[0, 9, n]] for n in range(3)]
+
+
+def test_a_store_that_takes_too_long_is_told(tmp_path: Path) -> None:
+    put(tmp_path, 1, 0, 9)
+    found = ManifestCatalogue(catalogue(tmp_path).stores, deadline_s=0.0)
+    with pytest.raises(RetryLater, match="was not looked through in 0 s"):
+        found.topics()
+
+
+async def test_it_answers_inside_a_running_loop_too(tmp_path: Path) -> None:
+    put(tmp_path, 1, 0, 9)
+    assert catalogue(tmp_path).topics() == ["orders"]
+
+
+@pytest.mark.parametrize("name", ["plain", "compressed", "encrypted", "transactions"])
+def test_buckets_of_aivens_plug_in_are_read_as_well(tmp_path: Path, name: str) -> None:
+    data = (AIVEN / f"{name}.json").read_bytes()
+    manifest = parse_manifest(data, source=name)
+    keys = segment_keys("", manifest.segment_id, manifest.start_offset)
+    transforms = manifest.transforms
+    size = manifest.log_bytes if transforms is None else transforms.chunks.stored_bytes
+    indexes = max(each.position + each.size for each in manifest.indexes.values())
+    for key, content in zip(keys.all(), (data, bytes(indexes), bytes(size)), strict=True):
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(content)
+    found = open_catalogue({"strandline.store": f"file://{tmp_path}"}, {})
+    partition = found.partitions(manifest.segment_id.partition.topic)[0]
+    (segment,) = found.segments(partition)
+    assert (segment.start_offset, segment.end_offset) == (
+        manifest.start_offset,
+        manifest.end_offset,
+    )
+    assert (segment.log_bytes, segment.objects) == (manifest.log_bytes, None)
+    assert segment.txn_index_empty == (name != "transactions")
