@@ -36,6 +36,7 @@ from kafka_formats.errors import (
     StrandlineError,
 )
 
+CONNECT_DEADLINE_S = 15
 REQUEST_DEADLINE_S = 60
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
 """Records that wait to be sent, in the producer of one partition."""
@@ -118,7 +119,7 @@ def find_topic(address: KafkaAddress, name: str) -> TargetTopic | None:
     """None if there is none of this name."""
     with _translated(f"topic {name}"):
         admin = AdminClient(_quiet(address))
-        there = admin.list_topics(timeout=REQUEST_DEADLINE_S).topics.get(name)
+        there = admin.list_topics(timeout=CONNECT_DEADLINE_S).topics.get(name)
         if there is None or there.error is not None:
             return None
         resource = ConfigResource(ResourceType.TOPIC, name)
