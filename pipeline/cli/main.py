@@ -10,11 +10,23 @@ from strandline.cli.lazy_commands import add_lines_of_help, lazy_commands
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("export_command:export_command", "Append tiered records to a table."),
+    "rebuild": (
+        "rebuild_command:rebuild_command",
+        "Make a metadata snapshot from the bucket's manifests, when all others are lost.",
+    ),
+    "reconcile": (
+        "reconcile_command:reconcile_command",
+        "Compare every object in the bucket with the metadata. Deletes nothing itself.",
+    ),
     "restore": (
         "restore_command:restore_command",
         "A topic back into Kafka: a cluster, or a stopped broker's log directories.",
     ),
     "scrub": ("scrub_command:scrub_command", "Read and check every tiered byte."),
+    "usage": (
+        "usage_command:usage_command",
+        "Bytes, objects and requests of each topic by age, and what a month costs.",
+    ),
 }
 """Name -> (module in this package and what to take from it, first line of its help)."""
 

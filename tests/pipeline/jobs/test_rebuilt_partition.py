@@ -182,3 +182,25 @@ def test_metadata_offsets_of_a_partition_are_its_own() -> None:
 def test_nothing_in_the_lineage_makes_no_partition() -> None:
     doubtful = resolve_lineage([a_segment(1, 0, 9, (1, 0))])
     assert partition_rows([], doubtful, Mode.SIDECAR, first_offset=0) is None
+
+
+def test_what_another_manager_wrote_is_neither_claimed_nor_expired() -> None:
+    history = BucketHistory(Random(1)).run()
+    lineage = resolve_lineage(history.segments)
+    found = partition_rows(history.segments, lineage, Mode.READ_ONLY, first_offset=1)
+    assert found is not None
+    rows = state_rows(found)
+    checkpoint = tuple(EpochEntry(*each) for each in history.lineage())
+    record = encode(
+        PartitionClaim(PARTITION, Mode.SIDECAR, checkpoint[-1].epoch, NODE, 1, checkpoint)
+    )
+    committed = CommittedRecord(END, 1, 2**41, record.control_type, record.value)
+    assert apply(rows, committed).outcome.verdict is Verdict.INVALID
+    state = queries.partition_state(rows, PARTITION)
+    assert state is not None
+    everything = TopicPolicy(retention_ms=0, retention_bytes=0)
+    plan = plan_retention(
+        RetentionFacts(state, all_segments(rows), everything, now_ms=2**50, percent_max=100.0)
+    )
+    assert plan.held_back is not None
+    assert (plan.move_now, plan.delete_now) == (None, ())

@@ -203,7 +203,7 @@ def test_results_are_posted_in_bounded_bodies(tier: FolderTier) -> None:
     assert [len(body["partitions"]) for body in client.bodies] == [2]
     sent = client.bodies[0]["partitions"][1]
     assert (sent["damaged"], len(sent["damage"])) == (DAMAGE_PER_POST + 5, DAMAGE_PER_POST)
-    assert len(sent["damage"][0]["findings"]) == 5
+    assert len(sent["damage"][0]["findings"]) == 3
     assert post.posted
     refusing: Any = Client(RetryLater("not now"))
     post = ScrubPost(refusing)

@@ -1,0 +1,79 @@
+"""`strandline pipeline reconcile`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_formats.errors import InvalidRequest
+from pipeline.cli.options import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    ReportOption,
+    StoreOption,
+    TierOption,
+    TokenFileOption,
+    UrlOption,
+    key_values,
+    tier_options,
+)
+from pipeline.cli.running import finish, job_context
+
+
+def reconcile_command(
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            "--snapshot",
+            help="Compare with this metadata snapshot instead of a node's metadata. What changed "
+            "since it was made shows as foreign or missing.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="Write every object with its class to this new folder."),
+    ] = None,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="The table as CSV; Parquet without it.")
+    ] = False,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Have the node's collector take the orphans (role admin)."),
+    ] = False,
+    accept_objects: Annotated[
+        int,
+        typer.Option(min=0, help="So many orphans may go, whatever part of all that is."),
+    ] = 0,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    option: TierOption = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    report: ReportOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Compare every object in the bucket with the metadata. Deletes nothing itself.
+
+    Example: `strandline pipeline reconcile --url http://127.0.0.1:8080 --table verdicts`
+    """
+    from pipeline import ambient
+    from pipeline.catalogue.node_address import node_address
+    from pipeline.jobs.reconcile import ReconcileOptions, run
+
+    given = tier_options(option, store, url, token_file)
+    if csv and table is None:
+        raise InvalidRequest("means nothing without --table", field="--csv")
+    options = ReconcileOptions(
+        node_address(given, os.environ), snapshot, table, csv, apply, accept_objects,
+        ambient.now_ms, ambient.wait,
+    )  # fmt: skip
+    with job_context(
+        "reconcile", options=given, master=master, conf=key_values(conf, option="--conf")
+    ) as context:
+        done = run(context, options)
+    return finish(done, report_file=report, json_wanted=json)

@@ -1,0 +1,38 @@
+"""What a task of a data frame raised, as our own error again: Spark hands on only its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from kafka_formats.errors import InternalError, NotFound, Refused, RetryLater, StrandlineError
+
+_OURS = re.compile(r"kafka_formats\.errors\.(RetryLater|Refused|NotFound): (.*)")
+_KINDS: dict[str, type[StrandlineError]] = {
+    "RetryLater": RetryLater, "Refused": Refused, "NotFound": NotFound,
+}  # fmt: skip
+SHOWN_CHARACTERS_MAX = 2_000
+
+
+@contextmanager
+def our_errors() -> Generator[None]:
+    """RetryLater, Refused and NotFound keep their kind; everything else is an InternalError with
+    the end of the task's trace.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        told = error.java_exception if isinstance(error, Py4JJavaError) else error
+        text = str(told)
+        found = _OURS.findall(text)
+        if found:
+            kind, message = found[-1]
+            raise _KINDS[kind](message) from error
+        head, *_ = text.partition("\n\tat ")
+        raise InternalError(
+            f"a task failed on Spark: {head.strip()[-SHOWN_CHARACTERS_MAX:]}"
+        ) from error

@@ -1,0 +1,233 @@
+"""`strandline pipeline rebuild`: a metadata snapshot made from the bucket's manifests alone.
+
+    list the stores (tasks) -> read each manifest (tasks) -> rows of each partition (tasks)
+    -> sorted by key -> written by the driver as they come, a Spark partition at a time
+
+Nothing in the bucket changes. What comes out is what `strandline format --from-snapshot` takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.storagelevel import StorageLevel
+
+from kafka_formats.errors import InvalidRequest, NotFound
+from pipeline.jobs.frame_errors import our_errors
+from pipeline.jobs.job import JobContext
+from pipeline.listing.listed_objects import listed_objects
+from pipeline.rebuild.left_out import MEANING, NEEDS_SOMEBODY, Reason
+from pipeline.rebuild.manifest_rows import listed_segments, told_segments
+from pipeline.rebuild.partition_group import ROWS_SCHEMA, PartitionKey, RebuildPartitions
+from pipeline.rebuild.partition_rows import offsets_taken
+from rlmm import row_keys as keys
+from rlmm import row_values as values
+from rlmm.log.disk import OsDisk
+from rlmm.log.snapshot_files import SnapshotWriter, snapshot_file_name
+from rlmm.metadata_log import SnapshotId
+from rlmm.partition_state import Mode, Totals
+from rlmm.snapshot_rows import to_proposals
+
+EXAMPLES_MAX = 200
+ID_TWICE_MAX = 10_000
+TASKS_PER_SLOT = 4
+EPOCH = 1
+"""Of the snapshot's name: the new quorum's own epochs begin above it."""
+
+NOT_CARRIED = (
+    "topic policies (retention, pauses): none are set, so everything is kept",
+    "deletions under way, marks for deletion, tombstones: what they were about is back",
+    "log start: the lowest offset that the bucket serves",
+    "which claims stood: none; partition modes: SIDECAR, READ_ONLY for another manager's",
+    "why offsets were lost: every hole says that it was not in the bucket",
+)
+"""What no manifest tells, and what the rebuilt state says instead."""
+
+
+@dataclass(frozen=True)
+class RebuildOptions:
+    """`output` None: nothing is written (a dry run). `mode` None: SIDECAR."""
+
+    output: Path | None
+    leave_out: frozenset[str] = frozenset()
+    accept_doubt: bool = False
+    mode: Mode | None = None
+
+
+@dataclass
+class RebuildReport:
+    """What the snapshot holds and what it does not."""
+
+    snapshot: str | None = None
+    partitions: list[dict[str, Any]] = field(default_factory=list)
+    left_out: dict[str, list[int]] = field(default_factory=dict)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """False: an only copy may be among what was left out, or offsets are missing."""
+        doubtful = {reason.value for reason in NEEDS_SOMEBODY} & self.left_out.keys()
+        return not doubtful and not any(each["lost_offsets"] for each in self.partitions)
+
+    @property
+    def segments(self) -> int:
+        """With a row."""
+        return sum(each["segments"] for each in self.partitions)
+
+    def as_json(self) -> dict[str, object]:
+        """For scripts."""
+        return {
+            "ok": self.ok,
+            "snapshot": self.snapshot,
+            "segments": self.segments,
+            "size_bytes": sum(each["size_bytes"] for each in self.partitions),
+            "partitions": self.partitions,
+            "left_out": {
+                reason: {"segments": count, "size_bytes": size}
+                for reason, (count, size) in sorted(self.left_out.items())
+            },
+            "examples": self.examples,
+            "not_carried": list(NOT_CARRIED),
+        }
+
+    def lines(self) -> Iterable[str]:
+        """For people."""
+        yield f"{self.segments} segments of {len(self.partitions)} partitions"
+        for each in self.partitions:
+            if each["lost_offsets"]:
+                ranges = ", ".join(f"{start} to {end}" for start, end in each["lost"][:5])
+                yield (
+                    f"  {each['topic']}-{each['partition']}: {each['lost_offsets']} offsets are "
+                    f"not in the bucket ({ranges})"
+                )
+        if self.left_out:
+            yield "left out; they stay in the bucket, and nothing deletes them:"
+        for reason, (count, _) in sorted(self.left_out.items()):
+            yield f"  {count} {reason.replace('_', ' ')}: {MEANING[Reason(reason)]}"
+        yield "no manifest tells of:"
+        yield from (f"  {each}" for each in NOT_CARRIED)
+        if self.snapshot is None:
+            yield "a dry run: nothing was written"
+            return
+        yield f"written: {self.snapshot}"
+        yield f"next: strandline format --config FILE --from-snapshot {self.snapshot}"
+
+
+def run(context: JobContext, options: RebuildOptions) -> RebuildReport:
+    """NotFound: no manifest is there at all. InvalidRequest: the snapshot's file is there already.
+    Errors of the stores as they are.
+    """
+    with our_errors():
+        return _run(context, options)
+
+
+def _run(context: JobContext, options: RebuildOptions) -> RebuildReport:
+    stores = context.catalogue.stores
+    slots = context.spark.sparkContext.defaultParallelism
+    with context.console.status("listing the bucket"):
+        objects = listed_objects(context.spark, stores)
+        segments = listed_segments(objects).persist(StorageLevel.DISK_ONLY)
+        found = segments.count()
+    if not found:
+        raise NotFound(f"there is no segment in {', '.join(stores)}: correct bucket and prefix")
+    with context.console.status(f"reading the manifests of {found} segments"):
+        told = told_segments(segments, stores, tasks=TASKS_PER_SLOT * slots)
+        told = told.persist(StorageLevel.DISK_ONLY)
+        first_offsets, end_offset = _first_offsets(told)
+    work = RebuildPartitions(
+        first_offsets,
+        tuple(stores),
+        _ids_twice(told),
+        options.leave_out,
+        options.accept_doubt,
+        options.mode,
+    )
+    with context.console.status("making the rows"):
+        # A function of one argument: Spark counts the `self` of a method as one.
+        grouped = told.groupBy("topic_id", "partition")
+        rows = grouped.applyInArrow(lambda table: work.rows_of(table), ROWS_SCHEMA)
+        rows = rows.persist(StorageLevel.DISK_ONLY)
+        report = _report(rows.where("told IS NOT NULL"))
+    if options.output is not None and report.partitions:
+        with context.console.status("writing the snapshot"):
+            path = _write(options.output, end_offset, rows.where("key IS NOT NULL"), report)
+        report.snapshot = str(path)
+    for frame in (rows, told, segments):
+        frame.unpersist()
+    return report
+
+
+def _first_offsets(told: DataFrame) -> tuple[dict[PartitionKey, int], int]:
+    """Where each partition's metadata offsets begin, in key order; and where the last ones end."""
+    counts = told.groupBy("topic_id", "partition").count().orderBy("topic_id", "partition")
+    at, first = 0, {}
+    for topic_id, partition, count in counts.toLocalIterator():
+        first[topic_id, partition] = at
+        at += offsets_taken(count)
+    return first, at
+
+
+def _ids_twice(told: DataFrame) -> frozenset[str]:
+    """Segment ids of more than one partition: one row cannot tell of both."""
+    known = told.where("reason IS NULL").select("segment_id", "topic_id", "partition").distinct()
+    twice = known.groupBy("segment_id").count().where(f.col("count") > 1).limit(ID_TWICE_MAX)
+    found = frozenset(row[0] for row in twice.collect())
+    if len(found) == ID_TWICE_MAX:
+        raise InvalidRequest(
+            f"{ID_TWICE_MAX} segment ids or more are of several partitions each: the bucket holds "
+            "copies of folders. Name one prefix that has each segment once",
+            field="--store",
+        )
+    return found
+
+
+def _report(told: DataFrame) -> RebuildReport:
+    report = RebuildReport()
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for (text,) in told.select("told").toLocalIterator():
+        document = json.loads(text)
+        for reason, (count, size) in document["left_out"].items():
+            counts[reason] += count
+            sizes[reason] += size
+        report.examples += document["examples"][: EXAMPLES_MAX - len(report.examples)]
+        if "rebuilt" in document:
+            report.partitions.append(document["rebuilt"])
+    report.partitions.sort(key=lambda each: (each["topic"], each["topic_id"], each["partition"]))
+    report.left_out = {reason: [counts[reason], sizes[reason]] for reason in counts}
+    return report
+
+
+def _write(folder: Path, end_offset: int, rows: DataFrame, report: RebuildReport) -> Path:
+    snapshot = SnapshotId(end_offset, EPOCH)
+    path = folder / snapshot_file_name(snapshot)
+    if path.exists():
+        raise InvalidRequest(f"{path} is there already: name another folder", field="--output")
+    totals = Totals(
+        copy_finished=report.segments,
+        size_bytes=sum(each["size_bytes"] for each in report.partitions),
+        partitions=len(report.partitions),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = SnapshotWriter(OsDisk(), folder, snapshot, last_contained_timestamp_ms=0, voters=())
+    try:
+        ordered = rows.select("key", "value").orderBy("key")
+        writer.add(to_proposals(_state_rows(ordered, totals)))
+    except BaseException:
+        writer.abandon()
+        raise
+    return writer.finish()
+
+
+def _state_rows(ordered: DataFrame, totals: Totals) -> Iterator[tuple[bytes, bytes]]:
+    """All rows in key order; the totals stand below those of any partition."""
+    yield keys.TOTALS_KEY, values.encode_totals(totals)
+    for key, value in ordered.toLocalIterator(prefetchPartitions=True):
+        yield bytes(key), bytes(value)

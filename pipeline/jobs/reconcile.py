@@ -1,0 +1,241 @@
+"""`strandline pipeline reconcile`: every object of the bucket, and every row of the metadata.
+
+    list the stores (tasks), and keep the list
+    -> ask the metadata for its rows (tasks)                            list first, then look
+    -> join by segment; ask again for what has no row, or is being deleted
+    -> classify objects by the collector's rule; look once more for objects that seem to be missing
+
+The job itself deletes nothing. With `apply` a node's collector is asked to take the orphans: it
+lists and looks anew, and has its grace, its brake and its audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.storagelevel import StorageLevel
+
+from kafka_formats.errors import InvalidRequest
+from pipeline.catalogue.node_address import URL_OPTION, NodeAddress
+from pipeline.catalogue.node_client import NodeClient
+from pipeline.jobs.frame_errors import our_errors
+from pipeline.jobs.job import JobContext
+from pipeline.listing.listed_objects import listed_objects
+from pipeline.reconcile.judged import judged_objects, judged_segments
+from pipeline.reconcile.known_rows import (
+    DELETE_STATES,
+    asked_anew,
+    known_of_node,
+    known_of_snapshot,
+)
+from pipeline.reconcile.uploads import dangling_uploads
+from pipeline.reconcile.verdict import MEANING, SegmentClass
+from rlm.collection_plan import ObjectClass
+
+EXAMPLES_MAX = 20
+ASKED_EVERY_S = 0.5
+ID = ["topic_id", "partition", "segment_id"]
+SEGMENT = ["topic", *ID]
+NEEDS_SOMEBODY = (SegmentClass.MISSING,)
+
+
+@dataclass(frozen=True)
+class ReconcileOptions:
+    """`snapshot`: a metadata snapshot instead of a node. `table`: the whole verdict is written
+    there, as Parquet, or as CSV if `csv`. `accept_objects` as `strandline collect` has it.
+    """
+
+    node: NodeAddress | None
+    snapshot: Path | None
+    table: str | None
+    csv: bool
+    apply: bool
+    accept_objects: int
+    now_ms: Callable[[], int]
+    wait: Callable[[float], None]
+
+
+@dataclass
+class Found:
+    """Objects (or segments) of a class, their bytes, the first few."""
+
+    count: int = 0
+    size_bytes: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class ReconcileReport:
+    """`uploads`: dangling multipart uploads of segments that are being deleted, or that the
+    metadata never knew. `uncompared`: finished rows of another manager, or of a store that no
+    option names.
+    """
+
+    objects: dict[str, Found] = field(default_factory=dict)
+    segments: dict[str, Found] = field(default_factory=dict)
+    uploads: Found = field(default_factory=Found)
+    rows: int = 0
+    uncompared: int = 0
+    table: str | None = None
+    collection: dict[str, Any] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is missing, and the collector did what it was asked for."""
+        collected = self.collection is None or self.collection["state"] == "finished"
+        return collected and not any(self.segments[name].count for name in NEEDS_SOMEBODY)
+
+    def as_json(self) -> dict[str, object]:
+        """For scripts."""
+        return {
+            "ok": self.ok,
+            "rows": self.rows,
+            "uncompared_rows": self.uncompared,
+            "objects": {name: vars(found) for name, found in self.objects.items()},
+            "segments": {name: vars(found) for name, found in self.segments.items()},
+            "dangling_uploads": vars(self.uploads),
+            "table": self.table,
+            "collection": self.collection,
+        }
+
+    def lines(self) -> Iterable[str]:
+        """For people."""
+        yield f"{self.rows} rows of the metadata, {self._listed()} objects"
+        for class_ in ObjectClass:
+            found = self.objects[class_.value]
+            name = class_.value.replace("_", " ")
+            size = _size(found.size_bytes)
+            yield f"  {found.count:>9} objects {size:>10}  {name}: {MEANING[class_]}"
+        for each in SegmentClass:
+            found = self.segments[each.value]
+            if found.count:
+                yield f"  {found.count:>9} segments {' ':>9}  {each.value}: {MEANING[each]}"
+                yield from (f"      {example}" for example in found.examples)
+        if self.uploads.count:
+            yield f"  {self.uploads.count:>9} dangling uploads: a lifecycle rule ends them"
+        if self.uncompared:
+            yield f"  {self.uncompared:>9} rows not compared: other manager or store"
+        for class_ in (ObjectClass.ORPHAN, ObjectClass.FOREIGN):
+            yield from (f"{class_.value}: {each}" for each in self.objects[class_.value].examples)
+        if self.table is not None:
+            yield f"every object: {self.table}"
+        if self.collection is not None:
+            deleted = self.collection["deleted"]["objects"]
+            yield f"the collector is {self.collection['state']}: {deleted} objects deleted"
+            if self.collection["text"]:
+                yield self.collection["text"]
+        elif self.objects[ObjectClass.ORPHAN.value].count:
+            yield "next: run it again with --apply, and the node's collector takes the orphans"
+
+    def _listed(self) -> int:
+        return sum(found.count for found in self.objects.values())
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
+    """InvalidRequest: neither a node nor a snapshot is named. Errors of stores and node as they
+    are.
+    """
+    if options.node is None and options.snapshot is None:
+        raise InvalidRequest("name a node, or give a metadata snapshot", field=URL_OPTION)
+    if options.apply and options.node is None:
+        raise InvalidRequest("needs a node, whose collector deletes", field="--apply")
+    with our_errors():
+        report = _compare(context, options)
+    if options.apply and report.objects[ObjectClass.ORPHAN.value].count:
+        with context.console.status("the collector looks anew"):
+            report.collection = _collect(options)
+    return report
+
+
+def _compare(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
+    spark, stores = context.spark, context.catalogue.stores
+    with context.console.status("listing the bucket"):
+        # Kept on two executors where there are two: a list that is made anew is younger than the
+        # rows it is compared with. What it then has more is asked for by its id.
+        objects = listed_objects(spark, stores).persist(StorageLevel.DISK_ONLY_2)
+        objects.count()
+    with context.console.status("asking the metadata"):
+        known = _known(context, options, objects).persist(StorageLevel.DISK_ONLY)
+        rows = known.where("state NOT IN ('DELETED', 'NEVER')").count()
+    with context.console.status("comparing"):
+        judged = judged_objects(objects, known, stores, options.now_ms())
+        judged = judged.persist(StorageLevel.DISK_ONLY)
+        segments = judged_segments(judged, known, stores)
+        report = ReconcileReport(rows=rows, table=options.table)
+        report.uncompared = (
+            known.where("state = 'COPY_SEGMENT_FINISHED'")
+            .where(f.col("known_store").isNull() | ~f.col("known_store").isin(*stores))
+            .count()
+        )
+        _count(judged, "class", [each.value for each in ObjectClass], report.objects)
+        _count(segments, "class", [each.value for each in SegmentClass], report.segments)
+        found = dangling_uploads(known, judged, stores).persist(StorageLevel.DISK_ONLY)
+        uploads: dict[str, Found] = {}
+        _count(found.withColumn("class", f.lit("upload")), "class", ["upload"], uploads)
+        report.uploads = uploads["upload"]
+    if options.table is not None:
+        with context.console.status("writing the table"):
+            writer = judged.write.mode("errorifexists")
+            if options.csv:
+                writer.option("header", "true").csv(options.table)
+            else:
+                writer.parquet(options.table)
+    for frame in (objects, known, judged, found):
+        frame.unpersist()
+    return report
+
+
+def _known(context: JobContext, options: ReconcileOptions, objects: DataFrame) -> DataFrame:
+    if options.snapshot is not None:
+        return known_of_snapshot(context.spark, options.snapshot)
+    assert options.node is not None
+    rows = known_of_node(context.spark, options.node).persist(StorageLevel.DISK_ONLY)
+    rows.count()  # now: the bucket was listed before
+    listed = objects.where("segment_id IS NOT NULL").select(*SEGMENT).distinct()
+    unclear = listed.join(rows.where(~f.col("state").isin(*DELETE_STATES)), ID, "left_anti")
+    again = asked_anew(unclear.select(*SEGMENT), options.node)
+    settled = rows.join(again.select(*ID), ID, "left_anti")
+    return settled.unionByName(again)
+
+
+def _count(frame: DataFrame, by: str, names: list[str], into: dict[str, Found]) -> None:
+    grouped = frame.groupBy(by).agg(
+        f.count("*").alias("objects"),
+        f.sum("size").alias("size_bytes"),
+    )
+    for name in names:
+        into[name] = Found()
+    for row in grouped.collect():
+        examples = (
+            frame.where(f.col(by) == row[by]).select("name").orderBy("name").limit(EXAMPLES_MAX)
+        )
+        into[row[by]] = Found(
+            row["objects"], row["size_bytes"] or 0, [each[0] for each in examples.collect()]
+        )
+
+
+def _collect(options: ReconcileOptions) -> dict[str, Any]:
+    assert options.node is not None
+    client = NodeClient(options.node)
+    try:
+        body = {"apply": True, "accept_objects": options.accept_objects}
+        job: dict[str, Any] = client.post("/v1/jobs/collect", body)
+        while job["state"] == "running":
+            options.wait(ASKED_EVERY_S)
+            job = client.get(f"/v1/jobs/{job['id']}")
+    finally:
+        client.close()
+    return job

@@ -1,0 +1,1 @@
+"""Whole buckets listed by many tasks at once."""

@@ -1,0 +1,154 @@
+"""Manifests read and judged in Spark tasks: one row a segment, many GETs at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from kafka_formats.errors import CorruptData, NotFound
+from kafka_formats.kafka_uuid import Uuid
+from pipeline.listing.store_calls import config_named, opened
+from pipeline.rebuild.left_out import Reason
+from pipeline.rebuild.stored_manifest import NotTold, ToldSegment, told_by
+from rlm.adoption_plan import StoredSegment
+from rlm.manifest import MANIFEST_BYTES_MAX
+from rlm.object_keys import ObjectSuffix, segment_keys
+from rlmm.row_segments import encode_segment_row
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rsm_backends.store import ObjectStore
+from rsm_backends.store_config import StoreConfig
+from rsm_backends.streams import read_all
+
+GETS_AT_ONCE = 32
+SEGMENTS_AT_ONCE = 512
+
+TOLD_SCHEMA = (
+    "store string, topic string, topic_id string, partition int, segment_id string, "
+    "start_offset bigint, end_offset bigint, log_bytes bigint, event_ms bigint, "
+    "is_ours boolean, row binary, reason string, why string"
+)
+_ARROW = pa.schema(
+    [
+        ("store", pa.string()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("segment_id", pa.string()),
+        ("start_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("log_bytes", pa.int64()),
+        ("event_ms", pa.int64()),
+        ("is_ours", pa.bool_()),
+        ("row", pa.binary()),
+        ("reason", pa.string()),
+        ("why", pa.string()),
+    ]
+)
+SEGMENT_COLUMNS = ("store", "topic", "topic_id", "partition", "segment_id", "start_offset")
+
+
+def listed_segments(objects: DataFrame) -> DataFrame:
+    """Objects brought together: a row a segment, with its objects' lengths, null where absent."""
+    sizes = [
+        f.max(f.when(f.col("suffix") == suffix.value, f.col("size"))).alias(_size_column(suffix))
+        for suffix in ObjectSuffix
+    ]
+    return objects.where("suffix IS NOT NULL").groupBy(*SEGMENT_COLUMNS).agg(*sizes)
+
+
+def _size_column(suffix: ObjectSuffix) -> str:
+    return suffix.name.lower()
+
+
+def told_segments(
+    segments: DataFrame, stores: Mapping[str, StoreConfig], *, tasks: int
+) -> DataFrame:
+    """What the manifests of `listed_segments` say, in the columns of TOLD_SCHEMA; `row` is null
+    and `reason` says why where a segment is to be left out.
+    """
+    spread = segments.repartition(tasks)
+    return spread.mapInArrow(_ReadManifests(dict(stores)), TOLD_SCHEMA)
+
+
+@dataclass(frozen=True)
+class _ReadManifests:
+    """What a task does."""
+
+    configs: Mapping[str, StoreConfig]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for at in range(0, batch.num_rows, SEGMENTS_AT_ONCE):
+                rows = batch.slice(at, SEGMENTS_AT_ONCE).to_pylist()
+                told = asyncio.run(self._told(rows))
+                yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
+
+    async def _told(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+        told: list[dict[str, object]] = []
+        for name in sorted({row["store"] for row in rows}):
+            config = config_named(self.configs, name)
+            slots = asyncio.Semaphore(GETS_AT_ONCE)
+            async with opened(config) as store:
+                told += await asyncio.gather(
+                    *(
+                        _one(store, config.prefix, row, slots)
+                        for row in rows
+                        if row["store"] == name
+                    )
+                )
+        return told
+
+
+async def _one(
+    store: ObjectStore, prefix: str, row: Mapping[str, Any], slots: asyncio.Semaphore
+) -> dict[str, object]:
+    stored = stored_segment(row)
+    found: ToldSegment | NotTold | None = _incomplete(stored)
+    if found is None:
+        keys = segment_keys(prefix, stored.segment_id, stored.start_offset)
+        try:
+            async with slots:
+                data = await read_all(store, keys.manifest, end=MANIFEST_BYTES_MAX + 1)
+        except NotFound:
+            found = NotTold(Reason.INCOMPLETE, "its manifest went while the bucket was read")
+        except CorruptData as error:
+            found = NotTold(Reason.DAMAGED, str(error))
+        else:
+            found = told_by(stored, data)
+    told = {name: row[name] for name in SEGMENT_COLUMNS}
+    told["log_bytes"] = stored.sizes.get(ObjectSuffix.LOG, -1)
+    if isinstance(found, ToldSegment):
+        event_ms, end = found.row.event_timestamp_ms, found.row.end_offset
+        return told | {
+            "end_offset": end, "event_ms": event_ms, "is_ours": found.is_ours,
+            "row": encode_segment_row(found.row), "reason": None, "why": None,
+        }  # fmt: skip
+    return told | {
+        "end_offset": -1, "event_ms": -1, "is_ours": False,
+        "row": None, "reason": found.reason.value, "why": found.why,
+    }  # fmt: skip
+
+
+def stored_segment(row: Mapping[str, Any]) -> StoredSegment:
+    """A row of `listed_segments` as the planners have it."""
+    partition = TopicIdPartition(row["topic"], Uuid.parse(row["topic_id"]), row["partition"])
+    sizes = {
+        suffix: row[_size_column(suffix)]
+        for suffix in ObjectSuffix
+        if row[_size_column(suffix)] is not None
+    }
+    id_ = RemoteLogSegmentId(partition, Uuid.parse(row["segment_id"]))
+    return StoredSegment(id_, row["start_offset"], row["store"], sizes)
+
+
+def _incomplete(stored: StoredSegment) -> NotTold | None:
+    if stored.is_complete:
+        return None
+    missing = [f".{suffix}" for suffix in ObjectSuffix if suffix not in stored.sizes]
+    return NotTold(Reason.INCOMPLETE, f"without {' and '.join(missing)}")

@@ -1,0 +1,1 @@
+"""A bucket compared with the metadata: the pure parts, and what tasks do."""

@@ -1,0 +1,170 @@
+"""Listed objects joined with the metadata, and judged, in Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from kafka_formats.errors import NotFound
+from pipeline.listing.listed_objects import OBJECTS_SCHEMA
+from pipeline.listing.store_calls import opened
+from pipeline.reconcile.verdict import (
+    KnownSegment,
+    SegmentClass,
+    missing_objects,
+    object_class,
+    segment_id_of,
+)
+from rlm.collection_plan import ObjectClass
+from rlm.object_keys import ObjectSuffix, segment_keys
+from rsm_backends.store_config import StoreConfig
+
+ID = ["topic_id", "partition", "segment_id"]
+JUDGED_SCHEMA = f"{OBJECTS_SCHEMA}, state string, class string, name string"
+SEGMENTS_SCHEMA = "class string, name string, size bigint"
+KNOWN_COLUMNS = ("state", "known_store", "known_start", "known_end", "due_ms", "custom")
+
+
+def judged_objects(
+    objects: DataFrame, known: DataFrame, stores: Mapping[str, StoreConfig], now_ms: int
+) -> DataFrame:
+    """Every object with its class, and `name` as `store:key`."""
+    prefixes = {name: config.prefix for name, config in stores.items()}
+    joined = objects.join(known.select(*ID, *KNOWN_COLUMNS), ID, "left")
+    ordered = joined.select(*_names(OBJECTS_SCHEMA), *KNOWN_COLUMNS)
+    return ordered.mapInArrow(_JudgeObjects(prefixes, now_ms), JUDGED_SCHEMA)
+
+
+def _names(schema: str) -> list[str]:
+    return [column.split()[0] for column in schema.split(", ")]
+
+
+@dataclass(frozen=True)
+class _JudgeObjects:
+    prefixes: Mapping[str, str]
+    now_ms: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = batch.to_pylist()
+            classes = [self._class(row) for row in rows]
+            kept = [batch.column(name) for name in _names(OBJECTS_SCHEMA)]
+            named = pa.array([f"{row['store']}:{row['key']}" for row in rows], pa.string())
+            yield pa.RecordBatch.from_arrays(
+                [*kept, batch.column("state"), pa.array(classes, pa.string()), named],
+                names=_names(JUDGED_SCHEMA),
+            )
+
+    def _class(self, row: Mapping[str, Any]) -> str:
+        known = None if row["state"] is None else known_segment(row)
+        prefix = self.prefixes[row["store"]]
+        return object_class(row["key"], prefix, known, now_ms=self.now_ms).value
+
+
+def known_segment(row: Mapping[str, Any]) -> KnownSegment:
+    """Of the columns of a known row."""
+    return KnownSegment(
+        row["known_store"], row["state"], row["known_start"], row["known_end"], row["due_ms"],
+        row["custom"],
+    )  # fmt: skip
+
+
+def judged_segments(
+    judged: DataFrame, known: DataFrame, stores: Mapping[str, StoreConfig]
+) -> DataFrame:
+    """Segments that are missing or incomplete: class, name, bytes."""
+    sizes = [
+        f.max(f.when(f.col("suffix") == suffix.value, f.col("size"))).alias(suffix.name.lower())
+        for suffix in ObjectSuffix
+    ]
+    listed = judged.where("suffix IS NOT NULL").groupBy(
+        "store", "topic", *ID, "start_offset", "class"
+    )
+    segments = listed.agg(*sizes, f.sum("size").alias("size"), f.count("*").alias("objects"))
+    incomplete = segments.where(
+        (f.col("class") == ObjectClass.FOREIGN.value) & (f.col("objects") < len(ObjectSuffix))
+    ).select(
+        f.lit(SegmentClass.INCOMPLETE.value).alias("class"),
+        f.concat_ws(" ", f.concat_ws(":", "store", "topic"), *ID).alias("name"),
+        f.col("size").cast("bigint"),
+    )
+    finished = known.where("state = 'COPY_SEGMENT_FINISHED'").where(
+        f.col("known_store").isin(*stores)
+    )
+    there = segments.select(
+        f.col("store").alias("known_store"),
+        *ID,
+        f.col("start_offset").alias("known_start"),
+        *(suffix.name.lower() for suffix in ObjectSuffix),
+    )
+    compared = finished.join(there, [*ID, "known_store", "known_start"], "left")
+    missing = compared.mapInArrow(_FindMissing(dict(stores)), SEGMENTS_SCHEMA)
+    return missing.unionByName(incomplete)
+
+
+@dataclass(frozen=True)
+class _FindMissing:
+    """A row whose objects were listed too early is confirmed by asking for each."""
+
+    configs: Mapping[str, StoreConfig]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            suspects = [row for row in batch.to_pylist() if self._why(row, _listed(row))]
+            found = asyncio.run(self._confirmed(suspects)) if suspects else []
+            yield pa.RecordBatch.from_pylist(
+                found,
+                schema=pa.schema(
+                    [("class", pa.string()), ("name", pa.string()), ("size", pa.int64())]
+                ),
+            )
+
+    @staticmethod
+    def _why(row: Mapping[str, Any], found: Mapping[ObjectSuffix, int]) -> str:
+        return missing_objects(row["custom"], row["known_store"], found)
+
+    async def _confirmed(self, rows: list[dict[str, Any]]) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        for row in rows:
+            why = self._why(row, await self._asked(row))
+            if why:
+                partition = f"{row['topic']}-{row['partition']}"
+                found.append(
+                    {
+                        "class": SegmentClass.MISSING.value,
+                        "name": f"{row['known_store']}:{partition} offsets {row['known_start']} to "
+                        f"{row['known_end']}, segment {row['segment_id']}: {why}",
+                        "size": 0,
+                    }
+                )
+        return found
+
+    async def _asked(self, row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:
+        config = self.configs[row["known_store"]]
+        keys = segment_keys(config.prefix, segment_id_of(row), row["known_start"])
+        found = {}
+        async with opened(config) as store:
+            for suffix, key in (
+                (ObjectSuffix.LOG, keys.log),
+                (ObjectSuffix.INDEXES, keys.indexes),
+                (ObjectSuffix.MANIFEST, keys.manifest),
+            ):
+                try:
+                    found[suffix] = (await store.head(key)).size
+                except NotFound:
+                    continue
+        return found
+
+
+def _listed(row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:
+    return {
+        suffix: row[suffix.name.lower()]
+        for suffix in ObjectSuffix
+        if row[suffix.name.lower()] is not None
+    }

@@ -1,0 +1,212 @@
+"""The metadata as a Spark table, read in tasks: of a node over HTTP, or of a snapshot file.
+
+A node is asked for its rows, and for tombstones only about segments that turn out to have no row;
+a snapshot file has both.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from kafka_formats.kafka_uuid import Uuid
+from pipeline.catalogue.node_address import NodeAddress
+from pipeline.catalogue.node_client import NodeClient
+from pipeline.reconcile.verdict import DELETED, NEVER, custom_of
+from rlm.clean_up import delete_due_ms
+from rlm.limits import CopyLimits
+from rlmm.log.disk import OsDisk
+from rlmm.log.snapshot_files import read_snapshot
+from rlmm.row_keys import RowKind
+from rlmm.row_segments import decode_segment_row
+from rlmm.segment import SegmentState
+from rlmm.snapshot_rows import from_proposals
+
+KNOWN_SCHEMA = (
+    "segment_id string, topic_id string, partition int, topic string, state string, "
+    "known_store string, known_start bigint, known_end bigint, due_ms bigint, custom binary"
+)
+_ARROW = pa.schema(
+    [
+        ("segment_id", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("topic", pa.string()),
+        ("state", pa.string()),
+        ("known_store", pa.string()),
+        ("known_start", pa.int64()),
+        ("known_end", pa.int64()),
+        ("due_ms", pa.int64()),
+        ("custom", pa.binary()),
+    ]
+)
+BATCH_ROWS = 5_000
+SEGMENTS_PER_PAGE = 1_000
+ASKED_AT_ONCE = 1_000
+PARTITIONS_PER_TASK = 50
+DELETE_STATES = (
+    SegmentState.DELETE_SEGMENT_STARTED.name, SegmentState.DELETE_SEGMENT_FINISHED.name,
+)  # fmt: skip
+
+PartitionName = tuple[str, str, int]
+"""Topic, topic id, number."""
+
+
+def known_of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
+    """The file must be where the task runs: on this machine, or on a disk that all share."""
+    return spark.range(0, 1, 1, 1).mapInArrow(_ReadSnapshot(path), KNOWN_SCHEMA)
+
+
+@dataclass(frozen=True)
+class _ReadSnapshot:
+    path: Path
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield from _in_batches(snapshot_knowledge(self.path))
+
+
+def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:
+    """Its segments and tombstones. CorruptData: the file is damaged."""
+    limits = CopyLimits()
+    for key, value in from_proposals(read_snapshot(OsDisk(), path)):
+        if key[0] == RowKind.SEGMENT:
+            row = decode_segment_row(value)
+            partition = row.segment_id.partition
+            yield {
+                "segment_id": str(row.segment_id.id),
+                "topic_id": str(partition.topic_id),
+                "partition": partition.partition,
+                "topic": partition.topic,
+                "state": row.state.name,
+                "known_store": _store(row.custom_metadata),
+                "known_start": row.start_offset,
+                "known_end": row.end_offset,
+                "due_ms": delete_due_ms(row, limits),
+                "custom": row.custom_metadata,
+            }
+        elif key[0] == RowKind.SEGMENT_TOMBSTONE:
+            yield _nothing_but(
+                str(Uuid(key[1:17])), str(Uuid(value[:16])), int.from_bytes(value[16:20]), DELETED
+            )
+
+
+def _store(custom_metadata: bytes | None) -> str | None:
+    custom = custom_of(custom_metadata)
+    return None if custom is None else custom.store
+
+
+def _nothing_but(segment: str, topic_id: str, partition: int, state: str) -> dict[str, object]:
+    return {
+        "segment_id": segment, "topic_id": topic_id, "partition": partition, "topic": None,
+        "state": state, "known_store": None, "known_start": -1, "known_end": -1, "due_ms": 0,
+        "custom": None,
+    }  # fmt: skip
+
+
+def _in_batches(rows: Iterator[dict[str, object]]) -> Iterator[pa.RecordBatch]:
+    while part := list(islice(rows, BATCH_ROWS)):
+        yield pa.RecordBatch.from_pylist(part, schema=_ARROW)
+
+
+def known_of_node(spark: SparkSession, address: NodeAddress) -> DataFrame:
+    """All rows, in every state, of every incarnation of a topic. The partitions are asked for when
+    this is called, the rest when it is computed.
+    """
+    names = list(_partitions(address))
+    groups = [
+        names[at : at + PARTITIONS_PER_TASK] for at in range(0, len(names), PARTITIONS_PER_TASK)
+    ]
+    numbers = spark.range(0, max(len(groups), 1), 1, max(len(groups), 1))
+    return numbers.mapInArrow(_AskForRows(address, groups or [[]]), KNOWN_SCHEMA)
+
+
+def _partitions(address: NodeAddress) -> Iterator[PartitionName]:
+    client = NodeClient(address)
+    try:
+        for summary in client.pages("/v1/topics", "topics", limit=SEGMENTS_PER_PAGE):
+            topic = str(summary["topic"])
+            for each in client.pages(f"/v1/topics/{topic}", "partition_list", limit=1_000):
+                yield topic, each["topic_id"], each["partition"]
+    finally:
+        client.close()
+
+
+@dataclass(frozen=True)
+class _AskForRows:
+    address: NodeAddress
+    groups: Sequence[Sequence[PartitionName]]
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        client = NodeClient(self.address)
+        try:
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    yield from _in_batches(self._rows(client, self.groups[number]))
+        finally:
+            client.close()
+
+    def _rows(
+        self, client: NodeClient, names: Sequence[PartitionName]
+    ) -> Iterator[dict[str, object]]:
+        for topic, topic_id, partition in names:
+            path = f"/v1/topics/{topic}/partitions/{partition}/segments"
+            params: dict[str, str | int] = {"topic_id": topic_id, "limit": SEGMENTS_PER_PAGE}
+            for each in client.pages(path, "segments", **params):
+                custom = each["custom_metadata"]
+                raw = None if custom is None else base64.b64decode(custom)
+                yield {
+                    "segment_id": each["segment_id"],
+                    "topic_id": topic_id,
+                    "partition": partition,
+                    "topic": topic,
+                    "state": each["state"],
+                    "known_store": _store(raw),
+                    "known_start": each["start_offset"],
+                    "known_end": each["end_offset"],
+                    "due_ms": 0,  # asked for where the state makes it matter
+                    "custom": raw,
+                }
+
+
+def asked_anew(segments: DataFrame, address: NodeAddress) -> DataFrame:
+    """What a node says of segments by their ids: of those without a row, tombstones; of those that
+    are being deleted, when their objects may go. Columns of KNOWN_SCHEMA.
+    """
+    columns = segments.select("topic", "topic_id", "partition", "segment_id")
+    return columns.mapInArrow(_AskAgain(address), KNOWN_SCHEMA)
+
+
+@dataclass(frozen=True)
+class _AskAgain:
+    address: NodeAddress
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        client = NodeClient(self.address)
+        try:
+            for batch in batches:
+                for at in range(0, batch.num_rows, ASKED_AT_ONCE):
+                    asked = batch.slice(at, ASKED_AT_ONCE).to_pylist()
+                    answer = client.post("/v1/segments/known", {"segments": asked})
+                    rows = map(_answered, asked, answer["segments"])
+                    yield pa.RecordBatch.from_pylist(list(rows), schema=_ARROW)
+        finally:
+            client.close()
+
+
+def _answered(asked: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, object]:
+    state = {"deleted": DELETED, "never": NEVER}.get(answer["knowledge"], answer["state"])
+    row = _nothing_but(asked["segment_id"], asked["topic_id"], asked["partition"], state)
+    if answer["knowledge"] != "row":
+        return row
+    return row | {
+        "topic": asked["topic"], "known_start": answer["start_offset"],
+        "known_end": answer["start_offset"], "due_ms": answer["due_ms"],
+    }  # fmt: skip

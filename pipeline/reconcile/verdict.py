@@ -1,0 +1,101 @@
+"""What each object, and each segment as a whole, turns out to be. Pure.
+
+Objects are judged by the collector's own rule (`rlm/collection_plan.py`); segments by that of the
+node's reconciliation (`rlm/reconciliation.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kafka_formats.errors import CorruptData
+from kafka_formats.kafka_uuid import Uuid
+from rlm.collection_plan import Known, ObjectClass, classify
+from rlm.custom_metadata import CustomMetadata
+from rlm.object_keys import ObjectSuffix, parse_segment_key
+from rlm.reconciliation import expected_sizes, why_missing
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    SegmentState,
+    TopicIdPartition,
+)
+
+
+class SegmentClass(StrEnum):
+    """What is wrong with a segment beside its objects' classes. Values stand in reports."""
+
+    MISSING = "missing"
+    INCOMPLETE = "incomplete"
+
+
+MEANING = {
+    ObjectClass.LIVE: "of segments that can be read: stay",
+    ObjectClass.COPY_PENDING: "being copied: stay",
+    ObjectClass.DELETE_PENDING: "being deleted, after its delay: stay",
+    ObjectClass.ORPHAN: "of deleted segments: the collector may take them",
+    ObjectClass.FOREIGN: "never known to the metadata: never touched",
+    ObjectClass.OWN: "cluster marker and snapshots: stay",
+    SegmentClass.MISSING: "finished by the metadata, and not whole in the bucket: DATA IS GONE",
+    SegmentClass.INCOMPLETE: "foreign, and not all three objects: an upload that ended early",
+}
+"""For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSegment:
+    """A row of the metadata, or a tombstone, as far as a verdict needs it. Offsets inclusive."""
+
+    store: str | None
+    state: str
+    start_offset: int
+    end_offset: int
+    due_ms: int
+    custom_metadata: bytes | None
+
+
+DELETED = "DELETED"
+NEVER = "NEVER"
+
+
+def object_class(key: str, prefix: str, known: KnownSegment | None, *, now_ms: int) -> ObjectClass:
+    """By what the metadata said after the object was listed."""
+    parsed = parse_segment_key(prefix, key)
+    if parsed is None or known is None or known.state == NEVER:
+        return classify(key, parsed, Known(), prefix=prefix, now_ms=now_ms)
+    if known.state == DELETED:
+        return classify(key, parsed, Known(deleted=True), prefix=prefix, now_ms=now_ms)
+    row = RemoteLogSegmentMetadata(
+        parsed.segment_id, known.start_offset, known.end_offset, -1, -1, -1, (), 0,
+        known.custom_metadata, SegmentState[known.state],
+    )  # fmt: skip
+    return classify(key, parsed, Known(row, known.due_ms), prefix=prefix, now_ms=now_ms)
+
+
+def missing_objects(
+    custom_metadata: bytes | None, store: str, found: Mapping[ObjectSuffix, int]
+) -> str:
+    """Why a finished segment of `store` is not whole; empty if it is, or is another manager's."""
+    custom = custom_of(custom_metadata)
+    if custom is None or custom.store != store:
+        return ""
+    return why_missing(expected_sizes(custom), found)
+
+
+def custom_of(custom_metadata: bytes | None) -> CustomMetadata | None:
+    """Ours, else None."""
+    if custom_metadata is None:
+        return None
+    try:
+        return CustomMetadata.decode(custom_metadata)
+    except CorruptData:
+        return None
+
+
+def segment_id_of(row: Mapping[str, Any]) -> RemoteLogSegmentId:
+    """Of the columns topic, topic_id, partition, segment_id."""
+    partition = TopicIdPartition(row["topic"], Uuid.parse(row["topic_id"]), row["partition"])
+    return RemoteLogSegmentId(partition, Uuid.parse(row["segment_id"]))

@@ -1,0 +1,151 @@
+"""What a tier holds by topic and age, what it costs, and what it will. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pipeline.usage.prices import Prices
+
+DAY_MS = 86_400_000
+MONTH_DAYS = 30
+AGES: tuple[tuple[str, int | None], ...] = (
+    ("under a day", 1),
+    ("1 to 7 days", 7),
+    ("7 to 30 days", 30),
+    ("30 to 90 days", 90),
+    ("90 days to a year", 365),
+    ("over a year", None),
+)
+"""Names, and days up to which they reach (exclusive). Age is time since the object was written."""
+
+PROJECTED_MONTHS = (0, 1, 3, 6, 12)
+OTHER = "(no segments)"
+"""Stands for the topic of objects that are no segment's: marker, snapshots, foreign ones."""
+
+READ_BYTES = 4 * 2**20
+"""What one GET fetches when a month's reads are guessed in bytes."""
+
+PART_BYTES = 12 * 2**20
+"""What a node uploads at once (`copier.part_bytes`): larger objects are one request a part, and
+two more.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Objects of a topic in one age class. `puts` is what writing them took."""
+
+    topic: str
+    age: int
+    objects: int
+    segments: int
+    size_bytes: int
+    puts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUsage:
+    """One topic. `recent_bytes` and `recent_puts`: written within the last 30 days."""
+
+    topic: str
+    objects: int
+    segments: int
+    size_bytes: int
+    bytes_by_age: tuple[int, ...]
+    recent_bytes: int
+    recent_puts: int
+    storage_price: float
+    put_price: float
+
+    @property
+    def price(self) -> float:
+        """Of a month like the last one."""
+        return self.storage_price + self.put_price
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A month so many months from now, if as much is written as in the last 30 days and nothing
+    expires.
+    """
+
+    months: int
+    size_bytes: int
+    storage_price: float
+    put_price: float
+    read_price: float
+
+    @property
+    def price(self) -> float:
+        """All of it."""
+        return self.storage_price + self.put_price + self.read_price
+
+
+def puts_of(size_bytes: int) -> int:
+    """Requests that writing an object took."""
+    return 1 if size_bytes <= PART_BYTES else -(-size_bytes // PART_BYTES) + 2
+
+
+def topic_usages(holdings: Iterable[Holding], prices: Prices) -> list[TopicUsage]:
+    """Topics by size, the largest first."""
+    by_topic: dict[str, list[Holding]] = {}
+    for each in holdings:
+        by_topic.setdefault(each.topic, []).append(each)
+    usages = [_usage(topic, found, prices) for topic, found in by_topic.items()]
+    return sorted(usages, key=lambda each: (-each.size_bytes, each.topic))
+
+
+def _usage(topic: str, holdings: Sequence[Holding], prices: Prices) -> TopicUsage:
+    by_age = [0] * len(AGES)
+    for each in holdings:
+        by_age[each.age] += each.size_bytes
+    recent = [each for each in holdings if _is_recent(each.age)]
+    size = sum(each.size_bytes for each in holdings)
+    puts = sum(each.puts for each in recent)
+    return TopicUsage(
+        topic,
+        sum(each.objects for each in holdings),
+        sum(each.segments for each in holdings),
+        size,
+        tuple(by_age),
+        sum(each.size_bytes for each in recent),
+        puts,
+        prices.storage(size),
+        prices.puts(puts),
+    )
+
+
+def _is_recent(age: int) -> bool:
+    days = AGES[age][1]
+    return days is not None and days <= MONTH_DAYS
+
+
+def projections(
+    usages: Sequence[TopicUsage], prices: Prices, *, read_bytes: int, read_requests: int
+) -> list[Projection]:
+    """`read_bytes` and `read_requests` of a month are the operator's guess: a bucket does not tell
+    what is read.
+    """
+    size = sum(each.size_bytes for each in usages)
+    added = sum(each.recent_bytes for each in usages)
+    puts = sum(each.recent_puts for each in usages)
+    return [
+        Projection(
+            months,
+            size + months * added,
+            prices.storage(size + months * added),
+            prices.puts(puts),
+            prices.reads(read_requests, read_bytes),
+        )
+        for months in PROJECTED_MONTHS
+    ]
+
+
+def human_bytes(count: float) -> str:
+    """Of a table or an axis."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} PiB"

@@ -1,0 +1,198 @@
+"""A bucket with everything in it that there can be, against a node's metadata and a snapshot's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from pipeline.catalogue.node_address import NodeAddress
+from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.jobs.job import JobContext
+from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
+from rlm.custom_metadata import CustomMetadata
+from rlm.object_keys import ObjectSuffix, segment_keys
+from rlmm import row_keys as keys
+from rlmm.log.disk import OsDisk
+from rlmm.log.snapshot_files import SnapshotWriter
+from rlmm.metadata_log import SnapshotId
+from rlmm.row_segments import encode_segment_row
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    SegmentState,
+    TopicIdPartition,
+)
+from rlmm.snapshot_rows import to_proposals
+from strandline.cli.exit_codes import ExitCode
+from tests.e2e.node_process import NodeProcess
+from tests.strandline.command import CAPTURED, invoke
+from tests.strandline.conftest import copied_segments
+from tests.strandline.test_garbage_on_minio import SEGMENTS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+NOW_MS = 1_800_000_000_000
+PARTITION = TopicIdPartition("orders", Uuid(b"t" * 16), 0)
+SIZES = {ObjectSuffix.LOG: 30, ObjectSuffix.INDEXES: 20, ObjectSuffix.MANIFEST: 10}
+DEADLINE_S = 120
+
+
+def options(**given: Any) -> ReconcileOptions:
+    plain = {
+        "node": None, "snapshot": None, "table": None, "csv": False, "apply": False,
+        "accept_objects": 0, "now_ms": lambda: NOW_MS, "wait": lambda _: None,
+    }  # fmt: skip
+    return ReconcileOptions(**(plain | given))
+
+
+def reconcile(spark: SparkSession, tier: Path, **given: Any) -> ReconcileReport:
+    store = {"strandline.store": tier.as_uri()}
+    console = Console(file=StringIO())
+    return run(JobContext(spark, store, open_catalogue(store, {}), console), options(**given))
+
+
+def segment(number: int, state: SegmentState, event_ms: int = NOW_MS) -> RemoteLogSegmentMetadata:
+    finished = state is not SegmentState.COPY_SEGMENT_STARTED
+    custom = CustomMetadata("main", 30, 1, 20, 2, 10, 3).encode()
+    return RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
+        number * 10, number * 10 + 9, 1, 1, event_ms, ((0, number * 10),), 30,
+        custom if finished else None, state, finished_at=5 if finished else -1,
+    )  # fmt: skip
+
+
+def put(tier: Path, id_: RemoteLogSegmentId, start: int, *suffixes: ObjectSuffix) -> None:
+    stem = segment_keys("", id_, start).log.removesuffix("log")
+    for suffix in suffixes or tuple(ObjectSuffix):
+        path = tier / f"{stem}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(SIZES[suffix]))
+
+
+def snapshot(folder: Path, rows: list[RemoteLogSegmentMetadata], buried: Uuid) -> Path:
+    found = {keys.segment_key(each.segment_id.id): encode_segment_row(each) for each in rows}
+    found[keys.segment_tombstone_key(buried)] = keys.partition_bytes(PARTITION)
+    writer = SnapshotWriter(
+        OsDisk(), folder, SnapshotId(9, 1), last_contained_timestamp_ms=0, voters=()
+    )
+    writer.add(to_proposals(sorted(found.items())))
+    return writer.finish()
+
+
+def test_every_object_has_the_class_that_the_collector_would_give_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tier = tmp_path / "tier"
+    whole, gone, short = (segment(n, SegmentState.COPY_SEGMENT_FINISHED) for n in (1, 2, 3))
+    copying = segment(4, SegmentState.COPY_SEGMENT_STARTED)
+    going = segment(5, SegmentState.DELETE_SEGMENT_STARTED)
+    went = segment(6, SegmentState.DELETE_SEGMENT_STARTED, NOW_MS - 10_000_000)
+    rows = [whole, gone, short, copying, going, went]
+    for each in (whole, copying, going, went):
+        put(tier, each.segment_id, each.start_offset)
+    put(tier, short.segment_id, short.start_offset, ObjectSuffix.LOG, ObjectSuffix.MANIFEST)
+    put(tier, whole.segment_id, 777)  # our id under another name
+    buried = RemoteLogSegmentId(PARTITION, Uuid(b"b" * 16))
+    put(tier, buried, 60, ObjectSuffix.LOG)
+    unknown = RemoteLogSegmentId(PARTITION, Uuid(b"u" * 16))
+    put(tier, unknown, 70, ObjectSuffix.LOG)
+    (tier / "_strandline").mkdir()
+    (tier / "_strandline" / "cluster.json").write_bytes(b"{}")
+    (tier / "notes ü.txt").write_bytes(b"hello")
+    table = tmp_path / "verdicts"
+    report = reconcile(spark, tier, snapshot=snapshot(tmp_path, rows, buried.id), table=str(table))
+    assert {name: found.count for name, found in report.objects.items()} == {
+        "live": 5, "copy_pending": 3, "delete_pending": 3, "orphan": 4, "foreign": 5, "own": 1,
+    }  # fmt: skip
+    assert report.objects["orphan"].size_bytes == 90
+    missing = report.segments["missing"]
+    assert missing.count == 2
+    assert [
+        each.partition(", segment")[0].partition("orders-0 ")[2] for each in missing.examples
+    ] == ["offsets 20 to 29", "offsets 30 to 39"]
+    assert ".indexes is gone" in missing.examples[1]
+    assert report.segments["incomplete"].count == 1
+    assert not report.ok
+    assert (report.rows, report.uncompared, report.uploads.count) == (6, 0, 0)
+    counted = duckdb.sql(
+        f"select class, count(*) from '{table}/*.parquet' group by class"
+    ).fetchall()
+    assert dict(counted) == {
+        name: found.count for name, found in report.objects.items() if found.count
+    }
+    assert "DATA IS GONE" in "\n".join(report.lines())
+    json.dumps(report.as_json())
+
+
+def test_what_it_is_to_be_compared_with_has_to_be_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidRequest, match="name a node"):
+        reconcile(spark, tmp_path)
+    with pytest.raises(InvalidRequest, match="whose collector deletes"):
+        reconcile(spark, tmp_path, snapshot=tmp_path / "x", apply=True)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeProcess]:
+    (tmp_path / "tier").mkdir()
+    sections: dict[str, dict[str, object]] = {
+        "kafka": {"log_dirs": [str(CAPTURED)]},
+        "topics": {"include": ["codecs", "events"]},
+        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
+        "copier": {"interval_s": 0.5},
+        "retention": {"delete_delay_s": 0.5},
+        "http": {"anonymous_role": "admin"},
+    }
+    with NodeProcess(tmp_path / "node", sections) as running:
+        running.wait_until(
+            lambda: copied_segments(running.url) == SEGMENTS, "copies", deadline_s=DEADLINE_S
+        )
+        yield running
+
+
+def ask(node: NodeProcess, *arguments: object, code: ExitCode = ExitCode.OK) -> Any:
+    done = invoke(*arguments, "--json", env={"STRANDLINE_URL": node.url})
+    assert done.exit_code == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.integration
+def test_orphans_of_a_node_go_by_its_collector_and_nothing_else(
+    node: NodeProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    tier = tmp_path / "tier"
+    before = {path for path in tier.rglob("*") if path.is_file()}
+    ask(node, "topics", "delete", "codecs", "--yes", "--grace", "0s")
+    ask(node, "topics", "deletion", "codecs", "--wait", "60s")
+    late = sorted(path for path in before if not path.exists())[:3]
+    for path in late:  # a zombie's PUTs, done after DELETE_SEGMENT_FINISHED
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"late")
+    (tier / "notes.txt").write_bytes(b"not ours")
+    address = NodeAddress(node.url)
+    seen = reconcile(spark, tier, node=address)
+    collected = ask(node, "collect")
+    assert {name: found.count for name, found in seen.objects.items()} == {
+        name: found["objects"] for name, found in collected["found"].items()
+    }
+    assert (seen.objects["orphan"].count, seen.segments["missing"].count, seen.ok) == (3, 0, True)
+
+    braked = reconcile(spark, tier, node=address, apply=True)
+    assert braked.collection is not None
+    assert (braked.collection["state"], braked.ok) == ("stopped", False)
+    assert all(path.exists() for path in late)
+    done = reconcile(spark, tier, node=address, apply=True, accept_objects=3)
+    assert done.collection is not None
+    assert (done.collection["deleted"]["objects"], done.ok) == (3, True)
+    assert not any(path.exists() for path in late)
+    assert (tier / "notes.txt").exists()
