@@ -9,7 +9,10 @@ import typer
 from strandline.cli.lazy_commands import add_lines_of_help, lazy_commands
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "export": ("export_command:export_command", "Append tiered records to a table."),
+    "export": (
+        "export_command:export_command",
+        "Append tiered records to a table: Parquet, Delta or Iceberg, every offset once.",
+    ),
     "rebuild": (
         "rebuild_command:rebuild_command",
         "Make a metadata snapshot from the bucket's manifests, when all others are lost.",
@@ -22,7 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "restore_command:restore_command",
         "A topic back into Kafka: a cluster, or a stopped broker's log directories.",
     ),
-    "scrub": ("scrub_command:scrub_command", "Read and check every tiered byte."),
+    "scrub": (
+        "scrub_command:scrub_command",
+        "Read every tiered byte and check it: checksums, batches, offsets, indexes, metadata.",
+    ),
     "usage": (
         "usage_command:usage_command",
         "Bytes, objects and requests of each topic by age, and what a month costs.",

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import InternalError, InvalidRequest, StrandlineError
 from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.cli.spark_output import new_log, stderr_to
 from pipeline.jobs.job import JobContext, Report
 from pipeline.session import open_session
 from strandline.cli.exit_codes import ExitCode
@@ -22,17 +23,28 @@ def job_context(
     name: str, *, options: Mapping[str, str], master: str | None, conf: Mapping[str, str]
 ) -> Iterator[JobContext]:
     """Everything a job needs; the session ends with it. The tier is opened before Spark, which
-    takes seconds to start: a wrong option is told at once.
+    takes seconds to start: a wrong option is told at once. Spark's own words go to a file, which is
+    named if the job ends in an error that may be Spark's.
     """
     catalogue = open_catalogue(options)
     require_java()
-    with errors.status("starting Spark"):
-        spark = open_session(name, master=master, conf=conf)
+    log = new_log(name)
+    errors.print("starting Spark, which takes some seconds", style="dim")
     try:
-        yield JobContext(spark, options, catalogue, errors)
-    finally:
-        spark.stop()
-        catalogue.close()
+        with stderr_to(log):
+            spark = open_session(name, master=master, conf=conf)
+        try:
+            yield JobContext(spark, options, catalogue, errors)
+        finally:
+            spark.stop()
+            catalogue.close()
+    except BaseException as error:
+        if not isinstance(error, StrandlineError) or isinstance(error, InternalError):
+            errors.print(f"what Spark wrote stands in {log}", markup=False)
+            raise
+        log.unlink()
+        raise
+    log.unlink()
 
 
 def require_java() -> None:
