@@ -37,6 +37,7 @@ def coverage_line(served: ServedSegment) -> bytes:
     offsets, segment = served
     custom = segment.custom_metadata
     line = {
+        "partition": segment.segment_id.partition.partition,
         "first_offset": offsets.first_offset,
         "last_offset": offsets.last_offset,
         "segment_id": str(segment.segment_id.id),

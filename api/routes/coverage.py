@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -71,6 +71,37 @@ def _of_partition(context: ApiContext, state: PartitionState) -> PartitionCovera
         earliest_offset=latest if first is None else first[0].first_offset,
         latest_offset=latest,
     )
+
+
+@router.get(
+    "/coverage/segments",
+    summary="Which segment serves which offsets of each partition",
+    response_class=StreamAnswer,
+    responses=_LINES,
+)
+async def topic_segments(
+    request: Request, context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
+) -> StreamAnswer:
+    """The coverage of all partitions of one incarnation of the topic, partition after partition:
+    one answer instead of one each.
+    """
+    partitions = await _partitions(context, topic, topic_id)
+    return await open_stream(
+        request.scope,
+        context.streams.limited(
+            _lines(context, _served_in_all(context, partitions)), context.limits
+        ),
+        context.limits,
+        media_type=JSON_LINES,
+    )
+
+
+def _served_in_all(
+    context: ApiContext, partitions: Sequence[TopicIdPartition]
+) -> Iterator[ServedSegment]:
+    for tip in partitions:
+        if (state := context.manager.partition_state(tip)) is not None:
+            yield from context.manager.served_segments(state, 0, INT64_MAX)
 
 
 @router.get(

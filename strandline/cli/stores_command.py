@@ -26,7 +26,7 @@ def _stores() -> None:
 def stores_list_command(
     url: UrlOption = DEFAULT_URL, token_file: TokenFileOption = None, json: JsonOption = False
 ) -> int:
-    """The stores of the node's settings, and how many segments are in each, by the metadata.
+    """The stores of the node's settings, where they are, and how many segments are in each.
 
     A store without segments may be taken out of the settings, if it is not the default one.
 
@@ -38,7 +38,7 @@ def stores_list_command(
         print_json(stores)
         return ExitCode.OK
     print_table(
-        ["store", "segments", "size", "new copies", "trouble"],
+        ["store", "segments", "size", "new copies", "trouble", "where"],
         [
             (
                 each["name"],
@@ -46,8 +46,18 @@ def stores_list_command(
                 human_bytes(each["size_bytes"]),
                 each["default"],
                 each["problem"] if each["configured"] else "not in this node's settings",
+                _where(each["location"]),
             )
             for each in stores
         ],
     )
     return ExitCode.OK
+
+
+def _where(location: dict[str, Any] | None) -> str | None:
+    if location is None:
+        return None
+    if location["kind"] == "s3":
+        at = f" at {location['endpoint_url']}" if location["endpoint_url"] else ""
+        return f"s3://{location['bucket']}/{location['prefix']}{at}"
+    return f"file://{location['path']}/{location['prefix']}"

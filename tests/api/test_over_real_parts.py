@@ -136,6 +136,8 @@ def test_the_coverage_names_each_offset_once_and_where_it_ends(
                 assert {name: segment[name] for name in line.keys() - ranges} == {
                     name: value for name, value in line.items() if name not in ranges
                 }
+            whole = await client.get("/v1/topics/orders/coverage/segments")
+            assert whole.content == answer.content
             part = await client.get(f"{ORDERS}/coverage?first_offset=12&last_offset=17")
             cut = [json.loads(line) for line in part.text.splitlines()]
             assert [(each["first_offset"], each["last_offset"]) for each in cut] == [

@@ -22,7 +22,7 @@ from kafka_formats.errors import (
     StrandlineError,
 )
 from pipeline.catalogue.node_address import NodeAddress
-from pipeline.catalogue.node_catalogue import NodeCatalogue
+from pipeline.catalogue.node_catalogue import WHOLE_PARTITIONS_ONE_BY_ONE, NodeCatalogue
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.catalogue.tiered_segment import Catalogue, PartitionBounds
@@ -92,6 +92,20 @@ def test_what_is_new_is_seen_after_a_refresh() -> None:
         assert catalogue.bounds(TIP).earliest == 0
         catalogue.refresh()
         assert catalogue.bounds(TIP).earliest == 100
+
+
+def test_who_asks_for_many_whole_partitions_gets_the_rest_from_one_answer() -> None:
+    node = a_node()
+    with catalogue_of(node) as catalogue:
+        assert catalogue.bounds(TIP).earliest == 0
+        one_by_one = [catalogue.segments(TIP) for _ in range(WHOLE_PARTITIONS_ONE_BY_ONE)]
+        assert catalogue.segments(TIP) == one_by_one[0]
+        del node.manager.segments[0]
+        assert catalogue.segments(TIP) == one_by_one[0], "as at one moment"
+        cut = catalogue.segments(TIP, 150, 250)
+        assert [(each.first_offset, each.last_offset) for each in cut] == [(150, 199), (200, 250)]
+        catalogue.refresh()
+        assert catalogue.segments(TIP) == one_by_one[0][1:]
 
 
 def test_stores_are_where_the_node_says_and_reached_as_the_options_say() -> None:
