@@ -62,7 +62,7 @@ class _Template:
         # Below two records a batch the records are smaller; four a batch is what small ones have.
         self._count = max(4, batch_bytes // RECORD_BYTES)
         self._value_bytes = (batch_bytes - _HEADER_BYTES) // self._count - _RECORD_OVERHEAD_BYTES
-        self._noise = _text(1 << 20) if text else random.Random(7).randbytes(1 << 20)
+        self._noise = _text(32 << 20) if text else random.Random(7).randbytes(1 << 20)
         self._codec = codec
         self.data = bytearray()
         self.starts: list[tuple[int, int]] = []  # position, base offset

@@ -74,6 +74,7 @@ class Bench:
             self.catalogue,
             Console(stderr=True, quiet=True),
         )
+        self.ratio = 0.0
         self._folder = folder
 
     def read(self) -> float:
@@ -105,10 +106,15 @@ class Bench:
         target.mkdir()
         wanted = ExportOptions(**given)  # type: ignore[arg-type]  # as the caller names them
         try:
-            return self._rate(lambda: run(self.context, wanted).done.rows)
+            return self._rate(lambda: self._exported(wanted))
         finally:
             shutil.rmtree(target)
             (self._folder / "catalog.db").unlink(missing_ok=True)
+
+    def _exported(self, wanted: ExportOptions) -> int:
+        done = run(self.context, wanted).done
+        self.ratio = done.data_bytes / done.file_bytes
+        return done.rows
 
     def _rate(self, work: Callable[[], int]) -> float:
         begun = perf_counter()
@@ -128,13 +134,16 @@ EXPORTS: dict[str, dict[str, object]] = {
 
 def main() -> None:
     segments = int((sys.argv[1:] or ["16"])[0])
-    measures, size = [], 0
+    measures, notes = [], [f"{segments} segments, local[2]"]
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="bench-export-") as folder:
         for codec in (Codec.NONE, Codec.ZSTD):
             bench = Bench(Path(folder), codec, segments)
-            size = bench.bytes
             bench.read()
             bench.export()
+            notes.append(
+                f"{codec.name.lower()} segments: {bench.bytes / 1e6:,.0f} MB of records before "
+                f"compression; Parquet zstd(1) is {bench.ratio:.1f} times smaller"
+            )
             rates: dict[str, list[float]] = {"read and decode": []}
             for _ in range(ROUNDS):
                 rates["read and decode"].append(bench.read())
@@ -152,7 +161,6 @@ def main() -> None:
                     )
                 )
             shutil.rmtree(Path(folder) / f"tier-{codec.name}")
-    notes = [f"{size / 1e6:,.0f} MB of records before compression, {segments} segments, local[2]"]
     write_table(
         "Export", measures, packages=("pyspark", "pyarrow", "deltalake", "pyiceberg"), notes=notes
     )

@@ -97,6 +97,7 @@ def export_command(
     """
     wanted = export_options(locals())
     tier = tier_options(options, store, url, token_file)
+    export.check_options(wanted, tier)
     spark = key_values(conf, option="--conf")
     with job_context("export", options=tier, master=master, conf=spark) as context:
         found = export.run(context, wanted)

@@ -13,7 +13,7 @@ from pipeline.cli.options import key_values
 from pipeline.export.export_plan import OffsetRange
 from pipeline.export.schema_registry import RegistryAddress
 from pipeline.export.value_decoding import FIELDS, Format, OnError, ValueFormats
-from pipeline.jobs.export import ExportOptions, TableFormat
+from pipeline.jobs.export import Codec, ExportOptions, TableFormat
 from pipeline.source.options import Subscription
 from rlm.read_request import Isolation
 
@@ -99,7 +99,7 @@ AivenKeysOption = Annotated[
 
 def export_options(given: Mapping[str, Any]) -> ExportOptions:
     """The command's options by their parameters' names; InvalidRequest names a wrong one."""
-    codec, level = given["codec"], given["level"]
+    codec, level = _one_of(given["codec"], Codec, "--codec"), given["level"]
     return ExportOptions(
         to=given["to"],
         table_format=_one_of(given["table_format"], TableFormat, "--format"),

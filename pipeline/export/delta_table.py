@@ -15,7 +15,7 @@ it lets commits of others pass. This is the only file that imports deltalake.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -42,8 +42,10 @@ from pipeline.export.target_folder import folder_url, path_below
 from pipeline.export.target_options import delta_storage_options
 from rsm_backends.store_config import StoreConfig
 
-HISTORY_LOOKED_AT_MAX = 1_000
-"""Commits, newest first, in which a roll-back since our last one is looked for."""
+HISTORY_LOOKED_AT = (10, 100, 1_000)
+"""Commits, newest first, in which a roll-back since our last one is looked for: each is an object
+to read, and our own is nearly always among the first.
+"""
 
 COMMIT_ATTEMPTS_MAX = 10
 
@@ -61,6 +63,7 @@ class DeltaLakeTable:
         self._columns = schema.append(pa.field(DAY, pa.date32())) if by_day else schema
         self._storage_options = delta_storage_options(config)
         self._table: DeltaTable | None = None
+        self._exported: dict[str, Ranges] = {}
 
     @property
     def name(self) -> str:
@@ -82,6 +85,7 @@ class DeltaLakeTable:
         check_same(columns_of(found), columns_of(self._columns), table=self.name)
 
     def refresh(self) -> RunId:
+        self._exported = {}
         try:
             self._table = self._loaded()
         except DeltaError as error:
@@ -94,16 +98,17 @@ class DeltaLakeTable:
         return RunId(number, f"{attempt:015x}")
 
     def exported(self, partition: str) -> Ranges:
-        assert self._table is not None, "refresh comes first"
-        count = self._version(f"{partition}/ranges") or 0
-        ranges = []
-        for index in range(count):
+        if partition not in self._exported:
+            self._exported[partition] = tuple(self._ranges(partition))
+        return self._exported[partition]
+
+    def _ranges(self, partition: str) -> Iterator[tuple[int, int]]:
+        for index in range(self._version(f"{partition}/ranges") or 0):
             first = self._version(f"{partition}/{index}/first")
             last = self._version(f"{partition}/{index}/last")
             assert first is not None, "written together with their number"
             assert last is not None, "written together with their number"
-            ranges.append((first, last))
-        return tuple(ranges)
+            yield first, last
 
     def commit(self, commit: Commit) -> None:
         last = self.refresh()
@@ -188,17 +193,25 @@ class DeltaLakeTable:
 
     def _check_not_rolled_back(self, table: DeltaTable, number: int) -> None:
         """A RESTORE takes files back, and leaves the transactions that say they are there."""
-        for entry in table.history(HISTORY_LOOKED_AT_MAX):
-            ours = _ours(entry)
-            if ours.get("export") == self._app and ours.get("number") == number:
-                return
-            if entry.get("operation") == "RESTORE":
-                raise Conflict(
-                    f"{self.name} was restored to an earlier version after commit {number} of this "
-                    "export, so what it says of exported offsets does not hold any more. Export "
-                    "under another name, from the offset you need",
-                    reason="ROLLED_BACK",
-                )
+        restored = False
+        for looked_at in HISTORY_LOOKED_AT:
+            history = table.history(looked_at)
+            since = []
+            for entry in history:
+                ours = _ours(entry)
+                if ours.get("export") == self._app and ours.get("number") == number:
+                    break
+                since.append(entry.get("operation"))
+            restored = "RESTORE" in since
+            if restored or len(since) < looked_at:
+                break
+        if restored:
+            raise Conflict(
+                f"{self.name} was restored to an earlier version after commit {number} of this "
+                "export, so what it says of exported offsets does not hold any more. Export under "
+                "another name, from the offset you need",
+                reason="ROLLED_BACK",
+            )
 
     def _error(self, error: Exception) -> StrandlineError:
         if isinstance(error, SchemaMismatchError | DeltaProtocolError):

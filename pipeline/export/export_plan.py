@@ -70,7 +70,8 @@ def holes(slices: Iterable[SegmentSlice], taken: Ranges, bounds: tuple[int, int]
     inside = overlap(there, (bounds,)) if bounds[0] <= bounds[1] else ()
     if not inside:
         return ()
-    return without([(inside[0][0], inside[-1][1])], there)
+    goes_on = any(last + 1 == bounds[0] for _, last in taken)
+    return without([(bounds[0] if goes_on else inside[0][0], inside[-1][1])], there)
 
 
 def slice_bytes(part: SegmentSlice) -> int:

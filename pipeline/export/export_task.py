@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -134,11 +134,3 @@ class WriteFiles:
 
 def _as_they_are(batch: pa.RecordBatch) -> Decoded:
     return Decoded(batch)
-
-
-def bounds_of(files: Iterable[DataFile]) -> dict[str, Any]:
-    """Rows and bytes of files together, for reports."""
-    rows = size = 0
-    for file in files:
-        rows, size = rows + file.rows, size + file.size
-    return {"rows": rows, "bytes": size}

@@ -128,8 +128,11 @@ class RunRecords:
         kept: set[str] = set()
         if is_last:
             files = self.files_of(run)
-            if files is None and self._folder.exists(record_key(self._name, run, "settled")):
-                return 0  # another run settled it a moment ago
+            if files is None and (
+                self._folder.exists(record_key(self._name, run, "settled"))
+                or not self._folder.exists(record_key(self._name, run, "started"))
+            ):
+                return 0  # another run, or this commit's own, settled it a moment ago
             if files is None:
                 raise InternalError(
                     f"commit {run} was made without {record_key(self._name, run, 'files')}: "

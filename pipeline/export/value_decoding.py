@@ -53,6 +53,19 @@ class ValueFormats:
         formats: dict[Field, Format] = {"key": self.key, "value": self.value}
         return {name: kind for name, kind in formats.items() if kind != "binary"}
 
+    def check(self, on_error: OnError) -> None:
+        """InvalidRequest for options that mean nothing without another."""
+        if self.decoded() and self.registry is None:
+            raise InvalidRequest(
+                "is needed for --value-format and --key-format", field="--registry"
+            )
+        if not self.decoded() and on_error != "fail":
+            raise InvalidRequest(
+                "means nothing while keys and values are left as they are: give --value-format or "
+                "--key-format",
+                field="--on-error",
+            )
+
 
 @dataclass(frozen=True)
 class RegistryDecoding:
@@ -72,19 +85,10 @@ class RegistryDecoding:
         """Ask the registry for the schemas; None if nothing is to be decoded. RetryLater: it does
         not answer.
         """
+        formats.check(on_error)
         wanted = formats.decoded()
-        if not wanted:
-            if on_error != "fail":
-                raise InvalidRequest(
-                    "means nothing while keys and values are left as they are: give "
-                    "--value-format or --key-format",
-                    field="--on-error",
-                )
+        if not wanted or formats.registry is None:
             return None
-        if formats.registry is None:
-            raise InvalidRequest(
-                "is needed for --value-format and --key-format", field="--registry"
-            )
         with Registry(formats.registry) as registry:
             schemas = {
                 name: registry.schema(

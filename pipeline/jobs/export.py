@@ -42,6 +42,7 @@ from rlm.read_request import Isolation
 from rlmm.segment import TopicIdPartition
 
 TableFormat = Literal["parquet", "delta", "iceberg"]
+Codec = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 HOLES_TOLD_MAX = 20
 
 _COLUMNS = (*ReadSettings().columns, "headers")
@@ -64,7 +65,7 @@ class ExportOptions:
     isolation: Isolation = Isolation.READ_COMMITTED
     verify: bool = True
     aiven_keys: tuple[str, ...] = ()
-    codec: str = "zstd"
+    codec: Codec = "zstd"
     level: int | None = 1
     file_bytes: int = 256 * 1024 * 1024
     task_bytes: int = 128 * 1024 * 1024
@@ -147,7 +148,7 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
     Conflict: the table's schema differs (SCHEMA), another run of the export committed (OVERTAKEN),
     the table was rolled back (ROLLED_BACK). Of everything else a run may be repeated.
     """
-    check_export_name(options.name)
+    check_options(options, context.options)
     began = ambient.monotonic()
     decoding = RegistryDecoding.of(options.formats, options.on_error, options.subscription.topics)
     with ExitStack() as closing:
@@ -174,6 +175,14 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
             plan.missing,
             ambient.monotonic() - began,
         )
+
+
+def check_options(options: ExportOptions, tier: Mapping[str, str]) -> None:
+    """What can be known to be wrong before anything is started or asked: InvalidRequest."""
+    check_export_name(options.name)
+    options.formats.check(options.on_error)
+    if options.table_format != "iceberg":
+        target_config(options.to, tier, os.environ)
 
 
 @dataclass(frozen=True)
