@@ -1,0 +1,220 @@
+"""The same query of the broker before its data is gone, and of the tier afterwards; and the way
+back into Kafka: produced to a new topic, and as log directories of the same broker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+
+from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.jobs.job import JobContext
+from pipeline.jobs.restore import IntoKafka, IntoLogDirs, run
+from pipeline.restore.kafka_target import KafkaAddress
+from pipeline.restore.ranges import Wanted
+from pipeline.restore.reports import LogDirsReport, ProduceReport
+from pipeline.session import open_session
+from rsm_backends.store_config import StoreConfig
+from tests.e2e.test_sidecar_beside_kafka import TOPIC, Kept, Scene, assert_same, scene
+from tests.e2e.writer import Writer
+from tests.real.kafka_clients import Isolation, consume_all
+from tests.real.spark_kafka import spark_kafka_jars
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+PARTITIONS = 2
+ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class History:
+    """What the broker had, and where it is now."""
+
+    stage: Scene
+    kept: list[Kept]
+    ends: dict[int, int]
+    of_the_broker: dict[Isolation, Rows]
+    options: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("spark")
+    session = open_session(
+        "e2e",
+        master="local[2]",
+        conf={
+            "spark.jars": spark_kafka_jars(),
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def history(
+    tmp_path_factory: pytest.TempPathFactory, minio_store_config: StoreConfig, spark: SparkSession
+) -> Iterator[History]:
+    """Written with every codec, headers, nulls and transactions; tiered; gone from the broker."""
+    home = tmp_path_factory.mktemp("pipeline")
+    prefix = "e2e/pipeline/"
+    with scene(home, minio_store_config, prefix=prefix, partitions=PARTITIONS) as stage:
+        with Writer(stage.broker.bootstrap, TOPIC, PARTITIONS) as writer:
+            stage.wait_for_copies(2)
+        writer.write_filler()
+        stage.wait_until_all_is_copied()
+        kept = [stage.keep(number) for number in range(PARTITIONS)]
+        ends = {number: each.active_base for number, each in enumerate(kept)}
+        of_the_broker = {
+            isolation: rows(from_broker(spark, stage, ends, isolation)) for isolation in ISOLATIONS
+        }
+        stage.drop_locally(kept)
+        yield History(stage, kept, ends, of_the_broker, node_options(stage))
+
+
+def bucket_options(store: StoreConfig) -> dict[str, str]:
+    return {
+        "strandline.store": f"s3://{store.bucket}/{store.prefix.rstrip('/')}",
+        "strandline.s3.endpoint": str(store.endpoint_url),
+        "strandline.s3.path-style": "true",
+        "strandline.s3.access.key": str(store.access_key_id),
+        "strandline.s3.secret.key": str(store.secret_access_key),
+    }
+
+
+def node_options(stage: Scene) -> dict[str, str]:
+    """The node says what is where; of the store it knows everything but the keys."""
+    bucket = bucket_options(stage.store)
+    return {
+        "strandline.url": stage.node.url,
+        **{name: value for name, value in bucket.items() if name.endswith(".key")},
+    }
+
+
+def from_broker(
+    spark: SparkSession, stage: Scene, ends: dict[int, int], isolation: Isolation
+) -> DataFrame:
+    return (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", stage.broker.bootstrap)
+        .option("subscribe", TOPIC)
+        .option("includeHeaders", "true")
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", json.dumps({TOPIC: ends}))
+        .option("kafka.isolation.level", isolation)
+        .load()
+    )
+
+
+def rows(frame: DataFrame) -> Rows:
+    """All columns, comparable, in the order of the partitions."""
+    found = [
+        (
+            row.partition, row.offset, row.topic, _bytes(row.key), _bytes(row.value),
+            row.timestamp, row.timestampType,
+            None if row.headers is None else [(one.key, _bytes(one.value)) for one in row.headers],
+        )
+        for row in frame.collect()
+    ]  # fmt: skip
+    return sorted(found, key=lambda row: row[:2])
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+@pytest.mark.parametrize("way", ["node", "bucket"])
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_the_query_of_the_broker_gives_the_same_rows_of_the_tier(
+    history: History, spark: SparkSession, isolation: Isolation, way: str
+) -> None:
+    where = history.options if way == "node" else bucket_options(history.stage.store)
+    frame = (
+        spark.read.format("strandline")
+        .options(**where)
+        .option("kafka.bootstrap.servers", history.stage.broker.bootstrap)
+        .option("subscribe", TOPIC)
+        .option("includeHeaders", "true")
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", json.dumps({TOPIC: history.ends}))
+        .option("isolation", isolation)
+        .load()
+    )
+    assert frame.schema == from_broker(spark, history.stage, history.ends, isolation).schema
+    found, expected = rows(frame), history.of_the_broker[isolation]
+    for ours, theirs in zip(found, expected, strict=False):
+        assert ours == theirs
+    assert len(found) == len(expected) > 0
+
+
+def restored(
+    history: History, spark: SparkSession, options: IntoKafka | IntoLogDirs
+) -> ProduceReport | LogDirsReport:
+    """One run of the job."""
+    with closing(open_catalogue(history.options)) as catalogue:
+        return run(JobContext(spark, history.options, catalogue, Console(stderr=True)), options)
+
+
+def test_the_topic_is_produced_anew(history: History, spark: SparkSession, tmp_path: Path) -> None:
+    bootstrap = history.stage.broker.bootstrap
+    options = IntoKafka(
+        wanted=Wanted(topic=TOPIC),
+        address=KafkaAddress({"bootstrap.servers": bootstrap}),
+        topic_as="voyages-again",
+        mapping=tmp_path / "mapping.csv",
+    )
+    report = restored(history, spark, options)
+    assert report.ok, list(report.lines())
+    for number, kept in enumerate(history.kept):
+        found = consume_all(bootstrap, "voyages-again", number, isolation="read_committed")
+        assert_same(
+            [one._replace(offset=0) for one in found],
+            [one._replace(offset=0) for one in kept.committed],
+        )
+    lines = (tmp_path / "mapping.csv").read_text().splitlines()
+    assert lines[0] == "partition,source_offset,target_offset,records"
+    assert sum(int(line.split(",")[3]) for line in lines[1:]) == sum(
+        len(kept.committed) for kept in history.kept
+    )
+    again = restored(history, spark, options)
+    assert again.ok
+    assert isinstance(again, ProduceReport)
+    assert [each.records for each in again.partitions] == [0] * PARTITIONS
+
+
+def test_the_logs_of_a_stopped_broker_are_filled_and_it_serves_the_same_offsets(
+    history: History, spark: SparkSession
+) -> None:
+    broker = history.stage.broker
+    broker.create_topic("voyages-logs", partitions=PARTITIONS, config={"retention.ms": "-1"})
+    broker.stop()
+    options = IntoLogDirs(
+        wanted=Wanted(topic=TOPIC), log_dirs=[broker.log_dir], topic_as="voyages-logs"
+    )
+    report = restored(history, spark, options)
+    assert report.ok
+    for number, kept in enumerate(history.kept):
+        logs = sorted((broker.log_dir / f"voyages-logs-{number}").glob("*.log"))
+        same_bytes = b"".join(path.read_bytes() for path in logs) == kept.sealed
+        assert same_bytes
+    broker.start()
+    for number, kept in enumerate(history.kept):
+        assert_same(consume_all(broker.bootstrap, "voyages-logs", number), kept.uncommitted)
+        assert_same(
+            consume_all(broker.bootstrap, "voyages-logs", number, isolation="read_committed"),
+            kept.committed,
+        )
