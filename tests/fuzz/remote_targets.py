@@ -134,7 +134,7 @@ def _index_check(data: bytes) -> None:
     check.time_index()
 
 
-def _store_targets() -> list[Target]:
+def _manifest_targets() -> list[Target]:
     return [
         Target(
             "manifest",
@@ -150,6 +150,11 @@ def _store_targets() -> list[Target]:
             lambda: [struct.pack(">iiB3Hi", 4, 50_000, 2, 0, 7, 9_999, 40_000)],
             constant_bytes=20 << 20,  # a step of the decompressor
         ),
+    ]
+
+
+def _store_targets() -> list[Target]:
+    return [
         Target(
             "custom_metadata",
             ("rlm.custom_metadata.CustomMetadata.decode",),
@@ -377,4 +382,10 @@ def _audit_targets() -> list[Target]:
 
 def remote_targets() -> list[Target]:
     """All rows of this module."""
-    return [*_store_targets(), *_audit_targets(), *_wire_targets(), *_http_targets()]
+    return [
+        *_manifest_targets(),
+        *_store_targets(),
+        *_audit_targets(),
+        *_wire_targets(),
+        *_http_targets(),
+    ]
