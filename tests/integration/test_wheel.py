@@ -1,0 +1,62 @@
+"""Wheels: with the compiled kernel where there is a compiler, and whole without it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.real.toolbox import REPOSITORY
+
+pytestmark = pytest.mark.integration
+
+
+def build_wheel(folder: Path, **environment: str) -> Path:
+    """With what is installed here, as `pip wheel --no-build-isolation` does."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        check=True,
+        capture_output=True,
+        timeout=100,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_a_wheel_built_with_a_compiler_carries_the_kernel_for_its_platform(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path)
+    assert not wheel.name.endswith("-none-any.whl")
+    kernels = [name for name in names(wheel) if name.startswith("pipeline/decode/kernel.cpython")]
+    assert len(kernels) == 1
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    program = "import pipeline.decode.kernel as kernel; print(kernel.__file__)"
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout.strip()
+    assert found == str(tmp_path / "installed" / kernels[0])
+
+
+def test_a_wheel_built_without_a_compiler_is_pure_and_lacks_nothing_else(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path, CC="/nonexistent/cc")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    found = names(wheel)
+    assert {"pipeline/decode/pure_rows.py", "pyspark_strandline/__init__.py"} <= found
+    assert not [name for name in found if name.endswith(".so")]
