@@ -79,15 +79,6 @@ def partition_rows(
     partition = kept[0].segment_id.partition
     kept.sort(key=lambda each: (each.event_timestamp_ms, each.start_offset, each.segment_id.id))
     rows = OverlayRows(MemoryRows())
-    newest = kept[-1]
-    # Below the last epoch: the leader of that one may still correct the lineage, an older may not.
-    claim = Claim(
-        token=first_offset,
-        leader_epoch=lineage.epochs[-1].epoch - 1,
-        incarnation=Incarnation(newest.broker_id, NOWHERE, 0),
-        claim_number=0,
-        timestamp_ms=max(newest.event_timestamp_ms, 0),
-    )
     finished = [
         replace(each, state=SegmentState.COPY_SEGMENT_FINISHED, finished_at=number)
         for number, each in enumerate(kept, start=first_offset + 1)
@@ -107,25 +98,42 @@ def partition_rows(
             keys.lost_range_key(partition, each.start),
             values.encode_lost_range(each.end, each.why),
         )
-    size_bytes = sum(each.size_bytes for each in finished)
-    row = PartitionRow(
-        partition.topic,
-        mode,
-        # Above the claim's: the next claimant settles what counts as copied, as after a mode
-        # change.
-        mode_offset=first_offset + len(finished) + 1,
-        claim=claim,
-        claim_voided=True,
-        log_start_offset=log_start,
-        copy_finished=len(finished),
-        size_bytes=size_bytes,
-    )
+    row = _partition_row(finished, lineage, mode, log_start, first_offset)
     draft = Draft(rows, first_offset, 0)
     draft.put_partition(partition, row)
     rows.put(keys.topic_name_key(partition), values.encode_offset(first_offset))
     written = tuple((key, value) for key, value in rows.writes() if value is not None)
     return RebuiltPartition(
-        partition, mode, written, len(finished), size_bytes, log_start, highest, lost
+        partition, mode, written, len(finished), row.size_bytes, log_start, highest, lost
+    )
+
+
+def _partition_row(
+    finished: Sequence[RemoteLogSegmentMetadata],
+    lineage: ResolvedLineage,
+    mode: Mode,
+    log_start: int,
+    first_offset: int,
+) -> PartitionRow:
+    newest = finished[-1]
+    # Below the last epoch: the leader of that one may still correct the lineage, an older may not.
+    claim = Claim(
+        token=first_offset,
+        leader_epoch=lineage.epochs[-1].epoch - 1,
+        incarnation=Incarnation(newest.broker_id, NOWHERE, 0),
+        claim_number=0,
+        timestamp_ms=max(newest.event_timestamp_ms, 0),
+    )
+    return PartitionRow(
+        newest.segment_id.partition.topic,
+        mode,
+        # Above the claim: the next claimant settles what counts as copied, as after a mode change.
+        mode_offset=first_offset + len(finished) + 1,
+        claim=claim,
+        claim_voided=True,
+        log_start_offset=log_start,
+        copy_finished=len(finished),
+        size_bytes=sum(each.size_bytes for each in finished),
     )
 
 
