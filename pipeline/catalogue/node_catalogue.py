@@ -159,6 +159,9 @@ class NodeCatalogue:
                 f"a line that no node of this version sends: {error}", source=path, position=0
             ) from None
 
+    def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
+        """Nothing is to be done: `segments` finds out by itself what pays."""
+
     def refresh(self) -> None:
         """Everything is asked for anew."""
         self._known.clear()

@@ -101,6 +101,12 @@ class Catalogue(Protocol):
         """
         ...
 
+    def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
+        """These are asked about next: what takes a while is done for all of them at once. Asking
+        without it gives the same answers.
+        """
+        ...
+
     def refresh(self) -> None:
         """What is asked from here on is looked up anew: call it before each look at new data."""
         ...

@@ -76,6 +76,7 @@ class TierView:
     ) -> dict[TopicIdPartition, PartitionView]:
         """What there is of each partition from an offset on; one that has gone is left out."""
         views = {}
+        self.catalogue.prepare(list(wanted))
         for partition, first_offset in wanted.items():
             try:
                 bounds = self.catalogue.bounds(partition)

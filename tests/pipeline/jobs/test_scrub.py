@@ -64,6 +64,9 @@ class Catalogued:
             and not (self.refreshed and segment in self.forgotten)
         ]
 
+    def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
+        """All is at hand."""
+
     def refresh(self) -> None:
         self.refreshed = True
 

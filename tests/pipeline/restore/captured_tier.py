@@ -48,6 +48,9 @@ class CapturedTier:
             if segment.last_offset >= first_offset and segment.first_offset <= last_offset
         ]
 
+    def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
+        """All is at hand."""
+
     def refresh(self) -> None:
         """It never changes."""
 

@@ -78,6 +78,9 @@ class MadeUpCatalogue:
             if one.last_offset >= first_offset and one.first_offset <= last_offset
         ]
 
+    def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
+        """All is at hand."""
+
     def refresh(self) -> None:
         self.refreshes += 1
 
