@@ -1,4 +1,4 @@
-"""A process with all its children, stopped and woken as a machine that hangs and comes back."""
+"""A process with all its children: stopped and woken, or killed, as a machine would be."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ def wake_tree(pid: int) -> None:
     for child in _descendants(pid):
         os.kill(child, signal.SIGCONT)
     os.kill(pid, signal.SIGCONT)
+
+
+def kill_tree(pid: int) -> None:
+    """SIGKILL to the same: a machine that is gone. What waits for `pid` is the caller's."""
+    stop_tree(pid)
+    for each in (*_descendants(pid), pid):
+        os.kill(each, signal.SIGKILL)
 
 
 def _descendants(pid: int) -> list[int]:

@@ -1,0 +1,1 @@
+"""Tests on executors that are processes of their own, and are killed."""

@@ -1,0 +1,227 @@
+"""Queries and jobs while executors and workers are killed; code and keys shipped as users do it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rsm_backends.store_config import StoreConfig
+from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
+from tests.pipeline.restore.captured_tier import LOG_DIR
+from tests.real.maven import require_java
+from tests.real.process_tree import kill_tree
+from tests.real.s3_admin import client
+from tests.real.spark_cluster import EXECUTOR_MB, SPARK_HOME, SparkCluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+DRIVER = Path(__file__).with_name("driver.py")
+DEADLINE_S = 100
+TOPIC = "orders"
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def tier(tmp_path_factory: pytest.TempPathFactory) -> FolderTier:
+    folder = tmp_path_factory.mktemp("tier") / "bucket"
+    folder.mkdir()
+    return tier_log_dir(LOG_DIR, folder, TOPIC)
+
+
+@pytest.fixture(scope="module")
+def bucket(tier: FolderTier, minio_store_config: StoreConfig) -> StoreConfig:
+    """The same objects in MinIO."""
+    (config,) = tier.stores.values()
+    s3 = client(minio_store_config)
+    for path in sorted(tier.folder.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            key = path.relative_to(tier.folder).as_posix()
+            s3.put_object(Bucket=minio_store_config.bucket, Key=key, Body=path.read_bytes())
+    s3.close()
+    return replace(minio_store_config, prefix=config.prefix)
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path) -> Path:
+    """PySpark's own, but what a local cluster writes into it stays here."""
+    folder = tmp_path / "spark-home"
+    folder.mkdir()
+    for path in SPARK_HOME.iterdir():
+        if path.name != "work":
+            (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The executors' wheel, under the name that Spark takes."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=LOG_DIR.parents[3] / "executors",
+        check=True,
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel.rename(folder / "strandline_executors.zip")
+
+
+class Program:
+    """driver.py under spark-submit. `kill` is called once in the middle of each of its parts."""
+
+    def __init__(self, folder: Path, command: list[str], environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        for part in ("query", "job"):
+            (folder / part).mkdir(parents=True)
+        self._log = folder / "driver.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env=dict(environment), stdout=subprocess.PIPE, stderr=log
+            )
+
+    def executor(self, part: str, task: int) -> int:
+        """The process that a held task runs in."""
+        held = self._folder / part / f"held-{task}"
+        ends_at = time.monotonic() + DEADLINE_S
+        while not held.exists():
+            assert self.process.poll() is None, self._log.read_text()[-4_000:]
+            assert time.monotonic() < ends_at, self._log.read_text()[-4_000:]
+            time.sleep(0.05)
+        return int(held.read_text())
+
+    def let_go(self, part: str) -> None:
+        """The held tasks go on."""
+        (self._folder / part / "go").touch()
+
+    def result(self) -> dict[str, Any]:
+        """What it printed."""
+        output, _ = self.process.communicate(timeout=DEADLINE_S)
+        assert self.process.returncode == 0, self._log.read_text()[-4_000:]
+        found = json.loads(output.splitlines()[-1])
+        assert isinstance(found, dict)
+        return found
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    programs: list[Program] = []
+
+    def started(
+        *submit: str,
+        options: Mapping[str, str],
+        spark_home: Path,
+        python: Path,
+        environment: Mapping[str, str],
+    ) -> Program:
+        signals = tmp_path / f"signals-{len(programs)}"
+        signals.mkdir()
+        command = [
+            *(str(spark_home / "bin" / "spark-submit"), *submit),
+            *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+            *("--conf", "spark.driver.host=127.0.0.1"),
+            *(str(DRIVER), str(signals), json.dumps(dict(options))),
+        ]
+        own = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "SPARK_HOME": str(spark_home),
+            "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": str(python),
+        }
+        program = Program(signals, command, own | dict(environment))
+        programs.append(program)
+        return program
+
+    yield started
+    for program in programs:
+        if program.process.poll() is None:
+            kill_tree(program.process.pid)
+        program.process.wait()
+        assert program.process.stdout is not None
+        program.process.stdout.close()
+
+
+def query(store: str, more: Mapping[str, str]) -> dict[str, str]:
+    return {"strandline.store": store, "subscribe": TOPIC, "minPartitions": "8", **more}
+
+
+def check_rows(told: Mapping[str, Any], tier: FolderTier) -> None:
+    """Every record once, of the query and of the job."""
+    rows = [tuple(row) for row in told["rows"]]
+    ends = [tier.segments(TOPIC, number)[-1].end_offset + 1 for number in range(PARTITIONS)]
+    assert rows == [(number, at) for number, end in enumerate(ends) for at in range(end)]
+    assert told["counted"] == len(rows)
+
+
+def test_an_executor_killed_in_a_query_and_in_a_job_changes_no_result(
+    tier: FolderTier, start: Callable[..., Program], spark_home: Path
+) -> None:
+    require_java()
+    (config,) = tier.stores.values()
+    program = start(
+        *("--master", f"local-cluster[2,1,{EXECUTOR_MB}]"),
+        *("--conf", f"spark.executor.memory={EXECUTOR_MB}m"),
+        options=query(f"file://{tier.folder}?prefix={config.prefix}", {}),
+        spark_home=spark_home,
+        python=Path(sys.executable),
+        environment={"PYTHONPATH": str(LOG_DIR.parents[3])},
+    )
+    for part in ("query", "job"):
+        kill_tree(program.executor(part, 0))
+        program.executor(part, 1)
+        program.let_go(part)
+    check_rows(program.result(), tier)
+
+
+def test_shipped_code_and_keys_reach_a_standalone_cluster_that_loses_a_worker(
+    tmp_path: Path,
+    tier: FolderTier,
+    bucket: StoreConfig,
+    shipped: Path,
+    start: Callable[..., Program],
+    spark_home: Path,
+) -> None:
+    keys = {
+        "AWS_ACCESS_KEY_ID": str(bucket.access_key_id),
+        "AWS_SECRET_ACCESS_KEY": str(bucket.secret_access_key),
+    }
+    with SparkCluster(tmp_path / "cluster") as cluster:
+        program = start(
+            *("--master", cluster.master, "--py-files", str(shipped)),
+            *("--executor-memory", f"{EXECUTOR_MB}m"),
+            # A source that registers itself is read by functions that know no --py-files.
+            f"--conf=spark.executorEnv.PYTHONPATH={shipped.name}",
+            *(f"--conf=spark.executorEnv.{name}={value}" for name, value in keys.items()),
+            options=query(
+                f"s3://{bucket.bucket}/{bucket.prefix.rstrip('/')}",
+                {
+                    "strandline.s3.endpoint": str(bucket.endpoint_url),
+                    "strandline.s3.path-style": "true",
+                },
+            ),
+            spark_home=spark_home,
+            python=cluster.python,
+            environment=keys,
+        )
+        program.executor("query", 0)
+        program.executor("query", 1)
+        cluster.kill_worker(0)
+        program.let_go("query")
+        program.executor("job", 0)
+        program.let_go("job")
+        told = program.result()
+    check_rows(told, tier)
+    assert told["master"] == cluster.master
+    assert "strandline_executors.zip" in told["code"]
+    assert keys["AWS_SECRET_ACCESS_KEY"] not in (tmp_path / "signals-0" / "driver.log").read_text()
