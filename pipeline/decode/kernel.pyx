@@ -260,7 +260,8 @@ cdef class Columns:
         cdef Growing *buffer = &self.buffers[which]
         owner = self.allocate(size)
         cdef uint8_t *data = <uint8_t *><size_t>owner.address
-        memcpy(data, buffer.data, buffer.capacity)
+        if buffer.capacity:
+            memcpy(data, buffer.data, buffer.capacity)
         if which in (KEY_SET, VALUE_SET, HEADERS_SET, HEADER_VALUE_SET):
             memset(data + buffer.capacity, 0, size - buffer.capacity)
         elif not buffer.capacity and which in (
