@@ -67,6 +67,8 @@ _IGNORED = ("kafka.bootstrap.servers",)
 _WITHOUT_BROKER = {
     "kafka.isolation.level": "use the option isolation",
     "groupidprefix": "there are no consumer groups without a broker: leave it out",
+    # What Spark adds for CREATE TABLE, whose options it does not hand over as they were written.
+    "provider": "a table can't keep these options; use CREATE TEMP VIEW ... USING strandline",
     "path": "say strandline.store or strandline.url and subscribe",
 }
 _DELAY = re.compile(r"(\d{1,12})\s*(us|ms|s|m|min|h|d)?")

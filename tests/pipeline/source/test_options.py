@@ -104,6 +104,7 @@ REFUSED = [
     ("kafka.group.id", {"kafka__group__id": "g"}, "without a broker"),
     ("kafka.isolation.level", {"kafka__isolation__level": "read_committed"}, "isolation"),
     ("groupIdPrefix", {"groupIdPrefix": "g"}, "consumer groups"),
+    ("provider", {"provider": "strandline"}, "CREATE TEMP VIEW"),
     ("fetchOffset.numRetries", {"fetchOffset__numRetries": "3"}, "without a broker"),
     ("strandline.sotre", {"strandline__sotre": "s3://b"}, "no option"),
     ("startingOffset", {"startingOffset": "earliest"}, "startingOffsets"),
