@@ -123,7 +123,8 @@ class ExportReport:
         done = self.done
         if done.commits:
             numbers = ", ".join(map(str, done.commits))
-            yield f"{done.rows:,} records in {done.files} files ({_megabytes(done.file_bytes)})"
+            files = "1 file" if done.files == 1 else f"{done.files:,} files"
+            yield f"{done.rows:,} records in {files} ({_megabytes(done.file_bytes)})"
             yield f"committed to {self.table} as number {numbers}"
             rate = done.data_bytes / max(self.took_s, 0.001)
             yield f"{_megabytes(done.data_bytes)} in {self.took_s:.1f} s: {_megabytes(rate)}/s"
