@@ -31,6 +31,7 @@ from rlm.node_problem import NodeProblem
 from rlm.partition_status import PartitionStatus
 from rlm.read_request import IndexType, RecordsRequest
 from rlm.retention_plan import RetentionPlan
+from rlm.scrub_results import ScrubResults
 from rlmm.history import HistoryEntry
 from rlmm.log.quorum_records import Voter
 from rlmm.metadata_log import LogDescription
@@ -347,6 +348,7 @@ class ApiContext:
     retention: Retention
     switches: Switches
     flow: FlowControl
+    scrubs: ScrubResults
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]

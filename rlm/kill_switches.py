@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -21,6 +20,7 @@ from kafka_formats.errors import CorruptData, RetryLater
 from rlm.audit import Audit, AuditAction, AuditLine, no_audit
 from rlm.json_fields import Fields
 from rlm.node_problem import NodeProblem, ProblemArea
+from rlm.whole_file import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class KillSwitches:
 
     async def _store(self, pauses: Pauses) -> None:
         if self._path is not None:
-            await asyncio.to_thread(_replace, self._path, encode_switches(pauses))
+            await asyncio.to_thread(replace_file, self._path, [encode_switches(pauses)])
 
     def _tell(self, action: AuditAction, switch: Switch, by: str, why: str) -> None:
         logger.warning("%s %s by %s%s", switch, action, by, f": {why}" if why else "")
@@ -174,23 +174,3 @@ def _load(path: Path, now_ms: int) -> Pauses:
         logger.error("copying and deleting are paused: %s can't be read: %s", path, error)
         pause = Pause(now_ms, "this node at its start", f"{path} can't be read: {error}")
         return dict.fromkeys(Switch, pause)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """The old file or the new one, whole, whenever the power goes. Blocks. OSError."""
-    scratch = path.with_suffix(".tmp")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -23,6 +23,7 @@ class ProblemArea(StrEnum):
     PAUSED = "paused"
     TOPICS = "topics"
     TASKS = "tasks"
+    SCRUB = "scrub"
 
 
 @dataclass(frozen=True, slots=True)

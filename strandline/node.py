@@ -26,6 +26,8 @@ from rlm.hold import Hold
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.scrub_results import FILE_NAME as SCRUBS_FILE
+from rlm.scrub_results import ScrubResults
 from rlm.service import RemoteLogManager
 from rlm.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.tier_store import TierStore, TierStores
@@ -101,6 +103,7 @@ class Node:
     collector: Collector
     hold: Hold | None
     flow: FlowControl
+    scrubs: ScrubResults
     pool: WorkerPool
     failure: Failure
     _parts: AsyncExitStack
@@ -160,16 +163,27 @@ class Node:
                 settings, KnownSegments(log, metadata, view), stores, remote_log, audit
             )
             building.push_async_callback(collector.close)
-            for part in (snapshots, audit, *((hold,) if hold else ())):
-                remote_log.tell_problems_of(part.problems)
+            scrubs = ScrubResults(directory.path / SCRUBS_FILE)
+            _tell_problems(remote_log, snapshots, audit, scrubs, hold)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
-                collector, hold, flow, pool, failure, building.pop_all(),
+                collector, hold, flow, scrubs, pool, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""
         await self._parts.aclose()
+
+
+def _tell_problems(
+    remote_log: RemoteLogManager,
+    snapshots: SnapshotUploader,
+    audit: AuditLog,
+    scrubs: ScrubResults,
+    hold: Hold | None,
+) -> None:
+    for part in (snapshots, audit, scrubs, *((hold,) if hold else ())):
+        remote_log.tell_problems_of(part.problems)
 
 
 def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:

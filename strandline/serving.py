@@ -79,6 +79,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         retention=node.remote_log.expirer,
         switches=node.remote_log.switches,
         flow=node.flow,
+        scrubs=node.scrubs,
         identity=NodeIdentity(
             cluster_id=str(node.directory.cluster_id),
             kafka_cluster_id=node.directory.kafka_cluster_id,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
 
 from api.admission import Context, require
+from api.cursors import decode_cursor, encode_cursor
 from api.models.jobs import CollectionView, CollectRequest
+from api.models.scrub import PartitionScrubView, ScrubKept, ScrubPage, ScrubPost
 from api.tokens import Principal, Role
-from api.validation import parse_uuid
+from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
+SCRUBS = "scrubs"
 
 
 @router.post("/collect", summary="Look for garbage in all stores, or remove it")
@@ -24,6 +27,49 @@ async def collect(
     node can do it, and one is enough.
     """
     return CollectionView.of(context.collector.start(body.request(), principal.name))
+
+
+@router.post(
+    "/scrub",
+    summary="What a scrub of the tier found",
+    dependencies=[Depends(require(Role.OPERATE))],
+)
+async def keep_scrub(context: Context, body: ScrubPost) -> ScrubKept:
+    """Role operate; `strandline pipeline scrub` sends it. Kept by this node, over restarts. Damage
+    told earlier stands until a scrub has read the segment again.
+    """
+    results = [each.result() for each in body.partitions]
+    known = [
+        result
+        for result in results
+        if context.manager.partition_state(result.partition) is not None
+    ]
+    await context.scrubs.add(known)
+    return ScrubKept(kept=len(known), unknown=len(results) - len(known))
+
+
+@router.get("/scrub", summary="When each partition was last scrubbed, and what is damaged")
+async def list_scrubs(
+    context: Context,
+    topic: Annotated[str | None, Query(max_length=1_000, description="Only of this topic.")] = None,
+    damaged: Annotated[bool, Query(description="Only partitions with damage.")] = False,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> ScrubPage:
+    """What was posted to this node."""
+    filters = {"topic": topic, "damaged": damaged}
+    after = None
+    if cursor is not None:
+        place = decode_cursor(SCRUBS, filters, cursor, (str, int, str))
+        after = (str(place[0]), int(place[1]), str(place[2]))
+    page = context.scrubs.listed(topic, damaged=damaged, after=after, limit=limit + 1)
+    more = len(page) > limit
+    page = page[:limit]
+    return ScrubPage(
+        partitions=[PartitionScrubView.of(result) for result in page],
+        damaged_segments=context.scrubs.damaged_segments(),
+        next_cursor=encode_cursor(SCRUBS, filters, page[-1].key) if more else None,
+    )
 
 
 @router.get("/{job_id}", summary="A job: how far it is, how it ended")

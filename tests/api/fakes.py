@@ -43,6 +43,7 @@ from rlm.node_problem import NodeProblem
 from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
 from rlm.partition_status import Role as NodeRole
 from rlm.read_request import IndexType, RecordsRequest
+from rlm.scrub_results import ScrubResults
 from rlmm.apply_claim_forecast import ClaimForecast
 from rlmm.apply_outcome import ACCEPTED, Outcome, Verdict
 from rlmm.history import HistoryEntry
@@ -455,6 +456,7 @@ def _context(
         retention=FakeRetention(),
         switches=KillSwitches(None, now_ms=lambda: 1_000),
         flow=FlowControl(FlowLimits(), part_bytes=2**20, workers=1, monotonic=lambda: 0.0),
+        scrubs=ScrubResults(None),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
         monotonic=lambda: 0.0,
