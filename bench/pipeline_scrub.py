@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 from botocore.session import get_session
 from rich.console import Console
@@ -113,7 +114,7 @@ def _curl(urls: list[str], log_bytes: int) -> float:
 
 
 def _presigned(tier: FolderTier, store: StoreConfig) -> list[str]:
-    client = get_session().create_client(
+    client: Any = get_session().create_client(
         "s3", region_name=store.region, endpoint_url=store.endpoint_url,
         aws_access_key_id=store.access_key_id, aws_secret_access_key=store.secret_access_key,
     )  # fmt: skip

@@ -16,10 +16,11 @@ from pipeline.jobs.scrub_report import PartitionResult
 
 PATH = "/v1/jobs/scrub"
 PARTITIONS_PER_POST = 100
-DAMAGE_PER_POST = 100
+DAMAGE_PER_POST = 50
 """Damaged segments described in one body; all are counted."""
 
-FINDINGS_PER_SEGMENT = 5
+FINDINGS_PER_SEGMENT = 3
+TEXT_CHARACTERS_MAX = 1_000
 
 
 class ScrubPost:
@@ -75,7 +76,14 @@ def _body(result: PartitionResult) -> dict[str, object]:
                 "segment_id": str(verdict.segment_id.id),
                 "start_offset": verdict.start_offset,
                 "end_offset": verdict.end_offset,
-                "findings": [f.as_json() for f in verdict.findings[:FINDINGS_PER_SEGMENT]],
+                "findings": [
+                    {
+                        **finding.as_json(),
+                        "what": finding.what[:TEXT_CHARACTERS_MAX],
+                        "action": finding.action[:TEXT_CHARACTERS_MAX],
+                    }
+                    for finding in verdict.findings[:FINDINGS_PER_SEGMENT]
+                ],
             }
             for verdict in result.damaged[:DAMAGE_PER_POST]
         ],
