@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import uvloop
 
 from strandline.time_slice import set_time_slice
+
+_log = logging.getLogger("strandline")
 
 SWITCH_INTERVAL_S = 0.0005
 """Measured: at Python's default of 5 ms a busy thread makes an fdatasync completion 5 ms late."""
@@ -24,7 +29,37 @@ def node_runner() -> asyncio.Runner:
     """Runs a node's main coroutine; sets the process up for it."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     set_time_slice(SLICE_S)
-    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    return asyncio.Runner(loop_factory=new_loop)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A loop of a node's or a worker's process."""
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_unhandled)
+    return loop
+
+
+def _unhandled(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    if told_by_its_request(context):
+        _log.info("a store closed its connection while a request was sent to it")
+    else:
+        loop.default_exception_handler(dict(context))
+
+
+def told_by_its_request(context: Mapping[str, Any]) -> bool:
+    """Whether it is the task that writes a request for aiohttp (3.14), when the store is gone.
+
+    The request fails by itself then, and is repeated or told. But where the head waits for the
+    store's `100 Continue`, nobody asks for that task's own error, and asyncio would log a trace.
+    Known by name: aiohttp takes long to import, and only a node with an S3 store needs it.
+    """
+    error = context.get("exception")
+    task = context.get("future")
+    return (
+        type(error).__name__ == "ClientConnectionResetError"
+        and isinstance(task, asyncio.Task)
+        and getattr(task.get_coro(), "__qualname__", "") == "ClientRequest.write_bytes"
+    )
 
 
 def leave_out_of_collections() -> None:

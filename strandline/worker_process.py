@@ -6,11 +6,10 @@ import logging
 import os
 import sys
 
-import uvloop
-
 from rlm import worker
 from rlm.limits import Ambient
 from strandline import ambient
+from strandline.event_loop import new_loop
 from strandline.time_slice import USUAL_S, set_time_slice
 
 NICENESS = 5
@@ -35,7 +34,7 @@ def main(arguments: list[str]) -> None:
             random_fraction=ambient.random_fraction,
             new_uuid=ambient.new_uuid,
         ),
-        loop_factory=uvloop.new_event_loop,
+        loop_factory=new_loop,
     )
 
 

@@ -59,7 +59,7 @@ def reconcile_command(
 ) -> int:
     """Compare every object in the bucket with the metadata. Deletes nothing itself.
 
-    Example: `strandline pipeline reconcile --url http://127.0.0.1:8080 --table verdicts`
+    Example: `strandline pipeline reconcile --url http://127.0.0.1:9480 --table verdicts`
     """
     from pipeline import ambient
     from pipeline.catalogue.node_address import node_address

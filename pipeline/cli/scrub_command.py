@@ -72,7 +72,7 @@ def scrub_command(
 
     Nothing is changed. Exit code 8 if a segment is damaged or could not be read.
 
-    Example: `strandline pipeline scrub --url http://127.0.0.1:8080 --state scrub.jsonl`
+    Example: `strandline pipeline scrub --url http://127.0.0.1:9480 --state scrub.jsonl`
     """
     wanted = scrub.ScrubOptions(
         topics=tuple(topics or ()),
