@@ -138,9 +138,7 @@ class MetadataSet:
         rows = OverlayRows(written)
         partition, offset = self.partition(number), self.claim_offset(number)
         for index in range(count):
-            if (
-                index % SEGMENTS_A_STEP == 0
-            ):  # a look at coverage sorts the overlay
+            if index % SEGMENTS_A_STEP == 0:  # a look at coverage sorts the overlay
                 written.write(rows.writes())
                 rows = OverlayRows(written)
             segment = self._row(number, index)
