@@ -90,6 +90,34 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
         "read_bytes_per_s": None,
         "topics": {"orders": {"copy_bytes_per_s": 10_000_000, "read_bytes_per_s": None}},
     },
+    "scrub": {
+        "partitions": [
+            {
+                "topic": "orders",
+                "topic_id": TOPIC_ID,
+                "partition": 0,
+                "first_offset": 0,
+                "last_offset": 24,
+                "segments": 2,
+                "read_bytes": 4_096,
+                "unread": 0,
+                "deleted": 0,
+                "damaged": 0,
+                "scrubbed_at_ms": 1_795_262_997_777,
+                "damage": [],
+            }
+        ]
+    },
+    "known": {
+        "segments": [
+            {
+                "topic": "orders",
+                "topic_id": TOPIC_ID,
+                "partition": 0,
+                "segment_id": SEGMENT_IDS[0],
+            }
+        ]
+    },
 }
 ANSWERED = {"expected-statuses": ["2xx", "3xx", "4xx", "503"]}
 """503 stands for: wait for a metadata offset that is not there yet."""
