@@ -151,8 +151,9 @@ def test_a_driver_killed_in_the_middle_and_run_again_is_exactly_once(
             assert stands_still.read(1) == b"x"
             os.kill(driver.pid, signal.SIGKILL)
             driver.wait(START_DEADLINE_S)
-            assert select([stands_still], [], [], START_DEADLINE_S)[0]
-            assert stands_still.read() == b"", "the task's process died with its driver"
+            # Each task that stands still wrote one; the end comes when their processes are gone.
+            while stands_still.read(1) != b"":
+                assert select([stands_still], [], [], START_DEADLINE_S)[0], "a task lives on"
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait(START_DEADLINE_S)
