@@ -54,6 +54,7 @@ from rsm_backends.arguments import (
     check_range,
 )
 from rsm_backends.s3_body import MemoryBody
+from rsm_backends.s3_client import USER_AGENT, client_arguments, client_config
 from rsm_backends.s3_errors import error_for_code
 from rsm_backends.s3_quick_get import QuickGets
 from rsm_backends.s3_timestamps import parsed_timestamp
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3.client import S3Client
 
 GET_PIECE_BYTES = 128 * 1024
-USER_AGENT = "strandline"
 _CONTINUED = "\0"
 """Stands before S3's token in a cursor; no key begins with it."""
 UPLOAD_PAGES_MAX = 1000
@@ -109,31 +109,8 @@ class S3Store:
         with _translated("connect", config.bucket, None):
             client = await resources.enter_async_context(
                 session.create_client(
-                    "s3",
-                    region_name=config.region,
-                    endpoint_url=config.endpoint_url,
-                    aws_access_key_id=config.access_key_id,
-                    aws_secret_access_key=config.secret_access_key,
-                    aws_session_token=config.session_token,
-                    verify=str(config.ca_bundle) if config.ca_bundle is not None else None,
-                    config=AioConfig(
-                        connect_timeout=config.connect_timeout_s,
-                        read_timeout=config.read_timeout_s,
-                        max_pool_connections=config.connections_max,
-                        retries={"total_max_attempts": 1},
-                        signature_version="s3v4",
-                        # Else it is put together from twenty parts, twice for each request.
-                        user_agent=USER_AGENT,
-                        request_checksum_calculation="when_required",
-                        response_checksum_validation="when_required",
-                        warm_up_loader_caches=True,
-                        s3={
-                            "addressing_style": config.addressing_style,
-                            # The CRC32C, which the store checks, stands in the signed headers.
-                            # A SHA-256 of every body costs more CPU than all the rest together.
-                            "payload_signing_enabled": config.sign_payloads,
-                        },
-                    ),
+                    **client_arguments(config),
+                    config=AioConfig(**client_config(config), warm_up_loader_caches=True),
                 )
             )
         return cls(config, client, resources, QuickGets(client, config.bucket, USER_AGENT))

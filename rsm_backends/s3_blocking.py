@@ -19,7 +19,8 @@ from urllib3.exceptions import HTTPError
 
 from kafka_formats.errors import CorruptData, RetryLater
 from rsm_backends.arguments import check_key, check_range, shown
-from rsm_backends.s3 import USER_AGENT, store_error
+from rsm_backends.s3 import store_error
+from rsm_backends.s3_client import client_arguments, client_config
 from rsm_backends.store_config import StoreConfig
 
 STEP_BYTES = 1024 * 1024
@@ -139,21 +140,5 @@ def _session() -> Session:
 
 def _client(config: StoreConfig) -> Any:
     return _session().create_client(
-        "s3",
-        region_name=config.region,
-        endpoint_url=config.endpoint_url,
-        aws_access_key_id=config.access_key_id,
-        aws_secret_access_key=config.secret_access_key,
-        aws_session_token=config.session_token,
-        verify=str(config.ca_bundle) if config.ca_bundle is not None else None,
-        config=Config(
-            connect_timeout=config.connect_timeout_s,
-            read_timeout=config.read_timeout_s,
-            max_pool_connections=config.connections_max,
-            retries={"total_max_attempts": 1},
-            signature_version="s3v4",
-            user_agent=USER_AGENT,
-            response_checksum_validation="when_required",
-            s3={"addressing_style": config.addressing_style},
-        ),
+        **client_arguments(config), config=Config(**client_config(config))
     )

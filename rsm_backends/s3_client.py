@@ -1,0 +1,47 @@
+"""The settings of an S3 client: the same for the store on the event loop and for plain reads. Pure.
+
+Retries and checksums of the client are off: the retrying decorator and the port's callers do both,
+once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rsm_backends.store_config import StoreConfig
+
+USER_AGENT = "strandline"
+
+
+def client_arguments(config: StoreConfig) -> dict[str, Any]:
+    """What `create_client` takes, but for the config object: whose, where, trusted by what."""
+    return {
+        "service_name": "s3",
+        "region_name": config.region,
+        "endpoint_url": config.endpoint_url,
+        "aws_access_key_id": config.access_key_id,
+        "aws_secret_access_key": config.secret_access_key,
+        "aws_session_token": config.session_token,
+        "verify": str(config.ca_bundle) if config.ca_bundle is not None else None,
+    }
+
+
+def client_config(config: StoreConfig) -> dict[str, Any]:
+    """The fields of botocore's `Config`, which aiobotocore's has too."""
+    return {
+        "connect_timeout": config.connect_timeout_s,
+        "read_timeout": config.read_timeout_s,
+        "max_pool_connections": config.connections_max,
+        "retries": {"total_max_attempts": 1},
+        "signature_version": "s3v4",
+        # Else it is put together from twenty parts, twice for each request.
+        "user_agent": USER_AGENT,
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+        "s3": {
+            "addressing_style": config.addressing_style,
+            # The CRC32C, which the store checks, stands in the signed headers.
+            # A SHA-256 of every body costs more CPU than all the rest together.
+            "payload_signing_enabled": config.sign_payloads,
+        },
+    }
