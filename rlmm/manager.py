@@ -1,8 +1,8 @@
 """The remote log metadata manager: Kafka's RemoteLogMetadataManager (KIP-405) over our log.
 
 Writes are proposed to the log and decided when they are applied; a caller hears the outcome once
-the row is readable here. Reads are local, from the view, true at `applied_offset`. Ours beyond
-Kafka's methods: claims, log start, lost ranges, modes, policies (design 5.3).
+the row is readable here (reads: `rlmm/metadata_reads.py`). Ours beyond Kafka's methods: claims, log
+start, lost ranges, modes, policies (design 5.3).
 
 Writes raise Fenced (somebody newer leads), Conflict (its reason is the verdict of apply),
 InvalidRequest (nothing changed), RetryLater (nothing appended), OutcomeUnknown (read the row).
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,19 +22,15 @@ from kafka_formats.errors import (
     OutcomeUnknown,
     RetryLater,
 )
-from kafka_formats.kafka_uuid import Uuid
-from rlmm import queries
-from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.apply_loop import ApplyLoop
 from rlmm.feature_level import check_feature_level
 from rlmm.history import HistoryEntry, read_history
 from rlmm.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
+from rlmm.metadata_reads import MetadataReads
 from rlmm.outcome_errors import raise_unless_done
-from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
-from rlmm.partition_states import PartitionStates
+from rlmm.partition_state import PartitionState
 from rlmm.proposal_waiters import Decision, ProposalWaiters
-from rlmm.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.readiness import Readiness
 from rlmm.records import (
     ClaimReset,
@@ -51,7 +47,7 @@ from rlmm.records import (
     TopicPolicyChange,
     encode,
 )
-from rlmm.row_reads import read_feature_level, read_restart
+from rlmm.row_reads import read_feature_level
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
@@ -78,7 +74,7 @@ class ClaimAnswer:
     left_overs: tuple[RemoteLogSegmentMetadata, ...]
 
 
-class RemoteLogMetadataManager:
+class RemoteLogMetadataManager(MetadataReads):
     """Make it with `start`. Who opened log and view closes them, after `close`."""
 
     def __init__(
@@ -91,14 +87,13 @@ class RemoteLogMetadataManager:
         limits: MetadataLimits,
         on_failure: Callable[[str], None],
     ) -> None:
+        super().__init__(view, states_kept_max=limits.states_kept_max)
         self.incarnation = incarnation
         self._log = metadata_log
-        self._view = view
         self._now_ms = now_ms
         self._limits = limits
         self._on_failure = on_failure
         self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
-        self._states = PartitionStates(view, kept_max=limits.states_kept_max)
         committed = self._states.committed
         self._applying = ApplyLoop(metadata_log, view, self._waiters, limits, committed=committed)
         self._readiness = Readiness(metadata_log, self._applying.wait_for)
@@ -153,11 +148,6 @@ class RemoteLogMetadataManager:
     # ---- state
 
     @property
-    def applied_offset(self) -> int:
-        """Every read is true at this metadata offset; -1 before the first record."""
-        return self._view.applied_offset
-
-    @property
     def failure(self) -> str | None:
         """Why nothing is applied any more; None while all is well."""
         return self._failure
@@ -179,10 +169,6 @@ class RemoteLogMetadataManager:
     def describe(self) -> LogDescription:
         """The metadata log as this node sees it."""
         return self._log.describe()
-
-    def digest(self) -> bytes:
-        """16 bytes, equal on every node at the same applied offset."""
-        return self._view.digest()
 
     def snapshot_age_ms(self) -> int | None:
         """How long ago this process last took a snapshot; None if it has not yet."""
@@ -292,49 +278,7 @@ class RemoteLogMetadataManager:
         _, replaces_offset = read_feature_level(self._view)
         return await self._write(FeatureLevel(level, replaces_offset), deadline_s)
 
-    # ---- reads, local, at applied_offset
-
-    def feature_level(self) -> int:
-        """The finalised one."""
-        return queries.feature_level(self._view)
-
-    def restart(self) -> Restart | None:
-        """The restart from a snapshot that this cluster began with; None: it began empty."""
-        return read_restart(self._view)
-
-    def remote_log_segment_metadata(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int
-    ) -> SegmentAnswer | None:
-        """The finished segment that serves `offset` in `leader_epoch`, clamped to the lineage."""
-        return queries.segment_for_offset(self._view, tip, leader_epoch, offset)
-
-    def next_segment_with_txn_index(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int
-    ) -> SegmentAnswer | None:
-        """The first such segment at or after `offset` that has a transaction index."""
-        return queries.next_segment_with_txn_index(self._view, tip, leader_epoch, offset)
-
-    def highest_offset_for_epoch(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
-        """The highest offset ever copied in the epoch, inclusive; None if none was."""
-        return queries.highest_offset_for_epoch(self._view, tip, leader_epoch)
-
-    def forecast_claim(self, asked: AskedClaim) -> ClaimForecast:
-        """What a claim would leave, by the very rules that would judge it; nothing is written."""
-        return forecast_claim(self._view, asked)
-
-    def list_remote_log_segments(
-        self,
-        tip: TopicIdPartition,
-        leader_epoch: int | None = None,
-        *,
-        after: ListPosition | None = None,
-    ) -> Iterator[RemoteLogSegmentMetadata]:
-        """Of every state but DELETE_SEGMENT_FINISHED, by `list_position`, those behind `after`."""
-        return queries.list_segments(self._view, tip, leader_epoch, after=after)
-
-    def remote_log_size(self, tip: TopicIdPartition, leader_epoch: int) -> int:
-        """Bytes of all listed segments of the epoch, whatever their state (as Kafka's does)."""
-        return sum(each.size_bytes for each in self.list_remote_log_segments(tip, leader_epoch))
+    # ---- reads that ask more than the view
 
     def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
         """Kafka's: these have another leader or epoch now, as this node's broker says. None of them
@@ -349,46 +293,6 @@ class RemoteLogMetadataManager:
     def is_caught_up(self) -> bool:
         """Whether everything completed before this start is applied here: a barrier says so."""
         return self._readiness.is_caught_up
-
-    def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
-        """Everything known of the partition; None if no record ever named it."""
-        return self._states.state(tip)
-
-    def partitions(self) -> Iterator[TopicIdPartition]:
-        """Every partition that has a row."""
-        return queries.partitions(self._view)
-
-    def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
-        """The partition in the newest incarnation of the topic."""
-        return queries.find_partition(self._view, topic, partition)
-
-    def met_partitions(self, topic: str) -> Iterator[MetPartition]:
-        """The partitions of all topics of this name, each with where the log first met it."""
-        return queries.met_partitions(self._view, topic)
-
-    def served_segments(self, of: PartitionState, first: int, last: int) -> Iterator[ServedSegment]:
-        """Which segment serves which of the readable offsets `first` to `last`, ascending."""
-        return queries.served_segments(self._view, of, first, last)
-
-    def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
-        """One segment's row."""
-        return queries.segment(self._view, tip, segment_uuid)
-
-    def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
-        """One segment's row, by its id alone."""
-        return queries.find_segment(self._view, segment_uuid)
-
-    def left_overs(self, tip: TopicIdPartition) -> tuple[RemoteLogSegmentMetadata, ...]:
-        """Rows in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED."""
-        return queries.left_overs(self._view, tip)
-
-    def topic_policy(self, topic: str) -> TopicPolicy:
-        """The policy of a topic; the defaults if none was set."""
-        return queries.topic_policy(self._view, topic)
-
-    def totals(self) -> Totals:
-        """Counts over everything."""
-        return queries.totals(self._view)
 
     async def segment_history(
         self, segment_id: RemoteLogSegmentId, *, limit: int
