@@ -24,7 +24,7 @@ from tests.api.fakes import BASE, FakeRemoteLog, make_node, segment_uuid
 from tests.api.test_pressure import deaf_connection, until
 from tests.api.test_server import get
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
-from tests.rlm.test_worker_pool import LIMITS, copied, pool_of
+from tests.rlm.real_workers import LIMITS, copied, pool_of
 
 MIB = 1 << 20
 LOG = f"{BASE}/segments/{segment_uuid(0)}/log"

@@ -1,13 +1,16 @@
-"""Where short-lived nodes keep their data."""
+"""Where short-lived nodes keep their data, and a pool of one real worker."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
+from rlm.worker_pool import WorkerPool
+from tests.rlm.real_workers import pool_of
 
 MEMORY_DISK = Path("/dev/shm")
 
@@ -22,3 +25,17 @@ def many_worlds(tmp_path: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(dir=MEMORY_DISK) as path:
         yield Path(path)
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Path:
+    (tmp_path / "tier").mkdir()
+    return tmp_path / "tier"
+
+
+@pytest.fixture
+async def pool(tier: Path) -> AsyncIterator[WorkerPool]:
+    pool = pool_of(tier)
+    await pool.start()
+    yield pool
+    await pool.close()

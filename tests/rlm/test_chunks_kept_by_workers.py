@@ -15,7 +15,7 @@ from rlm.chunk_cache import ChunkCounts
 from rlm.read_request import LogRequest
 from rlm.worker_pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
-from tests.rlm.test_worker_pool import LIMITS, copied, pool_of, restarted
+from tests.rlm.real_workers import LIMITS, copied, pool_of, restarted
 
 HEARTBEAT_S = 0.5
 """The tests wait for one, however long it takes."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,18 +18,9 @@ from rlm.object_keys import segment_keys
 from rlm.read_request import LogRequest, TieredSegment
 from rlm.worker_pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
-from tests.rlm.test_worker_pool import copied, pool_of, restarted
+from tests.rlm.real_workers import copied, restarted
 
 RULES = SendRules(grace_s=60, bytes_per_s_min=1, store_deadline_s=60)
-
-
-@pytest.fixture
-async def pool(tmp_path: Path) -> AsyncIterator[WorkerPool]:
-    (tmp_path / "tier").mkdir()
-    pool = pool_of(tmp_path / "tier")
-    await pool.start()
-    yield pool
-    await pool.close()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rlm.worker_pool import WorkerPool
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
-from tests.rlm.test_worker_pool import COMMAND, FAR_FUTURE_MS, LIMITS
+from tests.rlm.real_workers import COMMAND, FAR_FUTURE_MS, LIMITS
 from tests.rlm.tier import PREFIX, STORE, copy_job, only_partition, tiered
 
 FAST = 100_000 * MIB

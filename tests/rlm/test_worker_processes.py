@@ -1,0 +1,250 @@
+"""Real worker processes: how they start, die and hang, and how they are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import (
+    NotFound,
+    RetryLater,
+)
+from rlm.copy_job import CopyProgress
+from rlm.read_request import (
+    LogRequest,
+    RecordsRequest,
+)
+from rlm.worker_pool import WorkerPool
+from tests.rlm.broker_files import ReplicaWriter
+from tests.rlm.real_workers import (
+    COMMAND,
+    LIMITS,
+    SECRET,
+    all_bytes,
+    big_job,
+    copied,
+    pool_of,
+    restarted,
+    two_segments,
+)
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> ReplicaWriter:
+    return two_segments(tmp_path)
+
+
+async def test_secrets_are_neither_arguments_nor_environment(pool: WorkerPool) -> None:
+    (pid,) = pool.pids
+    for name in ("cmdline", "environ"):
+        assert SECRET.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
+
+
+async def test_signals_of_the_terminal_are_the_supervisors_business(
+    pool: WorkerPool, replica: ReplicaWriter
+) -> None:
+    (pid,) = pool.pids
+    os.kill(pid, signal.SIGINT)
+    os.kill(pid, signal.SIGTERM)
+    await copied(pool, replica)
+    assert pool.pids == (pid,)
+
+
+async def test_a_killed_worker_is_a_retry_and_is_replaced(
+    pool: WorkerPool, replica: ReplicaWriter, tier: Path
+) -> None:
+    (pid,) = pool.pids
+    killed: list[CopyProgress] = []
+
+    def kill(progress: CopyProgress) -> None:
+        if not killed:
+            os.kill(pid, signal.SIGKILL)
+        killed.append(progress)
+
+    with pytest.raises(RetryLater, match="signal 9"):
+        await pool.copy(big_job(replica, part_bytes=2_000), kill)
+    assert killed[0].bytes_done < killed[0].bytes_total
+    assert not list(tier.rglob("*.rsm-manifest"))
+    await pool.copy(big_job(replica, attempt=1))
+    assert pool.pids != (pid,)
+    (log,) = tier.rglob("*.log")
+    assert log.read_bytes() == replica.path(0, ".log").read_bytes()
+
+
+async def to_the_end(stream: AsyncIterator[bytes]) -> None:
+    async for _ in stream:
+        continue
+
+
+async def test_a_killed_worker_ends_its_reads(pool: WorkerPool, replica: ReplicaWriter) -> None:
+    pieces = await copied(pool, replica)
+    stream = pool.read_log(LogRequest(pieces.pieces[0].segment))
+    await anext(stream)
+    (pid,) = pool.pids
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RetryLater):
+        await to_the_end(stream)
+    await restarted(pool, pid)
+    stream = pool.read_records(RecordsRequest(0, 10**9), pieces)
+    assert b"".join([part async for part in stream]) == all_bytes(replica)
+
+
+async def test_a_silent_worker_is_killed_and_replaced(tier: Path, replica: ReplicaWriter) -> None:
+    pool = pool_of(tier, limits=replace(LIMITS, silence_deadline_s=1.0))
+    await pool.start()
+    (pid,) = pool.pids
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(RetryLater, match="silent"):
+        await pool.copy(big_job(replica))
+    await pool.copy(big_job(replica, attempt=1))
+    assert pool.pids != (pid,)
+    await pool.close()
+
+
+async def test_a_worker_that_does_not_confirm_a_cancellation_is_killed(
+    tier: Path, replica: ReplicaWriter
+) -> None:
+    pool = pool_of(tier, limits=replace(LIMITS, cancel_deadline_s=0.3))
+    await pool.start()
+    (pid,) = pool.pids
+    os.kill(pid, signal.SIGSTOP)
+    task = asyncio.create_task(pool.copy(big_job(replica)))
+    while not pool._workers[0].jobs:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not Path(f"/proc/{pid}").exists()
+    await pool.close()
+
+
+async def test_a_store_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="missing"):
+        await pool_of(tmp_path / "missing").start()
+
+
+SCRIPTS = {
+    # 255 is what asyncio's own loop (used by tests only) makes of an exit that the kill collected.
+    "ends at once": ("import sys; sys.exit(3)", RetryLater, "exit status (3|255)|signal 9"),
+    "never gets ready": ("import time; time.sleep(600)", RetryLater, "not ready within"),
+    "says nonsense": (
+        "import pickle, socket, struct, sys\n"
+        "body = pickle.dumps('hello')\n"
+        "s = socket.socket(fileno=int(sys.argv[1]))\n"
+        "s.sendall(struct.pack('>IQ', len(body), 0) + body)\n"
+        "s.recv(1 << 20)\n",
+        RetryLater,
+        "while it started",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(SCRIPTS))
+async def test_a_worker_that_does_not_start_is_told(tier: Path, name: str) -> None:
+    script, kind, text = SCRIPTS[name]
+    pool = pool_of(
+        tier,
+        command=(sys.executable, "-c", script),
+        limits=replace(LIMITS, start_deadline_s=2.0),
+    )
+    with pytest.raises(kind, match=text):
+        await pool.start()
+
+
+async def test_a_command_that_is_not_there_is_told(tier: Path) -> None:
+    with pytest.raises(RetryLater, match="cannot be started"):
+        await pool_of(tier, command=("/nonexistent/python",)).start()
+
+
+async def test_a_worker_that_sends_nonsense_later_is_replaced(
+    tier: Path, replica: ReplicaWriter, tmp_path: Path
+) -> None:
+    """The first start answers with rubbish after it was ready, the next one is a real worker."""
+    mark = tmp_path / "started-once"
+    script = textwrap.dedent(
+        f"""
+        import pathlib, runpy, socket, struct, sys
+        mark = pathlib.Path({str(mark)!r})
+        if mark.exists():
+            runpy.run_module("strandline.worker_process", run_name="__main__", alter_sys=True)
+        mark.touch()
+        from rlm.worker_messages import Ready, frame
+        s = socket.socket(fileno=int(sys.argv[1]))
+        s.sendall(frame(Ready()))
+        s.recv(1 << 20)
+        s.recv(1 << 20)
+        s.sendall(struct.pack(">IQ", 3, 0) + b"xyz")
+        s.recv(1 << 20)
+        """
+    )
+    pool = pool_of(tier, command=(sys.executable, "-c", script))
+    await pool.start()
+    with pytest.raises(RetryLater):
+        await pool.copy(big_job(replica))
+    await pool.copy(big_job(replica, attempt=1))
+    await pool.close()
+
+
+async def test_without_any_worker_calls_wait_and_then_fail(
+    tier: Path, replica: ReplicaWriter
+) -> None:
+    pool = pool_of(tier, limits=replace(LIMITS, start_deadline_s=3.0))
+    await pool.start()
+    job = big_job(replica)
+    tier.rename(tier.with_name("unmounted"))
+    (pid,) = pool.pids
+    os.kill(pid, signal.SIGKILL)
+    while pool.pids:
+        await asyncio.sleep(0.01)
+    with pytest.raises(RetryLater, match="no worker process was up"):
+        await pool.copy(job)
+    tier.with_name("unmounted").rename(tier)
+    await restarted(pool, pid)
+    await pool.copy(job)
+    await pool.close()
+
+
+async def test_a_worker_dies_with_its_supervisor(tier: Path) -> None:
+    script = textwrap.dedent(
+        f"""
+        import asyncio, sys
+        from pathlib import Path
+        from tests.rlm.real_workers import pool_of
+        async def main():
+            pool = pool_of(Path({str(tier)!r}))
+            await pool.start()
+            print(pool.pids[0], flush=True)
+            await asyncio.Event().wait()
+        asyncio.run(main())
+        """
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with supervisor:
+        assert supervisor.stdout is not None
+        pid = int(await asyncio.to_thread(supervisor.stdout.readline))
+        supervisor.kill()
+        while _alive(pid):
+            await asyncio.sleep(0.01)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_the_entry_is_for_nodes_only() -> None:
+    ended = subprocess.run(COMMAND, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "strandline node" in ended.stderr
