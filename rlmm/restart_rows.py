@@ -1,6 +1,8 @@
 """The rows of a snapshot as a new cluster begins with them (design 5.1 (10)). Pure.
 
-All claims are void, and the row of the restart says from which offset on records are its own.
+All claims are void, and the row of the restart says from which offset on records are its own. So
+are marks for deletion: one may have been taken back after the snapshot, and its grace be over by
+now. A deletion that had started goes on, once the reconciliation is recorded.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from collections.abc import Iterable, Iterator
 
 from rlmm import row_keys as keys
 from rlmm import row_values as values
-from rlmm.partition_state import Restart
+from rlmm.partition_state import UNKNOWN_OFFSET, Restart
 from rlmm.row_keys import RowKind
 from rlmm.row_partitions import decode_partition, encode_partition
+from rlmm.segment import PartitionDeleteState
 
 _PARTITION = bytes((RowKind.PARTITION,))
 _ADOPTED = bytes((RowKind.ADOPTED,))
@@ -39,4 +42,9 @@ def restarted(
 def _voided(value: bytes) -> bytes:
     row = decode_partition(value)
     void = row._replace(claim_voided=row.claim is not None, cut_allowed=False)
+    if row.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
+        # As an undo leaves it; `delete_offset` stays, so that only an admin marks it again.
+        void = void._replace(
+            delete_state=None, delete_marked_at_ms=UNKNOWN_OFFSET, delete_grace_ms=-1
+        )
     return encode_partition(void)

@@ -95,6 +95,20 @@ def test_the_rows_stay_in_key_order_and_a_second_restart_begins_anew(world: Worl
     assert list(restarted([], end_offset=7)) == [(keys.RESTART_KEY, (7).to_bytes(8) + b"\xff" * 8)]
 
 
+def test_a_mark_for_deletion_is_void_since_its_undo_may_be_younger_than_the_snapshot(
+    before: World,
+) -> None:
+    before.accept(before.a_step(MARKED))
+    marked = before.state
+    world = restart(before)
+    assert marked.delete_offset >= 0
+    assert world.state.delete_offset == marked.delete_offset  # nobody infers a mark from absence
+    assert (world.state.delete_state, world.state.delete_marked_at_ms) == (None, -1)
+    back_in_service(world)
+    assert world.verdict(world.a_step(STARTED)) is Verdict.CONFLICT
+    world.accept(world.a_step(MARKED))
+
+
 def test_any_node_may_claim_at_the_same_epoch_once(world: World) -> None:
     world.claim(*EPOCHS, node=NODE_2)  # whose directory the snapshot never heard of
     assert world.verdict(world.a_claim(EPOCHS, node=ANEW)) is Verdict.FENCED
