@@ -26,11 +26,10 @@ from rich.console import Console
 from bench.copy_log_dirs import write_log_dir
 from bench.table import Measure, write_table
 from kafka_formats.crc32c import crc32c
-from pipeline import ambient
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.scrub import ScrubOptions, run
+from pipeline.opened_store import opened
 from pipeline.session import open_session
-from rsm_backends.open_store import open_store
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
 from tests.pipeline.restore.captured_tier import CapturedTier
@@ -129,17 +128,10 @@ def _presigned(tier: FolderTier, store: StoreConfig) -> list[str]:
 
 
 async def _upload(tier: FolderTier, config: StoreConfig) -> None:
-    store = await open_store(
-        config,
-        sleep=ambient.sleep,
-        monotonic=ambient.monotonic,
-        random_fraction=ambient.random_fraction,
-        now_ms=ambient.now_ms,
-    )
-    for path in sorted(path for path in tier.folder.rglob("*") if path.is_file()):
-        data = path.read_bytes()
-        await store.put(str(path.relative_to(tier.folder)), data, crc32c=crc32c(data))
-    await store.close()
+    async with opened(config) as store:
+        for path in sorted(path for path in tier.folder.rglob("*") if path.is_file()):
+            data = path.read_bytes()
+            await store.put(str(path.relative_to(tier.folder)), data, crc32c=crc32c(data))
 
 
 if __name__ == "__main__":

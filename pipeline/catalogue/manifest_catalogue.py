@@ -13,7 +13,6 @@ from typing import TypeVar
 from kafka_formats.errors import NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import check_topic_name
-from pipeline import ambient
 from pipeline.catalogue.manifest_reading import OpenBucket, listed_of, partitions_of
 from pipeline.catalogue.partition_chain import (
     FoundSegment,
@@ -22,9 +21,9 @@ from pipeline.catalogue.partition_chain import (
     partition_chain,
 )
 from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment, within
+from pipeline.opened_store import opened
 from rlm.adoption_plan import StoredSegment
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
-from rsm_backends.open_store import open_store
 from rsm_backends.store_config import StoreConfig
 
 Progress = Callable[[int, int], None]
@@ -196,18 +195,10 @@ class ManifestCatalogue:
 
 
 async def _opened(configs: Iterable[StoreConfig], stack: AsyncExitStack) -> dict[str, OpenBucket]:
-    buckets = {}
-    for config in configs:
-        store = await open_store(
-            config,
-            sleep=ambient.sleep,
-            monotonic=ambient.monotonic,
-            random_fraction=ambient.random_fraction,
-            now_ms=ambient.now_ms,
-        )
-        stack.push_async_callback(store.close)
-        buckets[config.name] = OpenBucket(config, store)
-    return buckets
+    return {
+        config.name: OpenBucket(config, await stack.enter_async_context(opened(config)))
+        for config in configs
+    }
 
 
 async def _read_all(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -17,9 +18,8 @@ from pyarrow import fs
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import InvalidRequest, NotFound, Refused
-from pipeline import ambient
-from rsm_backends.open_store import open_store
-from rsm_backends.store import ObjectInfo, ObjectStore
+from pipeline.opened_store import opened
+from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig
 
 DELETE_MANY_MAX = 1_000
@@ -39,18 +39,11 @@ class TargetFolder:
         self.config = config
         self._prefix = config.prefix
         self._runner = asyncio.Runner()
+        self._closing = AsyncExitStack()
         try:
             if config.kind == "filesystem" and config.path is not None:
                 _make_folder(config)
-            self._store: ObjectStore = self._run(
-                open_store(
-                    config,
-                    sleep=ambient.sleep,
-                    monotonic=ambient.monotonic,
-                    random_fraction=ambient.random_fraction,
-                    now_ms=ambient.now_ms,
-                )
-            )
+            self._store = self._run(self._closing.enter_async_context(opened(config)))
         except BaseException:
             self._runner.close()
             raise
@@ -68,7 +61,7 @@ class TargetFolder:
 
     def close(self) -> None:
         """Free connections."""
-        self._run(self._store.close())
+        self._run(self._closing.aclose())
         self._runner.close()
 
     def create(self, path: str, document: object) -> None:

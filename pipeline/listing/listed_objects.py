@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.listing.key_ranges import KeyRange, dealt_out
-from pipeline.listing.store_calls import config_named, key_ranges, list_range
+from pipeline.listing.store_calls import config_named, key_ranges, list_ranges
 from rlm.object_keys import parse_segment_key
 from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig
@@ -61,9 +62,10 @@ class _ListGroups:
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                for range_ in self.groups[number]:
-                    config = config_named(self.configs, range_.store)
-                    for page in list_range(config, range_):
+                ranges = sorted(self.groups[number], key=lambda each: each.store)
+                for store, of_store in groupby(ranges, key=lambda each: each.store):
+                    config = config_named(self.configs, store)
+                    for page in list_ranges(config, of_store):
                         yield object_rows(config, page)
 
 

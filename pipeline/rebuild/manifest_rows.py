@@ -13,7 +13,8 @@ from pyspark.sql import functions as f
 
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.kafka_uuid import Uuid
-from pipeline.listing.store_calls import config_named, opened
+from pipeline.listing.store_calls import config_named
+from pipeline.opened_store import opened
 from pipeline.rebuild.left_out import Reason
 from pipeline.rebuild.stored_manifest import NotTold, ToldSegment, told_by
 from rlm.adoption_plan import StoredSegment

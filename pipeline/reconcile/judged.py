@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from kafka_formats.errors import NotFound
 from pipeline.listing.listed_objects import OBJECTS_SCHEMA
-from pipeline.listing.store_calls import opened
+from pipeline.opened_store import opened
 from pipeline.reconcile.verdict import (
     KnownSegment,
     SegmentClass,

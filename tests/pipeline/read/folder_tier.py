@@ -64,7 +64,7 @@ async def _tier(partitions: Iterable[LocalPartition], folder: Path) -> FolderTie
                 continue
             job = copy_job(partition, segment)
             result = await copy_segment(job, store, now_ms=now_ms)
-            segments.append(_tiered(job, result, partition.local_log_start_offset))
+            segments.append(tiered(job, result, partition.local_log_start_offset))
     for info in (await store.list_page("")).objects:
         path = folder / info.key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,8 @@ async def _tier(partitions: Iterable[LocalPartition], folder: Path) -> FolderTie
     return FolderTier(folder, found)
 
 
-def _tiered(job: CopyJob, result: CopyResult, log_start_offset: int) -> TieredSegment:
+def tiered(job: CopyJob, result: CopyResult, log_start_offset: int) -> TieredSegment:
+    """What a catalogue tells of a copy."""
     return TieredSegment(
         segment_id=job.segment_id,
         store=job.store,

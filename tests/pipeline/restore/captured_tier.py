@@ -8,12 +8,12 @@ from pathlib import Path
 
 from kafka_formats.errors import NotFound
 from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
-from rlm.copy_job import CopyJob, CopyResult
 from rlm.log_dir import LocalPartition, find_partitions
 from rlm.segment_copy import copy_segment
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.store_config import StoreConfig
+from tests.pipeline.read.folder_tier import tiered
 from tests.rlm.tier import PREFIX, STORE, copy_job, now_ms
 
 LOG_DIR = Path(__file__).parents[2] / "data" / "kafka-4.3.0" / "log-dir"
@@ -69,7 +69,7 @@ async def tier_captured(folder: Path, *topics: str) -> CapturedTier:
             if segment.next_base_offset is not None:
                 job = copy_job(partition, segment)
                 result = await copy_segment(job, store, now_ms=now_ms)
-                segments.append(_tiered(job, result, partition.local_log_start_offset))
+                segments.append(tiered(job, result, partition.local_log_start_offset))
         found[partition.partition] = segments
     await store.close()
     config = StoreConfig(name=STORE, kind="filesystem", path=folder, prefix=PREFIX)
@@ -80,19 +80,3 @@ def captured_partitions(*topics: str) -> list[LocalPartition]:
     """As the broker left them."""
     scan = find_partitions([LOG_DIR], kafka_cluster_id=None)
     return [each for each in scan.partitions if each.partition.topic in topics]
-
-
-def _tiered(job: CopyJob, result: CopyResult, log_start_offset: int) -> TieredSegment:
-    return TieredSegment(
-        segment_id=job.segment_id,
-        store=job.store,
-        start_offset=job.start_offset,
-        end_offset=job.end_offset,
-        first_offset=max(job.start_offset, log_start_offset),
-        last_offset=job.end_offset,
-        max_timestamp_ms=result.max_timestamp_ms,
-        log_bytes=result.log_bytes,
-        txn_index_empty=result.txn_index_empty,
-        leader_epochs=job.leader_epochs,
-        objects=result.custom_metadata,
-    )
