@@ -14,7 +14,7 @@ import httpx
 
 from api.direct_answer import DIRECT_BYTES_MIN
 from rlm.object_keys import segment_keys
-from tests.api.test_over_workers import API_LIMITS, LOG, MIB, served
+from tests.api.test_over_workers import API_LIMITS, LOG, MIB, served, settled
 from tests.api.test_pressure import deaf_connection, until
 from tests.api.test_server import Raw, connection, get, write_certificate
 
@@ -124,9 +124,12 @@ async def test_clients_that_stop_taking_are_broken_off(tmp_path: Path) -> None:
             await raw.send(get(LOG))
         await until(lambda: len(node.remote_log.held) == len(deaf))
         await until(lambda: not node.jobs and not node.server.connections)
+        for raw in deaf:
+            raw.writer.transport.resume_reading()  # type: ignore[attr-defined]  # a socket's has it
+            assert len(await raw.rest()) < len(node.log)
         await clients.aclose()
-        await until(lambda: node.open_files() <= files + 1)  # of the store
-        await until(lambda: asyncio.all_tasks() <= tasks)
+        await settled(node, files + 1, lambda: asyncio.all_tasks() <= tasks)  # one of the store
+        assert node.remote_log.held == [0] * len(deaf), "nobody was answered in another way"
 
 
 async def test_a_server_that_closes_breaks_lent_connections_off(tmp_path: Path) -> None:

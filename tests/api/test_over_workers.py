@@ -155,6 +155,10 @@ async def test_aborted_downloads_free_everything(tmp_path: Path) -> None:
             await reader.read(1 + number * 5_000)
             writer.transport.abort()
         await settled(node, files, lambda: asyncio.all_tasks() <= tasks)
+        assert len(node.remote_log.held) == 41, "every one of them was begun"
+        assert node.jobs == node.server.connections == 0
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.server.port}") as client:
+            assert (await client.get(LOG)).content == node.log
 
 
 async def test_ranges_in_parallel_are_each_right(tmp_path: Path) -> None:

@@ -98,8 +98,11 @@ async def test_an_answer_that_is_not_taken_does_not_keep_its_connection(more: by
 
 async def test_a_refusal_that_is_not_taken_does_not_keep_its_connection() -> None:
     async with running(STALLED) as (_, server), deaf_connection(server) as raw:
+        await until(lambda: server.connections == 1)
         await raw.send(get("/v1/openapi.json") + b"nonsense\r\n\r\n")
         await until(lambda: not server.connections)
+        raw.writer.transport.resume_reading()  # type: ignore[attr-defined]  # a socket's has it
+        assert b"invalid_request" not in await raw.rest()
 
 
 @pytest.mark.parametrize("line", [b"X: y\r\n", b"x" * 100])

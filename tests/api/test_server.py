@@ -335,6 +335,10 @@ async def test_certificate_files_that_are_wrong_are_an_instruction(tmp_path: Pat
 
 async def test_a_server_that_was_closed_stays_closed() -> None:
     async with running() as (_, server):
+        port = server.port
         await server.close()
         await server.close()
         await server.wait()
+        assert server.connections == 0
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)

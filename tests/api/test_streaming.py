@@ -210,14 +210,21 @@ async def test_head_reads_nothing() -> None:
 
 
 async def test_an_iterator_that_does_not_close_holds_nobody_up() -> None:
+    told: list[str] = []
+
     class Stuck(AsyncIterator[bytes]):
         async def __anext__(self) -> bytes:
             raise StopAsyncIteration
 
         async def aclose(self) -> None:
-            await asyncio.Event().wait()
+            told.append("asked to close")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                told.append("given up")
 
     await close_iterator(Stuck(), 0.01)
+    assert told == ["asked to close", "given up"]
 
 
 async def test_an_iterator_that_cannot_be_closed_is_left_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -106,11 +107,17 @@ async def test_without_a_limit_nobody_is_asked(
 async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
     numbers: list[int] = []
     book = GrantBook(lambda number, *_: numbers.append(number))
+    first = asyncio.create_task(book.ask(Flow.COPY, None, 5))
+    await asyncio.sleep(0)
     book.answered(17)
-
-    def answer(number: int, *_: object) -> None:
-        book.answered(number)
-        book.answered(number)
-
-    book = GrantBook(answer)
-    await book.ask(Flow.COPY, None, 5)
+    book.answered(numbers[0])
+    book.answered(numbers[0])
+    await first
+    second = asyncio.create_task(book.ask(Flow.COPY, None, 5))
+    await asyncio.sleep(0)
+    book.answered(numbers[0])
+    await asyncio.sleep(0)
+    assert not second.done(), "the answer was to another question"
+    book.answered(numbers[1])
+    await second
+    assert len(set(numbers)) == 2

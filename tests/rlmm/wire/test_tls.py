@@ -70,8 +70,8 @@ async def test_three_nodes_agree_by_secret_inside_tls(certificate: Certificate) 
     )
     async with replicas(wire) as nodes:
         await leader_of(nodes)
-        for node in nodes:
-            await node.log.propose((Proposal(None, b"x"),), deadline_s=10)
+        offsets = [await node.log.propose((Proposal(None, b"x"),), deadline_s=10) for node in nodes]
+        assert len(set(offsets)) == 3
 
 
 async def test_a_known_fingerprint_is_enough(certificate: Certificate) -> None:
