@@ -8,19 +8,16 @@ import pytest
 
 from api.errors import HTTP_LAYER_KINDS, PROBLEM_KINDS, http_problem, internal_problem, problem_of
 from kafka_formats.errors import (
-    AlreadyExists,
     Conflict,
     CorruptData,
-    Fenced,
     InternalError,
     InvalidRequest,
     NotFound,
-    OutcomeUnknown,
-    Refused,
     RetryLater,
     StrandlineError,
 )
 from tests.api.fakes import BASE, make_node
+from tests.every_error import EVERY_ERROR
 
 
 def all_kinds(root: type[StrandlineError]) -> set[str]:
@@ -29,23 +26,23 @@ def all_kinds(root: type[StrandlineError]) -> set[str]:
     return {root.kind}.union(*below)
 
 
-ERRORS = {
-    RetryLater("wait", retry_after_ms=1_500): 503,
-    OutcomeUnknown("read the row"): 504,
-    Fenced("stop"): 409,
-    NotFound("nothing"): 404,
-    Conflict("other", reason="GAP"): 409,
-    AlreadyExists("there"): 409,
-    InvalidRequest("wrong", field="offset"): 400,
-    CorruptData("crc", source="a.log", position=61): 502,
-    Refused("no"): 403,
-    InternalError("secret"): 500,
+STATUSES = {
+    "retry_later": 503,
+    "outcome_unknown": 504,
+    "fenced": 409,
+    "not_found": 404,
+    "conflict": 409,
+    "already_exists": 409,
+    "invalid_request": 400,
+    "corrupt_data": 502,
+    "refused": 403,
+    "internal": 500,
 }
 
 
 def test_every_kind_of_the_tree_is_in_the_table() -> None:
     assert all_kinds(StrandlineError) <= set(PROBLEM_KINDS)
-    assert {type(error).kind for error in ERRORS} == all_kinds(StrandlineError)
+    assert {error.kind for error in EVERY_ERROR} == set(STATUSES) == all_kinds(StrandlineError)
 
 
 def test_every_row_is_complete_and_refusals_of_the_http_layer_have_a_status_each() -> None:
@@ -58,16 +55,14 @@ def test_every_row_is_complete_and_refusals_of_the_http_layer_have_a_status_each
         assert row.java_exception.endswith("Exception")
 
 
-@pytest.mark.parametrize(("error", "status"), ERRORS.items(), ids=lambda value: str(value))
-async def test_every_error_becomes_its_problem_document(
-    error: StrandlineError, status: int
-) -> None:
+@pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda error: error.kind)
+async def test_every_error_becomes_its_problem_document(error: StrandlineError) -> None:
     node = make_node()
     node.manager.error = error
     async with node.client() as client:
         answer = await client.get(BASE)
     problem = answer.json()
-    assert answer.status_code == problem["status"] == status
+    assert answer.status_code == problem["status"] == STATUSES[error.kind]
     assert answer.headers["content-type"] == "application/problem+json"
     assert problem["kind"] == error.kind
     assert problem["type"] == f"urn:strandline:problem:{error.kind}"
