@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm import apply_claims, apply_purge, apply_restart, apply_segments, row_reads
+from rlmm import apply_restart, apply_segments, row_reads
 from rlmm.apply_outcome import Verdict
 from rlmm.partition_state import PartitionState
 from rlmm.records import MetadataRecord, PartitionAdopted, Reconciled, SegmentMissing
@@ -21,9 +20,9 @@ from rlmm.restart_rows import restarted
 from rlmm.row_reads import read_restart
 from rlmm.rows import MemoryRows
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
-from tests.rlmm import recomputed_state
 from tests.rlmm.recomputed_state import all_segments, number_of
 from tests.rlmm.simulated_nodes import COPY_FINISHED, COPY_STARTED, Node, Simulation
+from tests.rlmm.simulation_runs import seed_named, set_small_limits
 
 STEPS_BEFORE = 120
 STEPS_PENDING = 60
@@ -127,12 +126,7 @@ class RestartedSimulation(Simulation):
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in `test_simulated_state`."""
-    remembered = lru_cache(10_000)(row_reads.decode_segment_row)
-    monkeypatch.setattr(row_reads, "decode_segment_row", remembered)
-    monkeypatch.setattr(recomputed_state, "decode_segment_row", remembered)
-    monkeypatch.setattr(apply_purge, "TOMBSTONE_KEPT_MS", 24 * 3_600_000)
-    monkeypatch.setattr(apply_claims, "LINEAGE_CUT_OFFSETS_MAX", 15)
+    set_small_limits(monkeypatch)
 
 
 def test_the_invariants_hold_through_a_restart_from_a_snapshot() -> None:
@@ -140,11 +134,8 @@ def test_the_invariants_hold_through_a_restart_from_a_snapshot() -> None:
     given_up = 0
     for seed in SEEDS:
         simulation = RestartedSimulation(seed)
-        try:
+        with seed_named(seed):
             simulation.run_through()
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
         seen |= simulation.seen
         given_up += simulation.given_up
     assert given_up > 0

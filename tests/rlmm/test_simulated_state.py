@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import pytest
 
-from rlmm import apply_claims, apply_purge, row_reads
-from tests.rlmm import recomputed_state
 from tests.rlmm.planted_state_bugs import PLANTED
 from tests.rlmm.simulated_nodes import Simulation
+from tests.rlmm.simulation_runs import seed_named, set_small_limits
 
 STEPS = 250
 SEEDS = range(33, 45)
@@ -37,15 +35,7 @@ REACHED = {
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a short run sees purges, and cuts that an admin has to allow.
-
-    The auditor reads the same segment rows over and over, so their decoding is remembered.
-    """
-    remembered = lru_cache(10_000)(row_reads.decode_segment_row)
-    monkeypatch.setattr(row_reads, "decode_segment_row", remembered)
-    monkeypatch.setattr(recomputed_state, "decode_segment_row", remembered)
-    monkeypatch.setattr(apply_purge, "TOMBSTONE_KEPT_MS", 24 * 3_600_000)
-    monkeypatch.setattr(apply_claims, "LINEAGE_CUT_OFFSETS_MAX", 15)
+    set_small_limits(monkeypatch)
 
 
 def test_the_invariants_hold_after_every_event() -> None:
@@ -53,11 +43,8 @@ def test_the_invariants_hold_after_every_event() -> None:
     topics = 0
     for seed in SEEDS:
         simulation = Simulation(seed)
-        try:
+        with seed_named(seed):
             simulation.run(STEPS)
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
         seen |= simulation.seen
         topics += simulation.topics
     missing = {f"{record} {verdict}" for record, found in REACHED.items() for verdict in found}
@@ -89,8 +76,5 @@ def broken_invariant(seed: int) -> str | None:
 @pytest.mark.timeout(1800)
 def test_the_invariants_hold_for_long() -> None:
     for seed in SOAK_SEEDS:
-        try:
+        with seed_named(seed):
             Simulation(seed).run(SOAK_STEPS)
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
