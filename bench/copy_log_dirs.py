@@ -7,34 +7,24 @@ their base offsets, which stand outside the CRC, moved on. Partitions share file
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.log_dir_files import begin_log_dir, end_log_dir, segment_file
 from kafka_formats import (
-    leader_epoch_checkpoint,
-    offset_checkpoint,
     offset_index,
     producer_snapshot,
     time_index,
 )
 from kafka_formats.compression import Codec
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from kafka_formats.log_names import segment_file_name
 from kafka_formats.producer_snapshot import ProducerState
-from kafka_formats.properties import (
-    MetaProperties,
-    encode_meta_properties,
-    encode_partition_metadata,
-)
 from kafka_formats.record_batch import Record, encode_batch
 
 TOPIC = "orders"
 TOPIC_ID = Uuid(b"orders-topic-id!")
-CLUSTER_ID = "c3RyYW5kbGluZS1iZW5jaA"
 PRODUCERS = 5
 RECORD_BYTES = 1024
 INDEX_INTERVAL_BYTES = 4096
@@ -144,33 +134,17 @@ def write_log_dir(
     those before compression.
     """
     template = _Template(batch_bytes, segment_bytes, text=text, codec=codec)
-    path.mkdir(parents=True)
-    properties = MetaProperties(1, CLUSTER_ID, 1, Uuid(bytes(15) + b"\x09"))
-    (path / "meta.properties").write_bytes(encode_meta_properties(properties))
     bases = [number * template.records for number in range(segments + 1)]
-    first = path / f"{TOPIC}-0"
-    first.mkdir()
-    (first / "partition.metadata").write_bytes(encode_partition_metadata(TOPIC_ID))
-    (first / "leader-epoch-checkpoint").write_bytes(
-        leader_epoch_checkpoint.encode((EpochEntry(0, 0),))
-    )
+    first = begin_log_dir(path, TOPIC, TOPIC_ID)
     for base in bases[:-1]:
-        _file(first, base, ".log").write_bytes(template.moved_to(base))
+        segment_file(first, base, ".log").write_bytes(template.moved_to(base))
         moved = [(offset + base, position) for offset, position in template.offset_entries]
-        _file(first, base, ".index").write_bytes(offset_index.encode(moved, base))
+        segment_file(first, base, ".index").write_bytes(offset_index.encode(moved, base))
         times = [(timestamp, offset + base) for timestamp, offset in template.time_entries]
-        _file(first, base, ".timeindex").write_bytes(time_index.encode(times, base))
+        segment_file(first, base, ".timeindex").write_bytes(time_index.encode(times, base))
     for base in bases[1:]:
-        _file(first, base, ".snapshot").write_bytes(template.snapshot_at(base))
-    for suffix in (".log", ".index", ".timeindex"):
-        _file(first, bases[-1], suffix).write_bytes(b"")
-    for number in range(1, partitions):
-        other = path / f"{TOPIC}-{number}"
-        other.mkdir()
-        for file in first.iterdir():
-            os.link(file, other / file.name)
-    ends = {(TOPIC, number): bases[-1] for number in range(partitions)}
-    (path / "replication-offset-checkpoint").write_bytes(offset_checkpoint.encode(ends))
+        segment_file(first, base, ".snapshot").write_bytes(template.snapshot_at(base))
+    end_log_dir(first, partitions, bases[-1])
     return LogDir(
         path,
         partitions * segments,
@@ -188,7 +162,3 @@ def _text(size: int) -> bytes:
         for _ in range(size // 100)
     ]
     return "".join(lines).encode()[:size]
-
-
-def _file(directory: Path, base_offset: int, suffix: str) -> Path:
-    return directory / segment_file_name(base_offset, suffix)

@@ -7,7 +7,6 @@ their base offsets, which stand outside the CRC, moved on. `strandline copy` the
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import struct
@@ -16,23 +15,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.log_dir_files import begin_log_dir, end_log_dir, segment_file
 from bench.pipeline_decode import value
 from kafka_formats import (
-    leader_epoch_checkpoint,
-    offset_checkpoint,
     offset_index,
     producer_snapshot,
     time_index,
 )
 from kafka_formats.compression import Codec
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from kafka_formats.log_names import segment_file_name
-from kafka_formats.properties import (
-    MetaProperties,
-    encode_meta_properties,
-    encode_partition_metadata,
-)
 from kafka_formats.record_batch import HEADER_BYTES, Record, encode_batch
 
 TOPIC = "readings"
@@ -121,35 +112,17 @@ def _segment(shape: TierShape) -> _Segment:
 
 
 def _log_dir(path: Path, segment: _Segment, shape: TierShape) -> None:
-    path.mkdir(parents=True)
-    properties = MetaProperties(1, "c3RyYW5kbGluZS1iZW5jaA", 1, Uuid(bytes(15) + b"\x09"))
-    (path / "meta.properties").write_bytes(encode_meta_properties(properties))
-    first = path / f"{TOPIC}-0"
-    first.mkdir()
-    topic_id = Uuid(b"reading-topic-id")
-    (first / "partition.metadata").write_bytes(encode_partition_metadata(topic_id))
-    epochs = leader_epoch_checkpoint.encode((EpochEntry(0, 0),))
-    (first / "leader-epoch-checkpoint").write_bytes(epochs)
+    first = begin_log_dir(path, TOPIC, Uuid(b"reading-topic-id"))
     end = shape.segments * segment.records
     for base in range(0, end, segment.records):
         for position, offset in segment.starts:
             _OFFSET.pack_into(segment.data, position, base + offset)
-        _file(first, base, ".log").write_bytes(segment.data)
+        segment_file(first, base, ".log").write_bytes(segment.data)
         entries = [(base + at + BATCH_RECORDS - 1, position) for position, at in segment.starts]
-        _file(first, base, ".index").write_bytes(offset_index.encode(entries[1:], base))
+        segment_file(first, base, ".index").write_bytes(offset_index.encode(entries[1:], base))
         times = [(FIRST_TIMESTAMP_MS + at - base, at) for at, _ in entries[1:]]
-        _file(first, base, ".timeindex").write_bytes(time_index.encode(times, base))
-        _file(first, base + segment.records, ".snapshot").write_bytes(producer_snapshot.encode(()))
-    for suffix in (".log", ".index", ".timeindex"):
-        _file(first, end, suffix).write_bytes(b"")
-    for number in range(1, shape.partitions):
-        other = path / f"{TOPIC}-{number}"
-        other.mkdir()
-        for file in first.iterdir():
-            os.link(file, other / file.name)
-    ends = {(TOPIC, number): end for number in range(shape.partitions)}
-    (path / "replication-offset-checkpoint").write_bytes(offset_checkpoint.encode(ends))
-
-
-def _file(directory: Path, base_offset: int, suffix: str) -> Path:
-    return directory / segment_file_name(base_offset, suffix)
+        segment_file(first, base, ".timeindex").write_bytes(time_index.encode(times, base))
+        segment_file(first, base + segment.records, ".snapshot").write_bytes(
+            producer_snapshot.encode(())
+        )
+    end_log_dir(first, shape.partitions, end)

@@ -23,8 +23,9 @@ from urllib.parse import urlsplit
 import httpx
 import uvloop
 
-from bench.copy_log_dirs import CLUSTER_ID, TOPIC, write_log_dir
+from bench.copy_log_dirs import TOPIC, write_log_dir
 from bench.http_lookups import ask
+from bench.log_dir_files import CLUSTER_ID
 from bench.metadata_node import CACHE
 from bench.quorum_load import Quorum, Run, proposers_at
 from bench.table import Measure, percentile, write_table
