@@ -6,21 +6,15 @@ look-ups alone, each of a number of writes is followed at once by a look-up that
 
 from __future__ import annotations
 
-import asyncio
 import random
-import shutil
-import sys
-import tempfile
 from bisect import bisect_right
 from pathlib import Path
 from time import perf_counter
 
-import uvloop
-
-from bench.metadata_node import CACHE, MetadataNode, data_directory, metadata_node, propose
+from bench.metadata_node import MetadataNode, measured_on_a_copy, metadata_node, propose
 from bench.metadata_set import OFFSETS_PER_SEGMENT, MetadataSet
 from bench.node_process import resident_mib
-from bench.table import Measure, percentile, write_table
+from bench.table import Measure, percentile
 from rlmm.segment import TopicIdPartition
 
 BLOCKS = 200
@@ -117,22 +111,5 @@ async def measure(path: Path, metadata_set: MetadataSet) -> list[Measure]:
     ]  # fmt: skip
 
 
-def main() -> None:
-    sys.setswitchinterval(0.0005)  # as `strandline node` does
-    kept, metadata_set = data_directory(int((sys.argv[1:] or ["1000000"])[0]))
-    with (
-        tempfile.TemporaryDirectory(dir=CACHE) as home,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        path = Path(shutil.copytree(kept, Path(home) / "node"))
-        measures = runner.run(measure(path, metadata_set))
-    write_table(
-        "Look-ups in process",
-        measures,
-        packages=("rocksdict", "uvloop"),
-        notes=(f"{metadata_set.segments:,} segments in {metadata_set.partitions:,} partitions",),
-    )
-
-
 if __name__ == "__main__":
-    main()
+    measured_on_a_copy("Look-ups in process", measure)

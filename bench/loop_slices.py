@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import shutil
-import sys
-import tempfile
 from array import array
 from collections.abc import Awaitable
 from itertools import islice
 from pathlib import Path
 from time import perf_counter, thread_time
 
-import uvloop
-
 from api.listing import first_after
-from bench.metadata_node import CACHE, MetadataNode, data_directory, metadata_node
+from bench.metadata_node import MetadataNode, measured_on_a_copy, metadata_node
 from bench.metadata_set import MetadataSet
-from bench.table import Measure, write_table
+from bench.table import Measure
 from rlmm.queries import list_position
 from strandline import ambient
 
@@ -110,22 +105,5 @@ async def measure(path: Path, metadata_set: MetadataSet) -> list[Measure]:
     return measures
 
 
-def main() -> None:
-    sys.setswitchinterval(0.0005)  # as `strandline node` does
-    kept, metadata_set = data_directory(int((sys.argv[1:] or ["1000000"])[0]))
-    with (
-        tempfile.TemporaryDirectory(dir=CACHE) as home,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        path = Path(shutil.copytree(kept, Path(home) / "node"))
-        measures = runner.run(measure(path, metadata_set))
-    write_table(
-        "Slices of the event loop",
-        measures,
-        packages=("rocksdict", "uvloop"),
-        notes=(f"{metadata_set.segments:,} segments in {metadata_set.partitions:,} partitions",),
-    )
-
-
 if __name__ == "__main__":
-    main()
+    measured_on_a_copy("Slices of the event loop", measure)

@@ -8,13 +8,17 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+import uvloop
+
 from bench.metadata_set import MetadataSet, finished, make_data_directory
+from bench.table import Measure, write_table
 from rlmm.data_directory import DataDirectory, open_data_directory
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.quorum.quorum_log import QuorumLog
@@ -117,6 +121,28 @@ async def metadata_node(
                 yield MetadataNode(directory, view, log, manager, took)
         finally:
             view.close()
+
+
+def measured_on_a_copy(
+    title: str, measure: Callable[[Path, MetadataSet], Coroutine[None, None, list[Measure]]]
+) -> None:
+    """The table of what `measure` finds in a copy of a directory with as many segments as the
+    command line says (1,000,000), on the loop and in the way of `strandline node`.
+    """
+    sys.setswitchinterval(0.0005)
+    kept, metadata_set = data_directory(int((sys.argv[1:] or ["1000000"])[0]))
+    with (
+        tempfile.TemporaryDirectory(dir=CACHE) as home,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        path = Path(shutil.copytree(kept, Path(home) / "node"))
+        measures = runner.run(measure(path, metadata_set))
+    write_table(
+        title,
+        measures,
+        packages=("rocksdict", "uvloop"),
+        notes=(f"{metadata_set.segments:,} segments in {metadata_set.partitions:,} partitions",),
+    )
 
 
 def _stop(reason: str) -> None:
