@@ -21,6 +21,7 @@ from rlm.audit import Audit, AuditAction, AuditLine, KeepAudit, keep_no_audit, n
 from rlm.custom_metadata import CustomMetadata
 from rlm.events import OnEvent, SegmentDeleted
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.object_deletion import delete_objects
 from rlm.object_keys import segment_keys
 from rlm.proposals import Proposals
 from rlm.tier_store import TierStore, TierStores
@@ -153,25 +154,16 @@ class CleanUp:
             raise RetryLater(f"nothing is deleted now: {why_not}")
 
     async def delete_objects(self, row: RemoteLogSegmentMetadata) -> None:
-        """Abort the segment's uploads and delete its objects; absent ones count as deleted.
-
-        Uploads first: one that completed in between would leave an object behind the delete.
-        """
+        """Of this row's segment, wherever they may be; see `rlm/object_deletion.py`."""
         for tier in self._stores_of(row):
-            keys = segment_keys(tier.prefix, row.segment_id, row.start_offset).all()
-            try:
-                # One deadline for both: nothing is deleted long after the marker was looked at.
-                async with self.slots, asyncio.timeout(self.limits.store_deadline_s):
-                    await self.confirm_prefix(tier)
-                    for key in keys:
-                        for upload_id in await tier.store.list_uploads(key):
-                            await tier.store.abort_multipart(key, upload_id)
-                    await tier.store.delete_many(keys)
-            except TimeoutError:
-                raise RetryLater(
-                    f"deleting the objects of {row.segment_id} in the store {tier.name!r} took "
-                    f"longer than {self.limits.store_deadline_s:g} s"
-                ) from None
+            async with self.slots:
+                await delete_objects(
+                    tier,
+                    segment_keys(tier.prefix, row.segment_id, row.start_offset).all(),
+                    confirm_prefix=self.confirm_prefix,
+                    deadline_s=self.limits.store_deadline_s,
+                    what=f"the objects of {row.segment_id}",
+                )
 
     def _stores_of(self, row: RemoteLogSegmentMetadata) -> tuple[TierStore, ...]:
         """The store that the row names, else all: an unfinished row names none, and the default

@@ -20,7 +20,7 @@ from enum import StrEnum
 from itertools import groupby, islice
 from typing import Protocol
 
-from kafka_formats.errors import Conflict, NotFound, Refused, RetryLater, StrandlineError
+from kafka_formats.errors import Conflict, NotFound, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.audit import AuditAction, AuditLine, KeepAudit
 from rlm.clean_up import delete_due_ms
@@ -33,6 +33,7 @@ from rlm.collection_plan import (
     objects_allowed,
 )
 from rlm.limits import Ambient, CopyLimits
+from rlm.object_deletion import delete_objects
 from rlm.object_keys import ParsedSegmentKey, parse_segment_key
 from rlm.tier_listing import listed_pages
 from rlm.tier_store import TierStore, TierStores
@@ -322,21 +323,13 @@ class Collector:
                     by=job.by,
                 )
             )
-        deadline_s = self._copy_limits.store_deadline_s
-        keys = [each.info.key for each in orphans]
-        try:
-            # One deadline for both: nothing is deleted long after the marker was looked at.
-            async with asyncio.timeout(deadline_s):
-                await self._confirm_prefix(tier)
-                for key in keys:
-                    for upload_id in await tier.store.list_uploads(key):
-                        await tier.store.abort_multipart(key, upload_id)
-                await tier.store.delete_many(keys)
-        except TimeoutError:
-            raise RetryLater(
-                f"deleting {len(keys)} orphans in the store {tier.name!r} took longer than "
-                f"{deadline_s:g} s"
-            ) from None
+        await delete_objects(
+            tier,
+            [each.info.key for each in orphans],
+            confirm_prefix=self._confirm_prefix,
+            deadline_s=self._copy_limits.store_deadline_s,
+            what=f"{len(orphans)} orphans",
+        )
         for each in orphans:
             job.deleted.add(tier.name, each.info)
 

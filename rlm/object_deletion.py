@@ -1,0 +1,37 @@
+"""How objects of segments leave a store: the one place, whoever decided that they may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from kafka_formats.errors import RetryLater
+from rlm.tier_store import TierStore
+
+
+async def delete_objects(
+    tier: TierStore,
+    keys: Sequence[str],
+    *,
+    confirm_prefix: Callable[[TierStore], Awaitable[None]],
+    deadline_s: float,
+    what: str,
+) -> None:
+    """Abort the uploads of these keys and delete the objects; absent ones count as deleted.
+
+    Uploads first: one that completed in between would leave an object behind the delete. Refused
+    (of `confirm_prefix`): the prefix is another cluster's, nothing was touched. RetryLater: not
+    within the deadline; it may be repeated. `what` names the objects in that message.
+    """
+    try:
+        # One deadline for both: nothing is deleted long after the marker was looked at.
+        async with asyncio.timeout(deadline_s):
+            await confirm_prefix(tier)
+            for key in keys:
+                for upload_id in await tier.store.list_uploads(key):
+                    await tier.store.abort_multipart(key, upload_id)
+            await tier.store.delete_many(keys)
+    except TimeoutError:
+        raise RetryLater(
+            f"deleting {what} in the store {tier.name!r} took longer than {deadline_s:g} s"
+        ) from None
