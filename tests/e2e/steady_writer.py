@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from tests.e2e.background_rounds import BackgroundRounds
 from tests.e2e.ledger import Ledger, LogKey, value_of
 from tests.real.kafka_clients import open_producer
 
@@ -42,13 +41,14 @@ TRANSACTIONAL: dict[str, str | int] = {
 }
 
 
-class SteadyWriter:
+class SteadyWriter(BackgroundRounds):
     """Writes to `targets` round after round while it is entered; a bug of its own is raised then.
 
     `targets` may be changed with `paused` only.
     """
 
     def __init__(self, bootstrap: str, ledger: Ledger, seed: int) -> None:
+        super().__init__("steady writer", pause_s=ROUND_PAUSE_S, join_deadline_s=JOIN_DEADLINE_S)
         self.targets: set[LogKey] = set()
         self._bootstrap = bootstrap
         self._ledger = ledger
@@ -57,25 +57,6 @@ class SteadyWriter:
         self._plain: Producer | None = None
         self._transactional: Producer | None = None
         self._round = threading.Lock()
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="steady writer")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join(JOIN_DEADLINE_S)
-        assert not self._thread.is_alive(), "the writer hangs"
-        if self._error is not None and error is None:
-            raise self._error
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -96,15 +77,11 @@ class SteadyWriter:
                 return
         raise TimeoutError("the brokers took no records")
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(ROUND_PAUSE_S):
-                with self._round:
-                    targets = sorted(self.targets)
-                    self._write_plain(targets, PLAIN_RECORDS)
-                    self._write_transaction(targets)
-        except BaseException as error:
-            self._error = error
+    def do_round(self) -> None:
+        with self._round:
+            targets = sorted(self.targets)
+            self._write_plain(targets, PLAIN_RECORDS)
+            self._write_transaction(targets)
 
     def _write_plain(self, targets: Sequence[LogKey], records: int) -> bool:
         """Whether all of it was acknowledged."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import Producer
 
+from tests.e2e.background_rounds import BackgroundRounds
 from tests.real.kafka_clients import CODECS, Headers, NewRecord, flush, open_producer, send
 
 TRANSACTION_DEADLINE_S = 60
@@ -24,13 +22,14 @@ SMALL_BATCHES: dict[str, str | int] = {
 }
 
 
-class Writer:
+class Writer(BackgroundRounds):
     """Writes round after round until it is left; a failure is raised then.
 
     The producers live as long as the writer, through every bounce of the broker.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__("writer", pause_s=ROUND_PAUSE_S, join_deadline_s=JOIN_DEADLINE_S)
         self._topic = topic
         self._partitions = partitions
         self._random = random.Random(20_240_601)
@@ -49,41 +48,17 @@ class Writer:
             )
             for codec in ("none", "zstd")
         }
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="writer")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join(JOIN_DEADLINE_S)
-        assert not self._thread.is_alive(), "the writer hangs"
-        if self._error is not None and error is None:
-            raise self._error
 
     def write_filler(self) -> None:
         """Records outside of transactions: what is sealed behind them has decided all others."""
         for _ in range(FILLER_BATCHES):
             self._write_plain("none")
 
-    def _run(self) -> None:
-        try:
-            for producer in self._transactional.values():
-                producer.init_transactions(TRANSACTION_DEADLINE_S)
-            while not self._stop.wait(ROUND_PAUSE_S):
-                self._write_round()
-        except BaseException as error:
-            self._error = error
+    def begin(self) -> None:
+        for producer in self._transactional.values():
+            producer.init_transactions(TRANSACTION_DEADLINE_S)
 
-    def _write_round(self) -> None:
+    def do_round(self) -> None:
         """Every codec once to every partition, and transactions that end either way."""
         for codec in CODECS:
             self._write_plain(codec)
