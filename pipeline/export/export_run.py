@@ -22,7 +22,7 @@ from kafka_formats.errors import Conflict
 from pipeline.export.export_plan import ExportTask, offsets_of
 from pipeline.export.export_table import Commit
 from pipeline.export.export_task import TaskResult
-from pipeline.export.file_names import RunId
+from pipeline.export.file_names import NO_COMMIT, RunId
 from pipeline.export.run_records import FilesToCommit, Place, RunRecords
 
 Write = Callable[[RunId, Sequence[ExportTask]], Iterable[TaskResult]]
@@ -67,10 +67,13 @@ class ExportRun:
         self._new_attempt = new_attempt
         self._step = step
         self._watched = watched
+        self._prepared_behind = NO_COMMIT
         self.done = Exported()
 
     def prepare(self) -> None:
-        """Open the tables and make the last run whole. Then `exported` of the table is current."""
+        """Open the tables and make the last run whole. Then `exported` of the table is current, and
+        `export` makes a commit only behind the one that was the last here.
+        """
         self._place.table.open()
         if self._dead is not None:
             self._dead.table.open()
@@ -82,7 +85,8 @@ class ExportRun:
         """Make a commit of each group of tasks. Conflict(OVERTAKEN): another run of this export
         made one meanwhile; what this one wrote since its last commit is removed.
         """
-        expected = self._place.table.refresh()
+        # Not looked up anew: what another run committed since `prepare` is in the groups as well.
+        expected = self._prepared_behind
         for tasks in groups:
             run = RunId(expected.number + 1, self._new_attempt())
             self._records.started(run)
@@ -121,7 +125,7 @@ class ExportRun:
         self._count(run, results, files, skipped=skipped, dead_rows=dead_rows)
 
     def _settle_last(self) -> None:
-        last = self._place.table.refresh()
+        last = self._prepared_behind = self._place.table.refresh()
         files = self._records.files_of(last)
         if files is not None:
             self._commit_dead_letters(last, files)

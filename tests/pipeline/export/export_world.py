@@ -120,6 +120,8 @@ class World:
     attempts: int = 0
     between: Callable[[], None] | None = None
     """Called once, while the tasks of a run write."""
+    planned: Callable[[], None] | None = None
+    """Called once, when a run has planned and not begun to write."""
     file_bytes: int = 1_000_000
     task_bytes: int = 8_000
     commit_bytes: int = 1_000_000
@@ -194,6 +196,9 @@ class World:
                 work = self._work(run_id, place, dead, kill_at_record)
                 return map(work, tasks)
 
+            planned, self.planned = self.planned, None
+            if planned is not None:
+                planned()
             run.export(commits(tasks, self.commit_bytes), write)
         finally:
             for each in (place, dead):

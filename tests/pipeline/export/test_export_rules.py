@@ -58,6 +58,17 @@ def test_of_two_runs_at_once_one_loses_and_leaves_nothing(world: World) -> None:
     assert world.data_files() == world.named_files()
 
 
+def test_a_run_that_planned_before_another_one_committed_exports_nothing_twice(
+    world: World,
+) -> None:
+    world.planned = lambda: None if world.run().done.rows == 20 else pytest.fail("the winner")
+    with pytest.raises(Conflict, match="another run") as caught:
+        world.run()
+    assert caught.value.reason == "OVERTAKEN"
+    assert world.offsets() == list(range(20))
+    assert world.data_files() == world.named_files()
+
+
 def test_what_a_run_under_way_has_written_is_left_alone(world: World) -> None:
     world.run(OffsetRange(0, 4))
     with pytest.raises(Killed):
