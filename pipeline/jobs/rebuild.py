@@ -26,7 +26,7 @@ from pipeline.listing.listed_objects import listed_objects
 from pipeline.rebuild.left_out import MEANING, NEEDS_SOMEBODY, Reason
 from pipeline.rebuild.manifest_rows import listed_segments, told_segments
 from pipeline.rebuild.partition_group import ROWS_SCHEMA, PartitionKey, RebuildPartitions
-from pipeline.rebuild.partition_rows import offsets_taken
+from pipeline.rebuild.partition_rows import first_offsets
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.log.disk import OsDisk
@@ -140,9 +140,9 @@ def _run(context: JobContext, options: RebuildOptions) -> RebuildReport:
     with context.console.status(f"reading the manifests of {found} segments"):
         told = told_segments(segments, stores, tasks=TASKS_PER_SLOT * slots)
         told = told.persist(StorageLevel.DISK_ONLY)
-        first_offsets, end_offset = _first_offsets(told)
+        begins, end_offset = _first_offsets(told)
     work = RebuildPartitions(
-        first_offsets,
+        begins,
         tuple(stores),
         _ids_twice(told),
         options.leave_out,
@@ -165,13 +165,8 @@ def _run(context: JobContext, options: RebuildOptions) -> RebuildReport:
 
 
 def _first_offsets(told: DataFrame) -> tuple[dict[PartitionKey, int], int]:
-    """Where each partition's metadata offsets begin, in key order; and where the last ones end."""
-    counts = told.groupBy("topic_id", "partition").count().orderBy("topic_id", "partition")
-    at, first = 0, {}
-    for topic_id, partition, count in counts.toLocalIterator():
-        first[topic_id, partition] = at
-        at += offsets_taken(count)
-    return first, at
+    counted = told.groupBy("topic_id", "partition").agg(f.count("*"), f.max("event_ms"))
+    return first_offsets([tuple(row) for row in counted.collect()])
 
 
 def _ids_twice(told: DataFrame) -> frozenset[str]:

@@ -12,7 +12,7 @@ stays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_formats.kafka_uuid import Uuid
@@ -57,6 +57,27 @@ class RebuiltPartition:
 def offsets_taken(segments: int) -> int:
     """How many metadata offsets a partition of so many segments takes."""
     return segments + OFFSETS_BESIDES_SEGMENTS
+
+
+def first_offsets(
+    partitions: Collection[tuple[str, int, int, int]],
+) -> tuple[dict[tuple[str, int], int], int]:
+    """Where the metadata offsets of each (topic id, partition) begin, and where the last ones end,
+    from (topic id, partition, segments, latest copy in ms).
+
+    Of topics of one name the log met the newest last, and readers who say no id get that one: by
+    the latest copy, as a catalogue of manifests has it.
+    """
+    latest: dict[str, int] = {}
+    for topic_id, _, _, copied_ms in partitions:
+        latest[topic_id] = max(copied_ms, latest.get(topic_id, copied_ms))
+    at, first = 0, {}
+    for topic_id, partition, segments, _ in sorted(
+        partitions, key=lambda each: (latest[each[0]], each[0], each[1])
+    ):
+        first[topic_id, partition] = at
+        at += offsets_taken(segments)
+    return first, at
 
 
 def partition_rows(

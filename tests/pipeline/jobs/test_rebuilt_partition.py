@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, epoch_for_offset
-from pipeline.rebuild.partition_rows import RebuiltPartition, offsets_taken, partition_rows
+from pipeline.rebuild.partition_rows import (
+    RebuiltPartition,
+    first_offsets,
+    offsets_taken,
+    partition_rows,
+)
 from pipeline.rebuild.resolved_lineage import ResolvedLineage, resolve_lineage
 from rlm.retention_plan import RetentionFacts, plan_retention
 from rlmm import queries
@@ -23,7 +29,7 @@ from rlmm.records import PartitionClaim, encode
 from rlmm.restart_rows import restarted
 from rlmm.row_values import encode_totals
 from rlmm.rows import MemoryRows
-from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, TopicIdPartition
 from tests.pipeline.jobs.bucket_history import PARTITION, BucketHistory, a_segment
 from tests.rlmm.recomputed_state import all_segments, coverage_rows, expected_coverage_rows
 
@@ -204,3 +210,20 @@ def test_what_another_manager_wrote_is_neither_claimed_nor_expired() -> None:
     )
     assert plan.held_back is not None
     assert (plan.move_now, plan.delete_now) == (None, ())
+
+
+@pytest.mark.parametrize("older", [Uuid(b"a" * 16), Uuid(b"z" * 16)])
+def test_of_topics_of_one_name_the_newest_is_the_one_that_copied_last(older: Uuid) -> None:
+    newer = Uuid(b"m" * 16)
+    copied_ms = {older: 1_000, newer: 2_000}
+    begins, end = first_offsets(
+        [(str(id_), number, 3, at - number) for id_, at in copied_ms.items() for number in (0, 1)]
+    )
+    met = [
+        queries.MetPartition(TopicIdPartition("orders", Uuid.parse(id_), number), at)
+        for (id_, number), at in begins.items()
+    ]
+    assert {each.topic_id for each in queries.newest_incarnation(met)} == {newer}
+    taken = offsets_taken(3)
+    assert sorted(begins.values()) == [0, taken, 2 * taken, 3 * taken]
+    assert end == 4 * taken
