@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from kafka_formats.crc32c import Buffer
+from rlm.copy_turns import CopyTurns
 from rlm.flow_limits import Flow
 from rlm.object_keys import parse_segment_key
 from rlm.worker_pace import WorkerPace
@@ -24,8 +25,14 @@ _Answer = TypeVar("_Answer")
 class PacedStore:
     """Around a store of a worker. Requests without a body or a stream pass."""
 
-    def __init__(self, store: ObjectStore, prefix: str, pace: WorkerPace) -> None:
-        """`prefix` stands before every key of the store; the topic is read from what follows."""
+    def __init__(
+        self, store: ObjectStore, prefix: str, pace: WorkerPace, turns: CopyTurns | None = None
+    ) -> None:
+        """`prefix` stands before every key of the store; the topic is read from what follows.
+
+        `turns` hold uploads back while reads queue; None: nothing does.
+        """
+        self._turns = turns
         self._store = store
         self._prefix = prefix
         self._pace = pace
@@ -104,6 +111,8 @@ class PacedStore:
 
     async def _sent(self, key: str, size: int, send: Callable[[], Awaitable[_Answer]]) -> _Answer:
         topic = self._topic(key)
+        if self._turns is not None:
+            await self._turns.before(size)
         piece_bytes = self._pace.piece_bytes(Flow.COPY, topic)
         if piece_bytes is None:
             return await send()

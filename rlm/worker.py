@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from kafka_formats.errors import InternalError, StrandlineError
 from rlm.client_send import ClientSend, SendRules, Sent
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
+from rlm.copy_turns import CopyTurns
 from rlm.data_plane import DataPlane
 from rlm.descriptor_channel import take_descriptor
 from rlm.flow_limits import Flow, Paces
@@ -129,11 +130,12 @@ async def serve(
             return
         grants = GrantBook(functools.partial(ask_for_bytes, writer))
         pace = WorkerPace(Paces(), grants.ask)
+        turns = CopyTurns(ambient.monotonic)
         stores: dict[str, ObjectStore] = {}
         for name, store in opened.items():
             stores_open.push_async_callback(store.close)
             measured = MeasuredStore(store, calls.observer(name), monotonic=ambient.monotonic)
-            stores[name] = PacedStore(measured, welcome.stores[name].prefix, pace)
+            stores[name] = PacedStore(measured, welcome.stores[name].prefix, pace, turns)
         plane = DataPlane(
             stores,
             now_ms=ambient.now_ms,
@@ -143,7 +145,10 @@ async def serve(
         channel = None
         if welcome.descriptors_fd is not None:
             channel = stores_open.enter_context(socket.socket(fileno=welcome.descriptors_fd))
-        await _Worker(reader, writer, plane, welcome, ambient, calls, pace, grants, channel).serve()
+        worker = _Worker(
+            reader, writer, plane, welcome, ambient, calls, pace, grants, turns, channel
+        )
+        await worker.serve()
 
 
 def ask_for_bytes(
@@ -174,12 +179,14 @@ class _Worker:
         store_calls: StoreCallLog,
         pace: WorkerPace,
         grants: GrantBook,
+        turns: CopyTurns,
         descriptors: socket.socket | None,
     ) -> None:
         self._descriptors = descriptors
         self._store_calls = store_calls
         self._pace = pace
         self._grants = grants
+        self._turns = turns
         self._reader = reader
         self._writer = writer
         self._plane = plane
@@ -277,7 +284,8 @@ class _Worker:
         """Send something large: waits while the pipe is full."""
         if not self._writer.is_closing():
             self._writer.writelines(data_frame(job_id, parts))
-        await self._writer.drain()
+        with self._turns.read(sum(map(len, parts))):
+            await self._writer.drain()
 
 
 class _Job:

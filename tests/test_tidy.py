@@ -43,6 +43,7 @@ PURE_MODULES = (
     "rlm/leadership.py",
     "rlm/*_plan.py",
     "rlm/backoff.py",
+    "rlm/copy_share.py",
     "rlm/leader_transition.py",
     "rlm/follower_fetch.py",
     "rlm/list_offsets.py",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from kafka_formats.errors import CorruptData, InternalError, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from rlm import worker
 from rlm.copy_job import CopyResult
+from rlm.copy_turns import CopyTurns
 from rlm.limits import Ambient
 from rlm.read_request import (
     IndexRequest,
@@ -156,6 +158,41 @@ async def test_the_calls_of_a_copy_to_the_store_are_told_before_its_end(
     assert (STORE, "put", None) in told
     sent = sum(call.bytes_sent for _, call in supervisor.store_calls)
     assert sent > replica.path(0, ".log").stat().st_size
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What passed the turns of a worker that starts after this."""
+    passed: list[tuple[str, int]] = []
+
+    class Told(CopyTurns):
+        async def before(self, size: int) -> None:
+            passed.append(("sent", size))
+            await super().before(size)
+
+        @contextmanager
+        def read(self, size: int) -> Iterator[None]:
+            passed.append(("read", size))
+            with super().read(size):
+                yield
+
+    monkeypatch.setattr(worker, "CopyTurns", Told)
+    return passed
+
+
+async def test_all_that_is_sent_and_all_that_is_read_take_turns(
+    turns: list[tuple[str, int]], supervisor: Supervisor, replica: ReplicaWriter
+) -> None:
+    piece = await copied(supervisor, replica)
+    assert {what for what, _ in turns} == {"sent"}
+    log_bytes = replica.path(0, ".log").stat().st_size
+    assert sum(size for _, size in turns) > log_bytes
+    turns.clear()
+    supervisor.send(StartJob(2, LogRequest(piece.segment)))
+    while not isinstance(await _credited(supervisor), End):
+        pass
+    assert {what for what, _ in turns} == {"read"}
+    assert sum(size for _, size in turns) == log_bytes
 
 
 async def test_no_more_data_is_sent_than_there_is_credit(
