@@ -105,7 +105,7 @@ async def run(config: StoreConfig, log_dir: Path) -> list[Measure]:
     size = segment.custom_metadata.log_bytes
     plane = plane_on(store)
 
-    pieces = Pieces([SegmentPiece(segment, segment.end_offset)])
+    pieces = Pieces([SegmentPiece(segment, segment.start_offset, segment.end_offset)])
 
     def verified(at: int) -> Awaitable[int]:
         return drain(plane.parts(LogRequest(segment, at, at + RANGE_BYTES), pieces, ignore_end))

@@ -42,16 +42,23 @@ SLACK_FACTOR = 1.5
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """What to copy under which claim. `lineage` is the merged one of the view. `held`: the files
-    are links that were kept from local retention.
+    """What to copy under which claim. `lineage` is the merged one of the view, `log_start_offset`
+    the tier's, `local_log_start_offset` that of the log the files are of. `held`: they are links
+    that were kept from local retention, with a history of their own.
     """
 
     partition: TopicIdPartition
     segment: LocalSegment
     lineage: Epochs
     log_start_offset: int
+    local_log_start_offset: int
     token: int
     held: bool = False
+
+    @property
+    def first_known_offset(self) -> int:
+        """Below it the segment has records that DeleteRecords took; -1: it has none."""
+        return -1 if self.held else self.local_log_start_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ class AttemptFailed:
     row: RemoteLogSegmentMetadata | None
 
 
-FactsReader = Callable[[LocalSegment, Epochs], SegmentFacts]
+FactsReader = Callable[[LocalSegment, Epochs, int], SegmentFacts]
 
 SlackOf = Callable[[str, int], float]
 """How many seconds longer so many bytes of a topic may take for the sake of a rate limit."""
@@ -143,7 +150,9 @@ class Copier:
         deadline_s = self._limits.stall_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                facts = await asyncio.to_thread(self._read_facts, segment, order.lineage)
+                facts = await asyncio.to_thread(
+                    self._read_facts, segment, order.lineage, order.first_known_offset
+                )
         except TimeoutError:
             raise RetryLater(
                 f"{segment.log_path} could not be looked at within {deadline_s:g} s: is the disk "
@@ -233,7 +242,7 @@ class Copier:
             store=store.name,
             prefix=store.prefix,
             upload_deadline_ms=row.upload_deadline_ms,
-            log_start_offset=order.log_start_offset,
+            log_start_offset=max(order.log_start_offset, order.first_known_offset),
             limits=UploadLimits(self._limits.part_bytes, self._limits.parts_parallel),
         )
 

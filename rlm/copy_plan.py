@@ -146,7 +146,7 @@ def plan(facts: PlanFacts) -> Step:
     for segment in _sealed(facts.segments):
         if _fills_a_lost_range(facts, segment):
             return _copy(segment, fills_lost_range=True)
-    first = _first_that_reaches(facts)
+    first = _first_offset_left(facts)
     if first > facts.state.next_offset:
         return _gap(facts, first)
     return _next_segment(facts)
@@ -208,18 +208,17 @@ def _without_diverged_held(facts: PlanFacts) -> PlanFacts:
     return replace(facts, segments=(*fitting, *facts.segments[facts.held :]), held=len(fitting))
 
 
-def _first_that_reaches(facts: PlanFacts) -> int:
-    """Base of the first segment that reaches the next offset, down to the broker's own first.
+def _first_offset_left(facts: PlanFacts) -> int:
+    """Base of the first segment that reaches the next offset, down to the broker's own first; in
+    the broker's own what is below its log start was taken by DeleteRecords.
 
     A gap among the broker's own is damage, or a look at a moment of change: nothing is lost by it.
     """
-    return next(
-        segment.base_offset
-        for number, segment in enumerate(facts.segments)
-        if number == facts.held
-        or segment.next_base_offset is None
-        or segment.next_base_offset > facts.state.next_offset
-    )
+    for segment in facts.segments[: facts.held]:
+        end = segment.next_base_offset
+        if end is None or end > facts.state.next_offset:
+            return segment.base_offset
+    return facts.local_log_start_offset
 
 
 def _gap(facts: PlanFacts, first: int) -> Step:
@@ -277,8 +276,15 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
     base, end = segment.base_offset, segment.next_base_offset
     if end is None or end > facts.last_stable_offset or base in facts.fills_tried:
         return False
-    overlaps = any(lost.start < end and base <= lost.end for lost in facts.state.lost_ranges)
+    first = base if _is_held(facts, segment) else max(base, facts.local_log_start_offset)
+    overlaps = any(
+        max(lost.start, first) <= min(lost.end, end - 1) for lost in facts.state.lost_ranges
+    )
     return overlaps and _in_lineage(facts, base, end)
+
+
+def _is_held(facts: PlanFacts, segment: Segment) -> bool:
+    return any(segment is each for each in facts.segments[: facts.held])
 
 
 def _in_lineage(facts: PlanFacts, base: int, next_base: int) -> bool:

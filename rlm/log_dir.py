@@ -78,7 +78,15 @@ class LocalPartition:
 
     @property
     def local_log_start_offset(self) -> int:
-        """The first offset served from this disk (Kafka's localLogStartOffset)."""
+        """The first offset served from this disk (Kafka's localLogStartOffset).
+
+        The epochs begin there, at once after DeleteRecords and after a truncation below it. The
+        broker writes its checkpoint up to a minute later
+        (log.flush.start.offset.checkpoint.interval.ms), and one that is too high would give up
+        records that are there: it counts only where there are no epochs.
+        """
+        if self.leader_epochs:
+            return max(self.segments[0].base_offset, self.leader_epochs[0].start_offset)
         return max(self.segments[0].base_offset, self.log_start_offset or 0)
 
 

@@ -320,10 +320,12 @@ class PartitionDriver:
     async def _copy(self, work: PartitionWork, step: CopySegment) -> None:
         state = self.metadata.partition_state(work.partition)
         segment = work.segment(step.base_offset)
-        if state is None or segment is None or work.held is None:
+        local = work.local
+        if state is None or segment is None or local is None or work.held is None:
             return
         order = CopyOrder(
-            work.partition, segment, state.lineage, state.log_start_offset, work.held.token,
+            work.partition, segment, state.lineage, state.log_start_offset,
+            local.local_log_start_offset, work.held.token,
             held=any(unit.segment == segment for unit in work.kept),
         )  # fmt: skip
 

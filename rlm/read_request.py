@@ -47,9 +47,12 @@ class TieredSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """The part of a segment that may be served: nothing above `valid_until` (inclusive)."""
+    """The part of a segment that may be served: nothing below `first_offset`, which is the one
+    asked for or the first one above that is served, and nothing above `valid_until` (inclusive).
+    """
 
     segment: TieredSegment
+    first_offset: int
     valid_until: int
 
 

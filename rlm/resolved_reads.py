@@ -91,7 +91,7 @@ class ResolvedReads:
 
     def piece(self, served: Served) -> SegmentPiece:
         """What a worker needs to read it."""
-        return SegmentPiece(self.tiered(served.metadata), served.valid_until)
+        return SegmentPiece(self.tiered(served.metadata), served.offset, served.valid_until)
 
     def tiered(self, row: RemoteLogSegmentMetadata) -> TieredSegment:
         """Where a finished segment's objects are.

@@ -17,7 +17,9 @@ _TIME_ENTRY_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """`leader_epochs` are the lineage's entries inside the segment, the first moved to its base."""
+    """`leader_epochs` are the lineage's entries inside the segment, the first moved to its base,
+    or to the log start above it.
+    """
 
     size_bytes: int
     max_timestamp_ms: int
@@ -25,14 +27,18 @@ class SegmentFacts:
     leader_epochs: Epochs
 
 
-def segment_facts(segment: LocalSegment, lineage: Epochs) -> SegmentFacts:
+def segment_facts(segment: LocalSegment, lineage: Epochs, log_start_offset: int) -> SegmentFacts:
     """Look at a sealed segment. Blocks for a few file reads; callers use an executor.
+
+    What DeleteRecords took, below `log_start_offset`, has no epoch: the broker's checkpoint lost it
+    too, and the lineage may have another leader's there.
 
     Conflict(SOURCE_CHANGED) when its files are gone, InvalidRequest for the active segment.
     """
     if segment.next_base_offset is None:
         raise InvalidRequest("the active segment is never copied", field="segment")
-    epochs = segment_epochs(lineage, segment.base_offset, segment.next_base_offset)
+    first_offset = max(segment.base_offset, log_start_offset)
+    epochs = segment_epochs(lineage, first_offset, segment.next_base_offset)
     try:
         status = segment.log_path.stat()
         return SegmentFacts(

@@ -1,6 +1,7 @@
 """Reads of finished segments: log bytes, indexes, and records across segments. Runs in a worker.
 
-Nothing leaves here that did not pass its checksum, and nothing above a piece's `valid_until`.
+Nothing leaves here that did not pass its checksum, nothing below a piece's `first_offset` but what
+shares a batch with it, and nothing above its `valid_until`.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class RecordsRead:
                 raise InternalError(
                     f"the piece for offset {self._next_offset} ends at {piece.valid_until}"
                 )
+            # Behind a lost range a segment may begin with what is not the partition's.
+            self._next_offset = max(self._next_offset, piece.first_offset)
             async with closing_stream(self._read_piece(piece)) as data:
                 async for part in data:
                     yield part

@@ -1,5 +1,6 @@
 """What happens in the Kafka cluster, whatever the nodes beside it do: producing, rolling, elections
-clean and unclean, replication and truncation, local retention, topics deleted and made again.
+clean and unclean, replication and truncation, local retention, DeleteRecords, topics deleted and
+made again.
 """
 
 from __future__ import annotations
@@ -7,7 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafka_formats import offset_checkpoint
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.offset_checkpoint import LOG_START_FILE
 from rlm.leadership import BrokerWord, NoAnswer
 from rlm.scanner import TopicPartition
 from rlmm.segment import TopicIdPartition
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 KINDS = (
     "elect", "unclean", "retention", "greedy_retention", "transactions", "broker_down", "recreate",
-    "slow_followers", "storm",
+    "slow_followers", "storm", "delete_records",
 )  # fmt: skip
 OLD_MS_MAX = 600_000
 LEARN_MS_MAX = 20_000
@@ -111,6 +114,8 @@ class Brokers:
 
     def begin(self) -> None:
         if self.on:
+            if "delete_records" in self.kinds and not self._world.random.randrange(20):
+                self._look_after(self._world.random.choice(self._world.machines))
             for _ in range(1 + self._world.random.randrange(3)):
                 self._act()
             delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
@@ -143,6 +148,8 @@ class Brokers:
             self.create(partition.tip.topic)
         elif draw < 97 and "slow_followers" in self.kinds:
             partition.drop_from_in_sync(random.choice(sorted(partition.replicas)))
+        elif draw < 98 and "delete_records" in self.kinds:
+            self._delete_records(partition)
 
     def _leading(self, partition: Partition) -> Replica | None:
         up = partition.leader in partition.replicas and self._world.machine(partition.leader)
@@ -180,6 +187,31 @@ class Brokers:
         self._world.note(f"{partition.tip.topic}: n{broker} deletes locally what is below {start}")
         replica.trim(start)
 
+    def _delete_records(self, partition: Partition) -> None:
+        """Some or all of what is committed; followers hear of it when they fetch."""
+        leader, random = self._leading(partition), self._world.random
+        if leader is None or leader.high_watermark <= leader.log_start:
+            return
+        start = random.randint(leader.log_start + 1, leader.high_watermark)
+        self._world.note(f"{partition.tip.topic}: records below {start} are deleted")
+        leader.cut(start)
+
+    def _look_after(self, machine: Machine) -> None:
+        """What a broker does now and then: segments below the log starts go, and these are written
+        down, as far as they are not the first segments' bases.
+        """
+        kept: dict[tuple[str, int], int] = {}
+        for partition in self.partitions:
+            replica = partition.replicas.get(machine.node_id)
+            if replica is not None:
+                replica.tidy()
+                if replica.log_start > replica.bases[0]:
+                    kept[partition.tip.topic, partition.tip.partition] = replica.log_start
+        path = machine.log_dir / LOG_START_FILE
+        aside = path.with_suffix(".tmp")
+        aside.write_bytes(offset_checkpoint.encode(kept))
+        aside.replace(path)
+
     def _switch(self, machine: Machine) -> None:
         machine.broker_up = not machine.broker_up
         self._world.note(f"{machine.name}: the broker {'starts' if machine.broker_up else 'stops'}")
@@ -198,6 +230,7 @@ class Brokers:
         self.on = False
         for machine in self._world.machines:
             machine.broker_up = True
+            self._look_after(machine)
         for partition in self.partitions:
             partition.end_transaction()
             self._append(partition)

@@ -236,9 +236,9 @@ class Auditor:
         partition = self._world.brokers.partition(lost.partition)
         replica = partition.replicas[state.claim.incarnation.node_id]
         self.check(
-            partition.deleted or replica.bases[0] > lost.end,
+            partition.deleted or max(replica.bases[0], replica.log_start) > lost.end,
             "no_hole",
-            f"{lost} is said to be lost, the disk begins at {replica.bases[0]}",
+            f"{lost} is said to be lost, the log begins at {replica.log_start} on the disk",
         )
 
     def _log_start(self, record: LogStart, start: int) -> None:
@@ -251,7 +251,18 @@ class Auditor:
         below = batches_within(truth, start, record.offset)
         below = [b for b in below if not any(r.start <= b.base <= r.end for r in state.lost_ranges)]
         newest_ms = max((batch.timestamp_ms for batch in below), default=0)
-        kept = batches_within(truth, record.offset, state.highest_copied[0] + 1)
+        # Segments count as a whole, also with a head that DeleteRecords took.
+        rows = queries.list_segments(self.reference.rows, record.partition)
+        first = min(
+            (
+                row.start_offset
+                for row in rows
+                if row.state is COPY_FINISHED
+                and row.start_offset <= record.offset <= row.end_offset
+            ),
+            default=record.offset,
+        )
+        kept = batches_within(truth, first, state.highest_copied[0] + 1)
         kept_bytes = sum(len(batch.data) for batch in kept)
         slack_ms = round(2 * self._world.limits.clock_difference_max_s * 1000)
         policies = self._policies_of_late(record.partition.topic)

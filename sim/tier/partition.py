@@ -83,9 +83,11 @@ class Partition:
                 break
             common = ours.last + 1
         follower.truncate(common)
-        start = leader.bases[0]
+        start = leader.log_start
         if follower.end < start or follower.bases[0] > follower.end:
-            follower.start_over([b for b in leader.batches if b.last < start], start)
+            # A fetch at the log start brings the whole batch that has it.
+            before = [batch for batch in leader.batches if batch.last < start]
+            follower.start_over(before, before[-1].last + 1 if before else 0)
         for batch in leader.batches:
             if batch.base >= follower.end:
                 follower.append(batch)
@@ -95,6 +97,7 @@ class Partition:
             self.in_sync = sorted([*self.in_sync, broker])
         self._advance(leader)
         follower.high_watermark = min(leader.high_watermark, follower.end)
+        follower.cut(min(leader.log_start, follower.high_watermark))
 
     def drop_from_in_sync(self, broker: int) -> None:
         """It is too slow, or dead."""

@@ -23,8 +23,11 @@ from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
 from rlm.expirer import Expirer
 from rlm.object_keys import segment_keys
 from rlm.partition_driver import PartitionDriver
+from rlm.read_request import SegmentPiece
+from rlm.resolved_reads import ResolvedReads
 from rlm.retention_plan import RetentionFacts, RetentionPlan, plan_retention
 from rlm.segment_source import SegmentSource
+from rlm.served_pieces import Served
 from rlm.tier_store import TierStore, TierStores
 from rlm.upload_deadline import DeadlineStore
 from rlm.work_table import WorkTable
@@ -45,6 +48,7 @@ _attempt = Copier._attempt
 _carry_out = Expirer._carry_out
 _delete_objects = CleanUp.delete_objects
 _drive_all = WorkTable.drive_all
+_piece = ResolvedReads.piece
 _plan_facts = PartitionDriver._plan_facts
 _put = DeadlineStore.put
 _remove = CleanUp.remove
@@ -163,6 +167,15 @@ def _jump_the_gap(facts: PlanFacts, _: int) -> Step:
     return rlm.copy_plan._copy(first, fills_lost_range=False)
 
 
+def _as_if_all_were_there(facts: PlanFacts) -> int:
+    return facts.segments[facts.held].base_offset
+
+
+def _the_whole_piece(reads: ResolvedReads, served: Served) -> SegmentPiece:
+    piece = _piece(reads, served)
+    return replace(piece, first_offset=piece.segment.start_offset)
+
+
 async def _objects_only(clean_up: CleanUp, row: RemoteLogSegmentMetadata) -> None:
     for tier in clean_up.stores.by_name.values():
         keys = segment_keys(tier.prefix, row.segment_id, row.start_offset).all()
@@ -194,6 +207,7 @@ RARE_BUGS: dict[str, Patches] = {
 """Both are found by seeds."""
 
 ZOMBIE = "zombie_put_before_the_deadline"
+DELETE_RECORDS = "delete_records_past_the_copied_offset"
 BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "the fence is skipped": (
         "stale_copy_is_fenced",
@@ -212,6 +226,14 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "objects go without the delay for readers": (
         "retention",
         ((rlm.clean_up, "delete_due_ms", _at_once),),
+    ),
+    "what DeleteRecords took is waited for": (
+        DELETE_RECORDS,
+        ((rlm.copy_plan, "_first_offset_left", _as_if_all_were_there),),
+    ),
+    "a read behind a hole begins below what is served": (
+        DELETE_RECORDS,
+        ((ResolvedReads, "piece", _the_whole_piece),),
     ),
     "the diverged tail is served": (
         "unclean_election",

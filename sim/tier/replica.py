@@ -47,12 +47,14 @@ class Batch:
 class Replica:
     """`batches` go back to offset 0, also below `bases[0]`, where the disk begins. `bases` are
     those of the segments; the last one is active. `leads` and `epoch` are what the broker believes.
+    `log_start` is set by DeleteRecords, inside a segment or above whole ones that go later.
     """
 
     def __init__(self, directory: Path, topic_id: Uuid, now_ms: Callable[[], int]) -> None:
         self.directory = directory
         self.batches: list[Batch] = []
         self.bases = [0]
+        self.log_start = 0
         self.epochs: Epochs = ()
         self.epoch = -1
         self.leads = False
@@ -111,13 +113,26 @@ class Replica:
         self._fill(self.bases[-1], end)
         self.high_watermark = min(self.high_watermark, end)
         self.last_stable = min(self.last_stable, end)
+        self.log_start = min(self.log_start, end)
         self._write_epochs(truncate_from_end(self.epochs, end))
 
     def trim(self, start: int) -> None:
         """Local retention: whole segments below `start`, a segment's base."""
         for base in [base for base in self.bases if base < start]:
             self._drop(base)
-        self._write_epochs(truncate_from_start(self.epochs, start))
+        self._changed()
+        self.cut(start)
+
+    def cut(self, start: int) -> None:
+        """DeleteRecords: the log begins at `start`; the segments below it stay until `tidy`."""
+        if start > self.log_start:
+            self.log_start = start
+            self._write_epochs(truncate_from_start(self.epochs, start))
+
+    def tidy(self) -> None:
+        """Local retention of what lies below the log start as a whole."""
+        for base in [base for base in self.bases[1:] if base <= self.log_start][-1:]:
+            self.trim(base)
 
     def start_over(self, before: list[Batch], start: int) -> None:
         """Kafka's truncateFullyAndStartAt; `before` is what everybody had below."""
@@ -125,6 +140,7 @@ class Replica:
             self._drop(base)
         self.batches = list(before)
         self.bases = [start]
+        self.log_start = start
         self._path(start).touch()
         self.high_watermark = self.last_stable = start
         self._write_epochs(())

@@ -6,6 +6,7 @@
                        them, `drop N` takes the broker from those in sync
     elect N [unclean]  the controller makes broker N leader; the other hears of it by `hear N`
     trim N OFFSET      local retention of broker N
+    cut N OFFSET       DeleteRecords at broker N; the segments below go with the next `trim`
     policy MS          the topic's remote retention
     recreate           the topic is deleted and made again; `delete data` marks what it left behind
     at STEP, crash     a node's step, as `n1 before COPY_SEGMENT_FINISHED`: it ends there
@@ -154,6 +155,8 @@ class Script:
                 self.partition.hear(int(node))
             case "trim", [node, offset]:
                 self.partition.replicas[int(node)].trim(int(offset))
+            case "cut", [node, offset]:
+                self.partition.replicas[int(node)].cut(int(offset))
             case "recreate", []:
                 self.world.brokers.delete_topic(self.partition)
                 self.world.brokers.create(TOPIC).roll_percent = ROLL_PERCENT

@@ -62,7 +62,7 @@ async def copied(pool: WorkerPool, replica: ReplicaWriter, *, attempt: int = 0) 
         job = copy_job(partition, segment, attempt=attempt)
         job = replace(job, upload_deadline_ms=FAR_FUTURE_MS)
         result = await pool.copy(job)
-        pieces.pieces.append(SegmentPiece(tiered(job, result), job.end_offset))
+        pieces.pieces.append(SegmentPiece(tiered(job, result), job.start_offset, job.end_offset))
         if result.txn_index_empty:
             pieces.without_aborts.add(job.start_offset)
     return pieces

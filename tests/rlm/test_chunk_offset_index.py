@@ -72,7 +72,7 @@ class Stored:
     async def read(self, segment: TieredSegment, offset: int, max_bytes: int = 1) -> bytes:
         """The records from `offset` on, with nothing cached."""
         plane = DataPlane({STORE: self.store}, now_ms=now_ms)
-        pieces = Pieces([SegmentPiece(segment, segment.end_offset)])
+        pieces = Pieces([SegmentPiece(segment, segment.start_offset, segment.end_offset)])
         stream = plane.read_records(RecordsRequest(offset, max_bytes), pieces)
         return b"".join([part async for part in stream])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -32,7 +32,7 @@ from tests.rlm.planner_facts import ME, ONE_EPOCH, PARTITION
 from tests.rlm.virtual_time import run_virtually, virtual_ambient
 
 LETS_GO_AFTER_S = 40.0
-ORDER = CopyOrder(PARTITION, LocalSegment(0, Path("/log/0.log"), 1_000, 10), ONE_EPOCH, 0, 7)
+ORDER = CopyOrder(PARTITION, LocalSegment(0, Path("/log/0.log"), 1_000, 10), ONE_EPOCH, 0, 0, 7)
 
 
 class Rows:
@@ -94,7 +94,7 @@ async def ours(_store: TierStore) -> None:
     """The marker is as it was."""
 
 
-def facts(segment: LocalSegment, lineage: Epochs) -> SegmentFacts:
+def facts(segment: LocalSegment, lineage: Epochs, _: int) -> SegmentFacts:
     return SegmentFacts(segment.size_bytes, 1, txn_index_empty=True, leader_epochs=lineage)
 
 
@@ -160,7 +160,7 @@ def test_a_limited_rate_makes_deadlines_later_and_they_still_end_a_hung_upload()
         limits = CopyLimits(stall_deadline_s=10, upload_deadline_s=100, copies_parallel_max=2)
         attempts = copier(pool, limits, lambda _topic, size_bytes: size_bytes / 2**20)
         rows: list[RemoteLogSegmentMetadata] = []
-        big = CopyOrder(PARTITION, LocalSegment(0, Path("/log/0.log"), 2**30, 10), ONE_EPOCH, 0, 7)
+        big = replace(ORDER, segment=LocalSegment(0, Path("/log/0.log"), 2**30, 10))
         began_s = asyncio.get_running_loop().time()
         outcome = await attempts.copy(big, tier(), rows.append)
         took_s = asyncio.get_running_loop().time() - began_s - LETS_GO_AFTER_S

@@ -159,12 +159,36 @@ def test_a_gap_among_held_segments_or_behind_them_is_lost_and_one_in_the_log_is_
     segments = (LogSegment(0, 10), LogSegment(20, 30), LogSegment(40, 50), LogSegment(60, None))
     for next_offset, held, expected in ((10, 2, (10, 19)), (30, 2, (30, 39)), (50, 2, None)):
         partition = state(highest=(next_offset - 1, 0))
-        step = plan(replace(facts(segments, 500, partition), held=held))
+        step = plan(replace(facts(segments, 500, partition, local_start=40), held=held))
         if expected is None:
             assert isinstance(step, Wait)
         else:
             assert isinstance(step, RecordLostRange)
             assert (step.start, step.end) == expected
+
+
+def test_what_delete_records_took_is_lost_and_the_rest_of_its_segment_is_copied() -> None:
+    segments, partition = log(0, 20, 50, 60), state(highest=(9, 0))
+    step = plan(facts(segments, 500, partition, local_start=30))
+    assert isinstance(step, RecordLostRange)
+    assert (step.start, step.end) == (10, 29)
+    waiting = waits(facts(segments, 29, partition, local_start=30))
+    assert waiting.why is WhyNot.WAITING_FOR_LSO
+    after = replace(partition, next_offset=30, lost_ranges=(LostOffsets(10, 29, "deleted"),))
+    step = plan(facts(segments, 500, after, local_start=30))
+    assert step == CopySegment(20, 50, segments[1].size_bytes)
+
+
+def test_a_disk_that_still_has_what_another_leader_lost_brings_it_back() -> None:
+    segments = log(0, 20, 50, 60)
+    lost = replace(
+        state(highest=(9, 0)), next_offset=30, lost_ranges=(LostOffsets(10, 29, "gone"),)
+    )
+    step = plan(facts(segments, 500, lost, local_start=0))
+    assert step == CopySegment(0, 20, segments[0].size_bytes, fills_lost_range=True)
+    # Of the first segment nothing is left below the log start; of the second half of it is.
+    step = plan(facts(segments, 500, lost, local_start=25))
+    assert step == CopySegment(20, 50, segments[1].size_bytes, fills_lost_range=True)
 
 
 def test_a_next_offset_in_no_segment_is_said() -> None:

@@ -201,11 +201,22 @@ def test_a_log_without_batches_has_no_epochs(tmp_path: Path) -> None:
     assert [segment.next_base_offset for segment in partition.segments] == [None]
 
 
-def test_the_log_start_of_the_checkpoint_counts_when_it_is_higher(tmp_path: Path) -> None:
-    two_segments(write_log_dir(tmp_path))
+@pytest.mark.parametrize(
+    ("epochs", "start"),
+    [
+        pytest.param(b"0\n1\n0 7\n", 7, id="not written down yet"),
+        pytest.param(b"0\n1\n0 2\n", 2, id="truncated since below the log start"),
+        pytest.param(b"0\n0\n", 4, id="without epochs the checkpoint alone tells"),
+    ],
+)
+def test_after_delete_records_the_epochs_tell_the_log_start(
+    tmp_path: Path, epochs: bytes, start: int
+) -> None:
+    replica = two_segments(write_log_dir(tmp_path))
     write_checkpoint(tmp_path, START_FILE, {("orders", 0): 4})
+    (replica.directory / "leader-epoch-checkpoint").write_bytes(epochs)
     (partition,) = find(tmp_path).partitions
-    assert (partition.log_start_offset, partition.local_log_start_offset) == (4, 4)
+    assert (partition.log_start_offset, partition.local_log_start_offset) == (4, start)
 
 
 class TestLastStableOffsetBound:

@@ -181,7 +181,7 @@ async def test_records_of_damaged_objects_are_right_or_refused(
 ) -> None:
     """The same through the whole read: committed records, from the middle of the segment."""
     segment = await tier.copy(first_job(replica.log_dir))
-    tier.pieces.pieces = [SegmentPiece(segment, segment.end_offset)]
+    tier.pieces.pieces = [SegmentPiece(segment, segment.start_offset, segment.end_offset)]
     request = RecordsRequest(3, 10_000, Isolation.READ_COMMITTED)
     right, _ = await tier.records(request)
     for key in await tier.keys():

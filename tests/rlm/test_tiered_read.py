@@ -121,12 +121,24 @@ async def test_overlapping_segments_give_each_offset_once(tmp_path: Path, stored
     pieces = stored.tier.pieces.pieces
     stored.tier.pieces.pieces = [
         replace(pieces[0], valid_until=99),
-        SegmentPiece(other, 179),
+        SegmentPiece(other, 100, 179),
         pieces[1],
         pieces[2],
     ]
     data, _ = await stored.tier.records(RecordsRequest(0, MAX))
     assert data == stored.from_offset(0)
+
+
+async def test_behind_a_hole_a_segment_is_read_from_where_it_is_served(stored: Stored) -> None:
+    """Its head may be of a leader outside the lineage, or what DeleteRecords took."""
+    pieces = stored.tier.pieces
+    first, second, _ = pieces.pieces
+    pieces.pieces = [replace(first, valid_until=99), replace(second, first_offset=160)]
+    data, end = await stored.tier.records(RecordsRequest(50, MAX))
+    assert data == b"".join(
+        d for _, last, d in stored.batches if 50 <= last <= 99 or 160 <= last <= 239
+    )
+    assert end.next_offset == second.valid_until + 1
 
 
 async def test_json_lines_begin_at_the_very_offset(stored: Stored) -> None:

@@ -136,7 +136,7 @@ async def copied(supervisor: Supervisor, replica: ReplicaWriter) -> SegmentPiece
     end = await supervisor.until(End)
     assert isinstance(end, End)
     assert isinstance(end.result, CopyResult)
-    return SegmentPiece(tiered(job, end.result), job.end_offset)
+    return SegmentPiece(tiered(job, end.result), job.start_offset, job.end_offset)
 
 
 async def test_a_copy_tells_its_progress_and_its_result(

@@ -35,7 +35,7 @@ def now_ms() -> int:
 def copy_job(partition: LocalPartition, segment: LocalSegment, *, attempt: int = 0) -> CopyJob:
     """The job the control plane would make."""
     assert segment.next_base_offset is not None
-    facts = segment_facts(segment, partition.leader_epochs)
+    facts = segment_facts(segment, partition.leader_epochs, -1)
     id_ = Uuid(segment.base_offset.to_bytes(8, "big") + attempt.to_bytes(8, "big"))
     return CopyJob(
         segment_id=RemoteLogSegmentId(partition.partition, id_),
@@ -129,7 +129,7 @@ class Tier:
     async def copy(self, job: CopyJob) -> TieredSegment:
         result = await self.plane.copy(job)
         segment = tiered(job, result)
-        self.pieces.pieces.append(SegmentPiece(segment, segment.end_offset))
+        self.pieces.pieces.append(SegmentPiece(segment, segment.start_offset, segment.end_offset))
         if result.txn_index_empty:
             self.pieces.without_aborts.add(segment.start_offset)
         return segment

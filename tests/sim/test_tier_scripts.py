@@ -28,6 +28,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "crash_during_copy",
         "crash_during_delete",
         "delete_during_copy",
+        "delete_records_past_the_copied_offset",
         "double_leader",
         "leader_change_during_copy",
         "leader_change_during_copy_unheard",
