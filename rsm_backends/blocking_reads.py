@@ -25,6 +25,11 @@ _Answer = TypeVar("_Answer")
 class BlockingObject(Protocol):
     """One object, open for reading."""
 
+    @property
+    def object_bytes(self) -> int | None:
+        """How long it is, once a read was told; None as long as none was, and for files."""
+        ...
+
     def read_into(self, buffer: memoryview, start: int) -> int:
         """Fill `buffer` from byte `start` on; how many bytes it got: fewer only at the end."""
         ...
@@ -88,6 +93,8 @@ class _FileReads:
 
 
 class _FileObject:
+    object_bytes = None
+
     def __init__(self, key: str, opened: OpenObject) -> None:
         self._key = key
         self._opened = opened
@@ -160,6 +167,10 @@ class _RetryingObject:
         self._store = store
         self._key = key
         self._opened = opened
+
+    @property
+    def object_bytes(self) -> int | None:
+        return self._opened.object_bytes
 
     def read_into(self, buffer: memoryview, start: int) -> int:
         return self._store.repeated(self._key, lambda: self._opened.read_into(buffer, start))

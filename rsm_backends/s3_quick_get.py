@@ -9,33 +9,15 @@ keys that a URL cannot hold as they are, the caller goes the general way and hea
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 from aiobotocore.response import StreamingBody
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError
+
+from rsm_backends.s3_signed_get import PLAIN_KEY, PROBE_KEY, GetTarget, signed_get, target_of
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3.client import S3Client
-
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
-"""Nothing to escape, and no segment that a server might take for a way up."""
-
-_ALGORITHM = "AWS4-HMAC-SHA256"
-_PROBE_KEY = "k"
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Where the objects of a bucket are, and what a signature is for."""
-
-    url: str
-    region: str
-    service: str
 
 
 class QuickGets:
@@ -45,7 +27,7 @@ class QuickGets:
         self._client: Any = client
         self._bucket = bucket
         self._user_agent = user_agent
-        self._target: _Target | None = None
+        self._target: GetTarget | None = None
         self._impossible = False
 
     async def get(self, key: str, byte_range: str | None) -> dict[str, Any] | None:
@@ -53,7 +35,7 @@ class QuickGets:
 
         Raises what the client's session raises when the connection fails.
         """
-        if self._impossible or _PLAIN_KEY.fullmatch(key) is None:
+        if self._impossible or PLAIN_KEY.fullmatch(key) is None:
             return None
         credentials = self._client._get_credentials()
         if credentials is None:
@@ -62,15 +44,14 @@ class QuickGets:
         target = self._target or await self._find_target()
         if target is None:
             return None
-        headers = {"User-Agent": self._user_agent}
-        if byte_range is not None:
-            headers["Range"] = byte_range
-        request = AWSRequest(
-            method="GET", url=target.url + key, headers=headers, stream_output=True
+        request = signed_get(
+            target,
+            key,
+            byte_range=byte_range,
+            user_agent=self._user_agent,
+            credentials=await credentials.get_frozen_credentials(),
         )
-        frozen = await credentials.get_frozen_credentials()
-        S3SigV4Auth(frozen, target.service, target.region).add_auth(request)
-        answer = await self._client._endpoint.http_session.send(request.prepare())
+        answer = await self._client._endpoint.http_session.send(request)
         if answer.status_code != (200 if byte_range is None else 206):
             answer.raw.close()
             return None
@@ -79,20 +60,14 @@ class QuickGets:
             found["ContentRange"] = answer.headers["content-range"]
         return found
 
-    async def _find_target(self) -> _Target | None:
+    async def _find_target(self) -> GetTarget | None:
         """By the endpoint rules of the client, from a URL that it signs."""
         try:
             signed = await self._client.generate_presigned_url(
-                "get_object", Params={"Bucket": self._bucket, "Key": _PROBE_KEY}
+                "get_object", Params={"Bucket": self._bucket, "Key": PROBE_KEY}
             )
         except BotoCoreError:
             return None  # credentials, perhaps, that are not there yet: the general way tells
-        parts = urlsplit(signed)
-        query = parse_qs(parts.query)
-        scope = query.get("X-Amz-Credential", [""])[0].split("/")
-        if query.get("X-Amz-Algorithm") != [_ALGORITHM] or len(scope) < 5:
-            self._impossible = True
-            return None
-        url = parts._replace(query="").geturl().removesuffix(_PROBE_KEY)
-        self._target = _Target(url, region=scope[-3], service=scope[-2])
+        self._target = target_of(signed)
+        self._impossible = self._target is None
         return self._target

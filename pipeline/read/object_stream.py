@@ -16,14 +16,25 @@ from kafka_formats.errors import RetryLater
 from rsm_backends.blocking_reads import BlockingObject
 from rsm_backends.store_config import StoreConfig
 
-PIECE_BYTES = 4 * 1024 * 1024
-"""What one GET asks for."""
+PIECE_BYTES = 16 * 1024 * 1024
+"""What one GET asks for. A request costs a store about as much as half a MiB, and us a fourth."""
 
 FILE_PIECE_BYTES = 1024 * 1024
 """What is read of a file at once: it is still in the processor's cache when it is checked."""
 
-FETCHES = 6
-"""GETs under way at once for one task."""
+FETCHES = 4
+"""GETs under way at once for one task. With the pieces in use it holds at most `FETCHES` + 1, or
+with several readers + one each, of `PIECE_BYTES`: 80 MiB, or 96 with two.
+"""
+
+SMALL_BYTES = 1024 * 1024
+"""Up to this a buffer is made as large as is asked for, and not for any piece."""
+
+KEPT_BUFFERS = FETCHES + 2
+"""Of `PIECE_BYTES`, for a process's next task: fresh memory costs as much as what is read into it.
+"""
+
+_kept: list[bytearray] = []
 
 DEADLINES_PER_PIECE = 3
 """A read ends by itself within two deadlines of its store; what takes longer is hung."""
@@ -43,23 +54,33 @@ def ranges(start: int, end: int, piece_bytes: int) -> Iterator[Range]:
 
 
 class ObjectStream:
-    """The buffers and, for a store on the network, the threads of one task and one store."""
+    """The buffers and, for a store on the network, the threads of one task and one store.
 
-    def __init__(self, config: StoreConfig) -> None:
+    `readers` is how many threads of the task read at once; they share the GETs.
+    """
+
+    def __init__(self, config: StoreConfig, *, readers: int = 1) -> None:
         remote = config.kind == "s3"
         self.piece_bytes = PIECE_BYTES if remote else FILE_PIECE_BYTES
-        self._ahead = min(FETCHES, config.connections_max) if remote else 0
-        self._threads = (
-            ThreadPoolExecutor(self._ahead, thread_name_prefix="fetch") if remote else None
-        )
+        fetches = min(FETCHES, config.connections_max)
+        self._ahead = max(1, fetches // readers)
+        self._threads = ThreadPoolExecutor(fetches, thread_name_prefix="fetch") if remote else None
         self._deadline_s = DEADLINES_PER_PIECE * config.deadline_s
         self._free: list[bytearray] = []
+        while remote and _kept:
+            try:
+                self._free.append(_kept.pop())
+            except IndexError:  # another thread was quicker
+                break
 
     def close(self) -> None:
-        """Free the buffers; the threads end with what they are doing."""
+        """Leave the buffers to the next; the threads end with what they are doing."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-        self._free.clear()
+            for buffer in self._free:
+                if len(buffer) == self.piece_bytes and len(_kept) < KEPT_BUFFERS:
+                    _kept.append(buffer)
+        self._free = []
 
     def pieces(self, opened: BlockingObject, wanted: Iterable[Range]) -> Generator[memoryview]:
         """The bytes of each range, in order; a piece is good until the next is asked for.
@@ -122,8 +143,10 @@ class ObjectStream:
 
     def _buffer(self, size: int) -> bytearray:
         """A free one that is large enough; the others of too small a size are let go."""
-        while self._free:
-            buffer = self._free.pop()
+        while True:
+            try:
+                buffer = self._free.pop()
+            except IndexError:  # asked before, another reader may come in between
+                return bytearray(size if size <= SMALL_BYTES else max(size, self.piece_bytes))
             if len(buffer) >= size:
                 return buffer
-        return bytearray(max(size, self.piece_bytes))

@@ -26,11 +26,21 @@ class OpenStore:
 
 
 class OpenStores:
-    """`with OpenStores(configs, key_paths) as stores:`; what it opened is closed at the end."""
+    """`with OpenStores(configs, key_paths) as stores:`; what it opened is closed at the end.
 
-    def __init__(self, configs: Mapping[str, StoreConfig], key_paths: Iterable[str] = ()) -> None:
+    With several `readers`, threads that read segments at once, open their stores before they start.
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, StoreConfig],
+        key_paths: Iterable[str] = (),
+        *,
+        readers: int = 1,
+    ) -> None:
         self._configs = configs
         self._key_paths = tuple(key_paths)
+        self._readers = readers
         self._keys: AivenKeys | None = None
         self._open: dict[str, OpenStore] = {}
 
@@ -73,5 +83,7 @@ class OpenStores:
                 monotonic=ambient.monotonic,
                 random_fraction=ambient.random_fraction,
             )
-            found = self._open[name] = OpenStore(config, reads, ObjectStream(config))
+            found = self._open[name] = OpenStore(
+                config, reads, ObjectStream(config, readers=self._readers)
+            )
         return found

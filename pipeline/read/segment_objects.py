@@ -41,6 +41,7 @@ class SegmentObjects:
         self._store = stores.of(segment)
         self.keys = segment.keys(self._store.config.prefix)
         self._verify = verify
+        self._log_object_bytes: int | None = None
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -90,9 +91,11 @@ class SegmentObjects:
         return self._bytes(name, Range(0, 1))
 
     def bytes_behind_the_log(self) -> bool:
-        """Whether the `.log` object goes on where it should end."""
+        """Whether the `.log` object goes on where it should end: its last reader may have heard."""
         transforms = self.manifest.transforms
         end = self.manifest.log_bytes if transforms is None else transforms.chunks.stored_bytes
+        if self._log_object_bytes is not None:
+            return self._log_object_bytes > end
         return bool(self._bytes(self.keys.log, Range(end, 1)))
 
     def log(self, start: int, end: int, on_damage: Damage | None = None) -> Generator[memoryview]:
@@ -191,6 +194,7 @@ class SegmentObjects:
                     at += len(piece)
         finally:
             opened.close()
+            self._log_object_bytes = opened.object_bytes
         if at < end:
             raise CorruptData(
                 f"the object ends here, {end} bytes or more were stored",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
+from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 from rsm_backends.blocking_reads import BlockingStore, open_blocking
 from rsm_backends.store_config import StoreConfig
 from tests.rsm_backends.stores import opened
@@ -95,6 +95,26 @@ def test_many_threads_read_one_object_at_once(config: StoreConfig) -> None:
     assert b"".join(pieces[at] for at in sorted(pieces)) == DATA
 
 
+def test_a_read_of_s3_tells_how_long_the_object_is(config: StoreConfig) -> None:
+    with blocking(config) as store:
+        found = store.open(KEY)
+        assert found.object_bytes is None
+        found.read_into(memoryview(bytearray(9)), 5)
+        assert found.object_bytes == (len(DATA) if config.kind == "s3" else None)
+
+
+async def test_a_key_that_a_url_cannot_hold_as_it_is_is_read_too(
+    moto_store_config: StoreConfig,
+) -> None:
+    key = "topic id/0/ä+%41.log"
+    async with opened(moto_store_config) as store:
+        await store.put(key, b"0123456789", crc32c=crc32c(b"0123456789"))
+    buffer = memoryview(bytearray(4))
+    with blocking(moto_store_config) as reads:
+        assert reads.open(key).read_into(buffer, 3) == 4
+    assert bytes(buffer) == b"3456"
+
+
 def test_what_is_not_there_is_not_found_at_once(config: StoreConfig) -> None:
     clock = Clock()
     with blocking(config, clock) as store, pytest.raises(NotFound):
@@ -153,6 +173,17 @@ def test_a_body_that_was_cut_off_is_read_again_whole(unused: StoreConfig) -> Non
         assert store.open("k").read_into(buffer, 0) == 10
     assert bytes(buffer) == b"0123456789"
     assert clock.waits == [0.05, 0.1]
+
+
+def test_what_the_store_refuses_is_told_in_its_words(unused: StoreConfig) -> None:
+    body = b"<Error><Code>AccessDenied</Code><Message>no right to read</Message></Error>"
+    refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with (
+        cutting_server([refused] * 2) as url,
+        blocking(replace(unused, endpoint_url=url)) as store,
+        pytest.raises(Refused, match="no right to read"),
+    ):
+        store.open("k").read_into(memoryview(bytearray(10)), 0)
 
 
 def test_attempts_end_with_the_last_error(unused: StoreConfig) -> None:
