@@ -7,6 +7,7 @@ the pure reader does its work.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import tempfile
 from pathlib import Path
@@ -26,11 +27,15 @@ def build(folder: Path) -> Path:
     from setuptools import Extension
     from setuptools.dist import Distribution
 
-    extensions = cythonize(
-        [Extension(MODULE, [str(SOURCE)], extra_compile_args=COMPILE_ARGS)],
-        build_dir=str(folder / "c"),
-        quiet=True,
+    # By this the kernel is known to be of the source that lies beside it.
+    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    extension = Extension(
+        MODULE,
+        [str(SOURCE)],
+        extra_compile_args=COMPILE_ARGS,
+        define_macros=[("KERNEL_SOURCE", f'"{source}"')],
     )
+    extensions = cythonize([extension], build_dir=str(folder / "c"), quiet=True)
     command = Distribution({"name": MODULE, "ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "o")
     command.ensure_finalized()

@@ -33,11 +33,17 @@ RECORDS_BYTES_MAX = BATCH_BYTES_MAX
 def rows_kind() -> RowsKind:
     """The kernel where it is built; else the pure reader, and that is said once a process."""
     try:
-        from pipeline.decode.kernel_rows import KernelRows
+        from pipeline.decode.kernel_rows import KernelRows, kernel_is_of_its_source
     except ImportError:
         logger.warning(
             "record batches are decoded without the compiled kernel, many times slower: install "
             "a wheel that was built with a C compiler and Cython, or run `make .venv/.dev`"
+        )
+        return PureRows
+    if not kernel_is_of_its_source():
+        logger.warning(
+            "the compiled kernel was built from another kernel.pyx than lies beside it, and is not "
+            "used: record batches are decoded many times slower until you run `make .venv/.dev`"
         )
         return PureRows
     return KernelRows

@@ -6,6 +6,9 @@ from typing import Any, Final
 from kafka_formats.crc32c import Buffer
 from kafka_formats.record_batch import HeaderFields
 
+SOURCE: Final[str]
+"""SHA-256 of the `kernel.pyx` that it was built from, in hexadecimal."""
+
 DONE: Final = 0
 FULL: Final = 1
 MALFORMED: Final = 2

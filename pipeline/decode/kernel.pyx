@@ -10,6 +10,16 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+cdef extern from *:
+    """
+    #ifndef KERNEL_SOURCE
+    #define KERNEL_SOURCE ""
+    #endif
+    """
+    const char *KERNEL_SOURCE
+
+SOURCE = KERNEL_SOURCE.decode("ascii")
+
 DONE, FULL, MALFORMED = 0, 1, 2
 
 cdef enum:

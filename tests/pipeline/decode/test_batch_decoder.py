@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+import zstandard
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -23,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_formats.compression import Codec, CompressionError
+from kafka_formats.compression import decompress as carefully
 from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.record_batch import Record, encode_batch
@@ -30,7 +33,7 @@ from kafka_formats.transaction_index import AbortedTransaction
 from pipeline.decode.batch_decoder import BatchDecoder, rows_kind
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.pure_rows import PureRows
-from pipeline.decode.quick_decompress import QuickDecompressor
+from pipeline.decode.quick_decompress import QuickDecompressor, zstd_frame_bytes_max
 from pipeline.decode.rows import RowsKind
 from pipeline.decode.schema import COLUMNS, arrow_schema
 from tests.fuzz.bombs import CODEC_BOMBS
@@ -247,3 +250,40 @@ def test_without_the_kernel_the_pure_reader_reads_and_once_it_is_said_how_to_bui
 
 def test_with_the_kernel_the_kernel_reads() -> None:
     assert rows_kind() is KernelRows
+
+
+def test_a_kernel_of_another_source_is_not_used_and_once_it_is_said_how_to_build(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pipeline.decode.kernel.SOURCE", "0" * 64)
+    rows_kind.cache_clear()
+    try:
+        assert [rows_kind(), rows_kind()] == [PureRows, PureRows]
+    finally:
+        rows_kind.cache_clear()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "make .venv/.dev" in caplog.text
+
+
+def test_a_zstd_frame_of_any_size_comes_out_whole_or_not_at_all() -> None:
+    """As the careful reader judges, with and without the size and checksum that it may carry."""
+    chance = random.Random(3)
+    for size in (0, 1, 1_000, 128 << 10, (128 << 10) + 1, MIB):
+        plain = bytes(size // 2) + chance.randbytes(size - size // 2)
+        for announced, checked in ((True, False), (False, True), (False, False)):
+            frame = zstandard.ZstdCompressor(
+                write_content_size=announced, write_checksum=checked
+            ).compress(plain)
+            quick = QuickDecompressor()
+            for data in (frame, frame[:-1], frame[:-4], frame + b"x", frame + frame, frame[:5]):
+                try:
+                    expected = carefully(Codec.ZSTD, data, bytes_max=4 * MIB)
+                except CompressionError:
+                    with pytest.raises(CompressionError):
+                        quick.decompress(Codec.ZSTD, data, bytes_max=4 * MIB)
+                else:
+                    assert quick.decompress(Codec.ZSTD, data, bytes_max=4 * MIB) == expected
+            bound = zstd_frame_bytes_max(frame)
+            assert bound is not None
+            assert bound >= size
+            assert zstd_frame_bytes_max(frame + frame) is None
