@@ -18,6 +18,7 @@ from api.prepared_route import PreparedRoute
 from api.route_table import RouteTable, route_of
 from api.routes import (
     audit,
+    claims,
     cluster,
     contents,
     coverage,
@@ -85,6 +86,7 @@ def _v1() -> APIRouter:
     )
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
     asked_rarely = (
+        claims,
         tiered_data,
         cluster,
         quorum,

@@ -18,6 +18,7 @@ from api.tokens import Role, TokenBook
 from kafka_formats.kafka_uuid import Uuid
 from rlm.audit import AuditLine
 from rlm.audit_log import AuditPage, AuditPosition, Matches
+from rlm.claim_outlook import ClaimOutlook, NoOutlook
 from rlm.collection_plan import Known
 from rlm.collector import Collection, CollectionRequest
 from rlm.flow_control import FlowControl
@@ -38,7 +39,12 @@ from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
 from rlmm.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.quorum.admin import CanStop
-from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
+from rlmm.records import (
+    ClaimReset,
+    PartitionDeleteUndo,
+    PartitionModeChange,
+    TopicPolicyChange,
+)
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -113,6 +119,14 @@ class RemoteLogMetadata(Protocol):
         """Take a mark back; Conflict when another one stands, or the deletion started."""
         ...
 
+    async def reset_claim(self, record: ClaimReset, /) -> int:
+        """Void a claim, and let the next one cut the lineage. Conflict: it is not the last one."""
+        ...
+
+    async def set_partition_mode(self, record: PartitionModeChange, /) -> int:
+        """Change who copies a partition; voids its claim. Conflict: the mode was changed since."""
+        ...
+
     def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:
         """The partition's rows, or None for one the log never heard of."""
         ...
@@ -181,6 +195,10 @@ class RemoteLog(Protocol):
 
     def node_problems(self) -> Sequence[NodeProblem]:
         """What keeps the node as a whole from a part of its work; empty when nothing does."""
+        ...
+
+    def claim_outlook(self, partition: TopicIdPartition, /) -> ClaimOutlook | NoOutlook:
+        """What this node's next claim would do, as things are and after a reset."""
         ...
 
     async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:

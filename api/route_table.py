@@ -30,10 +30,11 @@ class RouteFacts:
 
 
 def writes(method: str, template: str) -> bool:
-    """Whether a request may change something. POST changes the quorum, begins jobs and takes
-    deletions back; anywhere else it only asks, with a question too long for a URL.
+    """Whether a request may change something. POST changes the quorum, begins jobs, takes
+    deletions back and resets claims; anywhere else it only asks, with a question too long for a
+    URL.
     """
-    changes = template.startswith(_CHANGED_BY_POST) or template.endswith("/undo")
+    changes = template.startswith(_CHANGED_BY_POST) or template.endswith(("/undo", "/reset"))
     return method in _WRITING_METHODS or (method == "POST" and changes)
 
 

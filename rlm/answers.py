@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlm.broker_answers import LocalLogStart
+from rlm.claim_outlook import ClaimOutlook, NoOutlook, claim_outlook
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, answer_follower_fetch
 from rlm.leader_transition import (
     LeaderTransitionAnswer,
@@ -13,6 +14,7 @@ from rlm.leader_transition import (
     answer_leader_transition,
 )
 from rlm.leadership import Leads, NoAnswer
+from rlm.limits import Identity
 from rlm.list_offsets import (
     NO_TIMESTAMP,
     UNKNOWN_EPOCH,
@@ -40,6 +42,17 @@ class Answers:
     table: WorkTable
     broker: BrokerPort | None
     breathe: Breathe
+    identity: Identity
+
+    def claim_outlook(self, partition: TopicIdPartition) -> ClaimOutlook | NoOutlook:
+        """What this node's next claim would do; nothing is awaited, as in `leader_transition`."""
+        return claim_outlook(
+            partition,
+            self.table.work(partition),
+            self.metadata.partition_state(partition),
+            self.metadata.forecast_claim,
+            self.identity.incarnation,
+        )
 
     def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
         """One look at the view; nothing is awaited in between, so it is one moment's answer."""

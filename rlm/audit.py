@@ -38,6 +38,8 @@ class AuditAction(StrEnum):
     POLICY_SET = "policy_set"
     PAUSED = "paused"
     RESUMED = "resumed"
+    CLAIM_RESET = "claim_reset"
+    MODE_SET = "mode_set"
 
 
 @dataclass(frozen=True, slots=True)

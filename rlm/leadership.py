@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.copy_plan import WhyNot
-from rlmm.partition_state import Claim, Mode, PartitionState
+from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode, PartitionState
 from rlmm.segment import Incarnation
 
 
@@ -50,13 +50,30 @@ class HeldClaim:
 @dataclass(frozen=True, slots=True)
 class RefusedClaim:
     """A claim that apply refused: not repeated at this epoch before `until_ms`, unless the claim
-    with the token `against` (-1: none) that stood then was voided or followed by another.
+    with the token `against` (-1: none) that stood then was voided or followed by another, or an
+    admin acted: `cut_allowed` and `mode_offset` are those of the partition then.
     """
 
     leader_epoch: int
     against: int
     text: str
     until_ms: int
+    cut_allowed: bool = False
+    mode_offset: int = UNKNOWN_OFFSET
+
+    @classmethod
+    def now(
+        cls, leader_epoch: int, state: PartitionState | None, text: str, until_ms: int
+    ) -> RefusedClaim:
+        """Refused while the partition was in this state."""
+        if state is None:
+            return cls(leader_epoch, UNKNOWN_OFFSET, text, until_ms)
+        against = state.claim.token if state.claim is not None else UNKNOWN_OFFSET
+        return cls(leader_epoch, against, text, until_ms, state.cut_allowed, state.mode_offset)
+
+    def still_stands(self, state: PartitionState | None, epoch: int, now_ms: int) -> bool:
+        """Nothing happened that could make a claim at `epoch` a better one."""
+        return now_ms < self.until_ms and self == self.now(epoch, state, self.text, self.until_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +191,7 @@ def _claim(facts: LeadershipFacts, epoch: int, standing: Claim | None) -> Decisi
             cancel=True,
         )
     refused = facts.refused
-    if (
-        refused is not None
-        and refused.leader_epoch == epoch
-        and refused.against == (standing.token if standing is not None else -1)
-        and facts.now_ms < refused.until_ms
-    ):
+    if refused is not None and refused.still_stands(facts.state, epoch, facts.now_ms):
         return StandBy(WhyNot.CLAIM_REFUSED, refused.text, cancel=False)
     return ProposeClaim(epoch)
 

@@ -237,8 +237,7 @@ class PartitionDriver:
             # Asked again only at another epoch, or after the long pause: an admin may have acted.
             until_ms = self.ambient.now_ms() + round(self.limits.corrupt_retry_s * 1000)
             state = self.metadata.partition_state(work.partition)
-            against = state.claim.token if state is not None and state.claim is not None else -1
-            work.refused = RefusedClaim(leader_epoch, against, str(error), until_ms)
+            work.refused = RefusedClaim.now(leader_epoch, state, str(error), until_ms)
             work.failed(error.kind, str(error), self.ambient.now_ms())
             self.lose_claim(work, str(error))
             self._stand_by(work, WhyNot.CLAIM_REFUSED, str(error))

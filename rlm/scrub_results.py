@@ -82,6 +82,10 @@ class PartitionScrub:
     scrubbed_at_ms: int
     damage: tuple[DamagedSegment, ...] = ()
 
+    def damage_of(self, segment_id: Uuid) -> DamagedSegment | None:
+        """What is known of one segment's damage."""
+        return next((each for each in self.damage if each.segment_id == segment_id), None)
+
     @property
     def key(self) -> Key:
         """Place in a list."""

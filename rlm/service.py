@@ -18,6 +18,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.adoption import Adoption
 from rlm.answers import Answers
 from rlm.audit import Audit, KeepAudit, keep_no_audit, no_audit
+from rlm.claim_outlook import ClaimOutlook, NoOutlook
 from rlm.clean_up import CleanUp
 from rlm.clean_up_tasks import CleanUpTasks
 from rlm.clock_check import ClockCheck
@@ -126,7 +127,7 @@ class RemoteLogManager:
         self._watch = self._new_watch(broker)
         self._expirer = self._new_expirer(broker if topic_retention else None)
         self._reader = ResolvedReads(manager, pool, stores)
-        self._answers = Answers(manager, self._reader, self._table, broker, self._breathe)
+        self._answers = Answers(manager, self._reader, self._table, broker, self._breathe, identity)
 
     def _new_scanner(
         self, log_dirs: Sequence[Path], broker: BrokerPort | None, topics: TopicFilter
@@ -341,6 +342,10 @@ class RemoteLogManager:
     async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
         """Where a new leader goes on copying (design 6.6). Read-only."""
         return self._answers.leader_transition(query)
+
+    def claim_outlook(self, partition: TopicIdPartition) -> ClaimOutlook | NoOutlook:
+        """What this node's next claim of it would do, as things are and after a reset."""
+        return self._answers.claim_outlook(partition)
 
     async def follower_fetch(self, query: FollowerFetchQuery) -> FollowerFetchAnswer:
         """What a follower needs to rebuild from the tier (design 6.6, KIP-405)."""

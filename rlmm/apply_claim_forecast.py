@@ -20,12 +20,18 @@ _SOMEBODY = Incarnation(0, Uuid(bytes(16)), 0)
 
 @dataclass(frozen=True, slots=True)
 class AskedClaim:
-    """What the asker's claim would bring; as in `PartitionClaim`."""
+    """What the asker's claim would bring; as in `PartitionClaim`.
+
+    `incarnation` None: whoever may make one at that epoch. `after_reset`: as if an admin had just
+    reset the claim (`ClaimReset`).
+    """
 
     partition: TopicIdPartition
     leader_epoch: int
     leader_epochs: Epochs
     local_log_start_offset: int
+    incarnation: Incarnation | None = None
+    after_reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class ClaimForecast:
 
 
 def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
-    """Judge a claim by whoever may make one at that epoch. Writes nothing.
+    """Judge a claim. Writes nothing.
 
     A partition that nobody may claim now (READ_ONLY, PAUSED) is looked at as if it were SIDECAR
     from now on.
@@ -52,12 +58,15 @@ def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
     if row is not None and row.mode not in CLAIMABLE_MODES:
         row = row._replace(mode=Mode.SIDECAR, mode_offset=OFFSET_MAX)
         draft.put_partition(partition, row)
+    if row is not None and row.claim is not None and asked.after_reset:
+        row = row._replace(claim_voided=True, cut_allowed=True)
+        draft.put_partition(partition, row)
     last = None if row is None else row.claim
     claim = PartitionClaim(
         partition=partition,
         mode=Mode.SIDECAR if row is None else row.mode,
         leader_epoch=asked.leader_epoch,
-        incarnation=_SOMEBODY if last is None else last.incarnation,
+        incarnation=asked.incarnation or (_SOMEBODY if last is None else last.incarnation),
         claim_number=0 if last is None else last.claim_number + 1,
         leader_epochs=asked.leader_epochs,
         local_log_start_offset=asked.local_log_start_offset,

@@ -75,6 +75,8 @@ class PartitionState:
     time of the mark, and `delete_grace_ms` what it named. `segment_count` and `size_bytes` count
     COPY_SEGMENT_FINISHED segments. `adopting`: nobody recorded yet, since a restart from a
     snapshot, what the store holds of the partition; the claimant does before it copies anything.
+    `cut_allowed`: a ClaimReset waits for the claim that uses it, which may cut the lineage without
+    limit.
     """
 
     partition: TopicIdPartition
@@ -95,6 +97,12 @@ class PartitionState:
     delete_marked_at_ms: int = UNKNOWN_OFFSET
     adopting: bool = False
     delete_grace_ms: int = UNKNOWN_OFFSET
+    cut_allowed: bool = False
+
+    @property
+    def last_claim(self) -> Claim | None:
+        """The last one that was accepted, whether it stands or not."""
+        return self.claim or self.voided_claim
 
     @property
     def delete_due_ms(self) -> int:

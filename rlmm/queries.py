@@ -317,6 +317,7 @@ def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionSt
         delete_marked_at_ms=row.delete_marked_at_ms,
         adopting=is_adopting(rows, partition),
         delete_grace_ms=row.delete_grace_ms,
+        cut_allowed=row.cut_allowed,
     )
 
 

@@ -19,6 +19,7 @@ from api.models.base import (
     Wire,
     known,
 )
+from api.models.scrub import ScrubSummary
 from api.models.segments import SegmentView
 from api.validation import INT32_MAX, INT64_MAX
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
@@ -27,6 +28,7 @@ from rlm.lag import Lag
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.list_offsets import OffsetAnswer
 from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
+from rlm.scrub_results import PartitionScrub
 from rlmm.segment import TopicIdPartition
 
 OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX, examples=[1200])]
@@ -127,10 +129,14 @@ class PartitionView(PartitionName):
     retry_at_ms: int | None
     blocked: Annotated[str | None, Field(description="Set while a corrupt segment stops it.")]
     last_error: ErrorView | None
+    last_scrub: Annotated[
+        ScrubSummary | None,
+        Field(description="The last one told to the node that is asked; null: none was."),
+    ]
     metadata_offset: MetadataOffset
 
     @classmethod
-    def of_status(cls, status: PartitionStatus) -> PartitionView:
+    def of_status(cls, status: PartitionStatus, scrub: PartitionScrub | None) -> PartitionView:
         """Map."""
         tip, why = status.partition, status.why_not_copying
         return cls(
@@ -161,6 +167,7 @@ class PartitionView(PartitionName):
             retry_at_ms=status.retry_at_ms,
             blocked=status.blocked,
             last_error=ErrorView.of(status.last_error),
+            last_scrub=ScrubSummary.of(scrub),
             metadata_offset=status.metadata_offset,
         )
 

@@ -7,10 +7,11 @@ from typing import Annotated
 from pydantic import Field, StrictInt, StrictStr
 
 from api.models.base import NextCursor, TopicIdText, Wire
+from api.models.segments import SegmentView
 from api.validation import INT32_MAX, INT64_MAX, parse_uuid
 from kafka_formats.log_names import check_topic_name
 from rlm.scrub_results import DAMAGE_MAX, DamagedSegment, PartitionScrub, ScrubFinding
-from rlmm.segment import TopicIdPartition
+from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
 PARTITIONS_MAX = 100
 """In one body."""
@@ -31,6 +32,17 @@ class ScrubFindingView(Wire):
     offset: _Count | None
     what: _Text
     action: _Text
+
+    @classmethod
+    def of(cls, finding: ScrubFinding) -> ScrubFindingView:
+        """Map."""
+        return cls(
+            object=finding.object,
+            position=finding.position,
+            offset=finding.offset,
+            what=finding.what,
+            action=finding.action,
+        )
 
 
 class DamagedSegmentView(Wire):
@@ -82,16 +94,7 @@ class PartitionScrubView(Wire):
                     segment_id=str(each.segment_id),
                     start_offset=each.start_offset,
                     end_offset=each.end_offset,
-                    findings=[
-                        ScrubFindingView(
-                            object=f.object,
-                            position=f.position,
-                            offset=f.offset,
-                            what=f.what,
-                            action=f.action,
-                        )
-                        for f in each.findings
-                    ],
+                    findings=[ScrubFindingView.of(finding) for finding in each.findings],
                 )
                 for each in result.damage
             ],
@@ -122,6 +125,64 @@ class PartitionScrubView(Wire):
                 )
                 for each in self.damage
             ),
+        )
+
+
+class ScrubSummary(Wire):
+    """The last scrub of a partition that was told to this node, without its findings."""
+
+    scrubbed_at_ms: int
+    first_offset: int
+    last_offset: int
+    segments: int
+    unread: Annotated[int, Field(description="Segments that the store did not give.")]
+    damaged: Annotated[
+        int, Field(description="Segments known to be damaged; `/v1/jobs/scrub` describes them.")
+    ]
+
+    @classmethod
+    def of(cls, result: PartitionScrub | None) -> ScrubSummary | None:
+        """Map."""
+        if result is None:
+            return None
+        return cls(
+            scrubbed_at_ms=result.scrubbed_at_ms,
+            first_offset=result.first_offset,
+            last_offset=result.last_offset,
+            segments=result.segments,
+            unread=result.unread,
+            damaged=result.damaged,
+        )
+
+
+class SegmentDetail(SegmentView):
+    """One segment, with what the last scrub told to this node says of it."""
+
+    last_scrubbed_ms: Annotated[
+        int | None,
+        Field(description="Null: by no scrub that this node knows; or the store did not give all."),
+    ]
+    damage: Annotated[
+        list[ScrubFindingView],
+        Field(description="What a scrub found; stands until one has read the segment again."),
+    ]
+
+    @classmethod
+    def of_scrubbed(
+        cls, segment: RemoteLogSegmentMetadata, result: PartitionScrub | None
+    ) -> SegmentDetail:
+        """Map."""
+        damaged = None if result is None else result.damage_of(segment.segment_id.id)
+        reached = (
+            result is not None
+            and result.first_offset <= segment.start_offset
+            and segment.end_offset <= result.last_offset
+            and not result.unread
+        )
+        return cls(
+            **SegmentView.of_segment(segment).model_dump(),
+            last_scrubbed_ms=result.scrubbed_at_ms if result is not None and reached else None,
+            damage=[ScrubFindingView.of(each) for each in (damaged.findings if damaged else ())],
         )
 
 

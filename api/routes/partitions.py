@@ -32,8 +32,8 @@ _TIME = re.compile(r"[0-9]{1,19}")
 
 @router.get("", summary="Where a partition stands, and why it is not being copied")
 async def partition_status(context: Context, tip: FoundPartition) -> PartitionView:
-    """Role, mode, epochs, all offsets, lag, the copy under way, the last error."""
-    return PartitionView.of_status(context.rlm.status(tip))
+    """Role, mode, epochs, all offsets, lag, the copy under way, the last error and scrub."""
+    return PartitionView.of_status(context.rlm.status(tip), context.scrubs.of(tip))
 
 
 @router.get("/offsets", summary="ListOffsets: a special offset by name, or a time")

@@ -14,6 +14,7 @@ from api.cursors import decode_cursor, encode_cursor
 from api.limits import HISTORY_ENTRIES_DEFAULT, HISTORY_ENTRIES_MAX
 from api.listing import first_after
 from api.models.base import IncarnationView, known
+from api.models.scrub import SegmentDetail
 from api.models.segments import (
     SegmentChange,
     SegmentHistory,
@@ -136,9 +137,10 @@ async def look_up_segment(
 
 
 @router.get("/{segment_id}", summary="One segment")
-async def describe_segment(segment: FoundSegment) -> SegmentView:
-    """Everything the metadata knows, with lengths and checksums of its objects."""
-    return SegmentView.of_segment(segment.metadata)
+async def describe_segment(context: Context, segment: FoundSegment) -> SegmentDetail:
+    """All that the metadata knows, with lengths and checksums of its objects; what scrubs found."""
+    scrub = context.scrubs.of(segment.metadata.segment_id.partition)
+    return SegmentDetail.of_scrubbed(segment.metadata, scrub)
 
 
 @router.get("/{segment_id}/history", summary="The records about one segment, oldest first")

@@ -5,8 +5,7 @@ Marking is all that happens here. After the grace the nodes delete (`rlm/topic_d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -17,11 +16,12 @@ from api.cursors import decode_cursor, encode_cursor
 from api.gate import METADATA_OFFSET_SCOPE_KEY
 from api.listing import first_after
 from api.models.tiered_data import TieredDataChange, TieredDataView, TieredPartitionView
+from api.noting import noted
 from api.routes.found import CheckedTopic
 from api.tokens import Principal, Role
 from api.validation import PAGE_LIMIT_DEFAULT, OffsetNumber, PageCursor, PageLimit, parse_uuid
-from kafka_formats.errors import InvalidRequest, NotFound, OutcomeUnknown
-from rlm.audit import AuditAction, AuditLine
+from kafka_formats.errors import InvalidRequest, NotFound
+from rlm.audit import AuditAction
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, PartitionState
 from rlmm.records import PartitionDeleteUndo
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
@@ -97,7 +97,10 @@ async def delete_tiered_data(
             replaces_offset=state.delete_offset,
             grace_ms=grace_ms,
         )
-        with _told(context, state, AuditAction.PARTITION_MARKED, f"grace {grace_ms} ms", principal):
+        with noted(
+            context, state.partition, AuditAction.PARTITION_MARKED, f"grace {grace_ms} ms",
+            principal, size_bytes=state.size_bytes,
+        ):  # fmt: skip
             request.scope[
                 METADATA_OFFSET_SCOPE_KEY
             ] = await context.manager.put_remote_partition_delete_metadata(mark)
@@ -126,33 +129,14 @@ async def undo_deletion(
         if state.delete_state is None:
             continue
         undo = PartitionDeleteUndo(state.partition, state.delete_offset)
-        with _told(context, state, AuditAction.DELETE_UNDONE, "the mark was taken back", principal):
+        with noted(
+            context, state.partition, AuditAction.DELETE_UNDONE, "the mark was taken back",
+            principal, size_bytes=state.size_bytes,
+        ):  # fmt: skip
             offset = await context.manager.undo_partition_delete(undo)
         request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
         changed += 1
     return _changed(context, topic, states, changed)
-
-
-@contextmanager
-def _told(
-    context: ApiContext, state: PartitionState, action: AuditAction, why: str, by: Principal
-) -> Iterator[None]:
-    """A line of the audit, unless nothing was changed."""
-
-    def note(text: str) -> None:
-        context.audit.note(
-            AuditLine(
-                context.now_ms(), action, state.partition, None,
-                -1, -1, state.size_bytes, text, by.name,
-            )
-        )  # fmt: skip
-
-    try:
-        yield
-    except OutcomeUnknown:
-        note(f"{why}; whether it was recorded is not known")
-        raise
-    note(why)
 
 
 async def _states(context: ApiContext, topic: str, topic_id: str | None) -> list[PartitionState]:

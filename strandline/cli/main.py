@@ -75,6 +75,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "query_commands:records_command",
         "Read records back from the tier: one JSON object a line, or the stored batches.",
     ),
+    "claims": ("claims_commands:claims_app", "Who writes a partition: show, reset."),
+    "mode": ("mode_commands:mode_app", "Who copies and expires a partition: set."),
     "policy": (
         "policy_commands:policy_app",
         "A topic's retention in the tier and its kill switches: show, set.",
@@ -131,6 +133,8 @@ PANELS = {
         "leader-transition",
         "follower-fetch",
         "records",
+        "claims",
+        "mode",
         "policy",
         "pause",
         "resume",

@@ -24,6 +24,7 @@ from api.tokens import Role, TokenBook
 from kafka_formats.errors import Conflict, InternalError, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from rlm.claim_outlook import ClaimOutlook, NoOutlook
 from rlm.copy_plan import WhyNot
 from rlm.custom_metadata import CustomMetadata
 from rlm.flow_control import FlowControl
@@ -56,13 +57,12 @@ from rlmm.queries import (
     ServedSegment,
     list_position,
 )
-from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
+from rlmm.records import TopicPolicyChange
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
-    RemotePartitionDeleteMetadata,
     SegmentState,
     TopicIdPartition,
 )
@@ -178,15 +178,13 @@ class FakeMetadata:
         self.policies[record.topic] = replace(record.policy, offset=self.applied_offset)
         return self.applied_offset
 
-    async def put_remote_partition_delete_metadata(
-        self, record: RemotePartitionDeleteMetadata, /
-    ) -> int:
+    async def put_remote_partition_delete_metadata(self, record: object, /) -> int:
         if self.refusal is not None:
             raise self.refusal
         return self.applied_offset
 
-    async def undo_partition_delete(self, record: PartitionDeleteUndo, /) -> int:
-        return self.applied_offset
+    undo_partition_delete = put_remote_partition_delete_metadata
+    reset_claim = set_partition_mode = put_remote_partition_delete_metadata
 
     def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:
         if tip != TIP:
@@ -329,6 +327,9 @@ class FakeRemoteLog:
 
     def node_problems(self) -> Sequence[NodeProblem]:
         return self.troubles
+
+    def claim_outlook(self, partition: TopicIdPartition, /) -> ClaimOutlook | NoOutlook:
+        return NoOutlook("its broker does not lead the partition")
 
     async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
         self.asked.append(query)

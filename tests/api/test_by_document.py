@@ -83,6 +83,8 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
     "collect": {"apply": True, "accept_objects": 3},
     "feature-level": {"feature_level": 1},
     "accepted-percent": {"percent": 85},
+    "reset": {"token": 3, "cut_at": 15, "cut_offsets": 5, "dry_run": True},
+    "mode": {"mode": "paused", "dry_run": True},
     "plan": {"retention_ms": 5, "retention_bytes": None},
     "{switch}": {"paused": True, "why": "the bucket is being moved"},
     "limits": {

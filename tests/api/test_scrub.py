@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.tokens import Role
-from tests.api.fakes import TIP, make_node
+from tests.api.fakes import BASE, TIP, make_node, segment_uuid
 
 SCRUB = "/v1/jobs/scrub"
 
@@ -54,6 +54,25 @@ async def test_what_was_posted_is_shown() -> None:
     assert shown.json()["partitions"] == [result()]
     assert (shown.json()["damaged_segments"], elsewhere.json()["partitions"]) == (1, [])
     assert (cleared.status_code, damaged.json()["partitions"]) == (200, [])
+
+
+async def test_partitions_and_segments_say_when_they_were_scrubbed_and_what_was_found() -> None:
+    first, second = (f"{BASE}/segments/{segment_uuid(number)}" for number in (0, 1))
+    (damaged,) = result()["damage"]
+    damaged |= {"segment_id": str(segment_uuid(0)), "start_offset": 0, "end_offset": 99}
+    async with make_node().client() as client:
+        before = (await client.get(BASE)).json()["last_scrub"]
+        for unread in (0, 1):
+            posted = result(damage=[damaged], unread=unread)
+            assert (await client.post(SCRUB, json={"partitions": [posted]})).status_code == 200
+            partition = (await client.get(BASE)).json()["last_scrub"]
+            assert (partition["damaged"], partition["scrubbed_at_ms"]) == (1, 7)
+            found = (await client.get(first)).json()
+            assert found["damage"] == damaged["findings"]
+            assert found["last_scrubbed_ms"] == (None if unread else 7)
+        behind = (await client.get(second)).json()
+    assert before is None
+    assert (behind["last_scrubbed_ms"], behind["damage"]) == (None, [])
 
 
 @pytest.mark.parametrize(

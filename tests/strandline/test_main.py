@@ -15,7 +15,9 @@ from strandline.cli.exit_codes import ExitCode
 from strandline.cli.main import COMMANDS, PANELS
 from tests.strandline.command import invoke
 
-APPS = ("segments", "quorum", "retention", "policy", "topics", "stores", "limits")
+APPS = (
+    "segments", "quorum", "retention", "claims", "mode", "policy", "topics", "stores", "limits"
+)  # fmt: skip
 BECOMES_ANOTHER_PROCESS = ("pipeline",)  # tests/pipeline/cli has its help
 SLOW = {"aiobotocore", "kio", "confluent_kafka", "fastapi", "rocksdict", "httpx", "uvicorn"}
 

@@ -1,0 +1,247 @@
+"""Who writes a partition: its claim, what the next one would do, its mode."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictBool, StrictInt
+
+from api.models.base import (
+    ClaimView,
+    EpochOrNull,
+    EpochStart,
+    MetadataOffset,
+    OffsetOrNull,
+    PartitionName,
+    Wire,
+    known,
+)
+from api.validation import INT64_MAX
+from rlm.claim_outlook import ClaimCourse, ClaimOutlook, NoOutlook, ResetRefusal
+from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
+from rlmm.records import PartitionModeChange
+
+OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
+
+
+class ClaimCourseView(Wire):
+    """What a claim would do. Offsets are as it would leave them; null where it is refused."""
+
+    verdict: Annotated[
+        str,
+        Field(
+            description="`accepted`, `no_effect`, or why not: `suspect` (it would cut too much), "
+            "`fenced`, `invalid`, `conflict`, `gone`.",
+            examples=["suspect"],
+        ),
+    ]
+    text: str
+    cut_at: Annotated[
+        int | None,
+        Field(description="Where it would cut the lineage; null: nowhere.", examples=[50_000]),
+    ]
+    cut_offsets: Annotated[
+        int,
+        Field(description="Copied offsets that this takes out of the lineage.", examples=[250_000]),
+    ]
+    log_start_offset: OffsetOrNull
+    highest_copied_offset: OffsetOrNull
+    next_offset: OffsetOrNull
+
+    @classmethod
+    def of(cls, course: ClaimCourse) -> ClaimCourseView:
+        """Map."""
+        after = course.after
+        highest = after.highest_copied if after is not None else None
+        return cls(
+            verdict=course.verdict.name.lower(),
+            text=course.text,
+            cut_at=course.cut_at,
+            cut_offsets=course.cut_offsets,
+            log_start_offset=None if after is None else known(after.log_start_offset),
+            highest_copied_offset=None if highest is None else highest[0],
+            next_offset=None if after is None else known(after.next_offset),
+        )
+
+
+class NextClaimView(Wire):
+    """The claim that the node that is asked would make now."""
+
+    leader_epoch: Annotated[int, Field(examples=[7])]
+    leader_epoch_checkpoint: list[EpochStart]
+    as_it_is: ClaimCourseView
+    after_reset: ClaimCourseView
+
+    @classmethod
+    def of(cls, outlook: ClaimOutlook | NoOutlook) -> NextClaimView | None:
+        """Map."""
+        if isinstance(outlook, NoOutlook):
+            return None
+        return cls(
+            leader_epoch=outlook.leader_epoch,
+            leader_epoch_checkpoint=EpochStart.all_of(outlook.checkpoint),
+            as_it_is=ClaimCourseView.of(outlook.as_it_is),
+            after_reset=ClaimCourseView.of(outlook.after_reset),
+        )
+
+
+class RefusalView(Wire):
+    """Why a change is refused now."""
+
+    reason: Annotated[str, Field(description="A stable word.", examples=["NOT_NEEDED"])]
+    text: str
+
+    @classmethod
+    def of(cls, refusal: ResetRefusal | None) -> RefusalView | None:
+        """Map."""
+        return None if refusal is None else cls(reason=refusal.reason, text=refusal.text)
+
+
+class PartitionClaimView(PartitionName):
+    """A partition's claim, and what the next one would do to the lineage."""
+
+    mode: Annotated[str, Field(examples=["sidecar"])]
+    claim: Annotated[
+        ClaimView | None, Field(description="The last one; null: it was never claimed.")
+    ]
+    claim_stands: Annotated[
+        bool, Field(description="False: nobody writes it until the next claim is accepted.")
+    ]
+    reset_stands: Annotated[
+        bool,
+        Field(description="A reset waits for the next claim, which may cut without limit."),
+    ]
+    lineage: list[EpochStart]
+    log_start_offset: OffsetOrNull
+    highest_copied_offset: OffsetOrNull
+    highest_copied_epoch: EpochOrNull
+    next_claim: Annotated[
+        NextClaimView | None,
+        Field(description="Of the node that is asked; null where it would make none."),
+    ]
+    why_no_next_claim: str | None
+    cut_off_segments: Annotated[
+        int,
+        Field(description="Segments that would serve nothing any more after a reset."),
+    ]
+    cut_off_bytes: int
+    reset_refused: Annotated[
+        RefusalView | None, Field(description="Null: a reset would be taken as it was asked for.")
+    ]
+    metadata_offset: MetadataOffset
+
+    @classmethod
+    def of_state(
+        cls,
+        state: PartitionState,
+        outlook: ClaimOutlook | NoOutlook,
+        cut_off: tuple[int, int],
+        refusal: ResetRefusal | None,
+        metadata_offset: int,
+    ) -> PartitionClaimView:
+        """Map. `cut_off` are segments and bytes."""
+        highest = state.highest_copied
+        return cls(
+            **PartitionName.of(state.partition).model_dump(),
+            mode=state.mode.name.lower(),
+            claim=ClaimView.of(state.last_claim),
+            claim_stands=state.claim is not None,
+            reset_stands=state.cut_allowed,
+            lineage=EpochStart.all_of(state.lineage),
+            log_start_offset=known(state.log_start_offset),
+            highest_copied_offset=None if highest is None else highest[0],
+            highest_copied_epoch=None if highest is None else highest[1],
+            next_claim=NextClaimView.of(outlook),
+            why_no_next_claim=outlook.why if isinstance(outlook, NoOutlook) else None,
+            cut_off_segments=cut_off[0],
+            cut_off_bytes=cut_off[1],
+            reset_refused=RefusalView.of(refusal),
+            metadata_offset=metadata_offset,
+        )
+
+
+class ClaimResetRequest(Wire):
+    """Which claim goes, and what the next one may cut: as GET of the claim shows it."""
+
+    token: Annotated[OffsetIn, Field(description="Of the last claim.", examples=[5231])]
+    cut_at: Annotated[
+        OffsetIn | None,
+        Field(description="`cut_at` of the next claim after a reset.", examples=[50_000]),
+    ]
+    cut_offsets: Annotated[
+        OffsetIn,
+        Field(description="`cut_offsets` of the next claim after a reset.", examples=[250_000]),
+    ]
+    dry_run: Annotated[StrictBool, Field(description="True: only say what it would do.")] = False
+
+    def refusal(
+        self, state: PartitionState, outlook: ClaimOutlook | NoOutlook
+    ) -> ResetRefusal | None:
+        """What the asker says is not so, or not any more."""
+        last = state.last_claim
+        if last is not None and last.token != self.token:
+            return ResetRefusal(
+                "CONFLICT", f"the last claim has token {last.token}, not {self.token}: look again"
+            )
+        if isinstance(outlook, NoOutlook):
+            return None
+        after = outlook.after_reset
+        if (after.cut_at, after.cut_offsets) != (self.cut_at, self.cut_offsets):
+            return ResetRefusal(
+                "OTHER_OFFSETS",
+                f"the next claim would cut at {after.cut_at} and take {after.cut_offsets} copied "
+                f"offsets out of the lineage, not at {self.cut_at} and {self.cut_offsets}: look "
+                "at the claim, and confirm what it says",
+            )
+        return None
+
+
+class ModeRequest(Wire):
+    """Who is to copy and expire a partition."""
+
+    mode: Annotated[
+        Literal["sidecar", "read_only", "paused"],
+        Field(description="`sidecar`: the node beside its leader. The others: nobody."),
+    ]
+    replaces_offset: Annotated[
+        StrictInt | None,
+        Field(
+            ge=0,
+            le=INT64_MAX,
+            description="`mode_offset` of the mode it replaces, null where none was set: 409 when "
+            "another one stands by then. Left out: whichever stands.",
+        ),
+    ] = None
+    confirm: Annotated[
+        str | None,
+        Field(max_length=1_000, description="The topic's name, where `sidecar` is asked for."),
+    ] = None
+    dry_run: Annotated[StrictBool, Field(description="True: only say what it would do.")] = False
+
+    @property
+    def wanted(self) -> Mode:
+        """Map."""
+        return Mode[self.mode.upper()]
+
+    def change(self, name: PartitionModeChange) -> PartitionModeChange:
+        """The record to propose; `name` is the one that replaces whichever mode stands."""
+        if "replaces_offset" not in self.model_fields_set:
+            return name
+        replaces = UNKNOWN_OFFSET if self.replaces_offset is None else self.replaces_offset
+        return PartitionModeChange(name.partition, name.mode, replaces)
+
+
+class ModeView(PartitionName):
+    """A partition's mode, and what a change of it does."""
+
+    mode: Annotated[str, Field(description="As it is now.", examples=["sidecar"])]
+    mode_offset: Annotated[
+        int | None, Field(description="Metadata offset that set it; null: none did.")
+    ]
+    changed: bool
+    dry_run: bool
+    text: Annotated[str, Field(description="What the change does, or would do.")]
+    next_claim: Annotated[
+        ClaimCourseView | None,
+        Field(description="For `sidecar`: of the node that is asked, if it leads."),
+    ]

@@ -1,0 +1,180 @@
+"""Who writes a partition: look at its claim, reset it, change its mode."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from api.admission import Context, require
+from api.context import ApiContext
+from api.gate import METADATA_OFFSET_SCOPE_KEY
+from api.models.claims import (
+    ClaimCourseView,
+    ClaimResetRequest,
+    ModeRequest,
+    ModeView,
+    PartitionClaimView,
+)
+from api.noting import noted
+from api.routes.found import FoundPartition
+from api.tokens import Principal, Role
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound
+from rlm.audit import AuditAction
+from rlm.claim_outlook import (
+    ClaimOutlook,
+    NoOutlook,
+    ResetRefusal,
+    is_cut_off,
+    reset_refusal,
+)
+from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
+from rlmm.records import ClaimReset, PartitionModeChange
+from rlmm.segment import TopicIdPartition
+
+router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
+
+BREATH_SEGMENTS = 64
+EFFECTS = {
+    Mode.SIDECAR: "the node beside its leader claims it: it copies, and expires by the topic's "
+    "policy. No other remote log manager may write it from here on",
+    Mode.READ_ONLY: "no node copies, expires or deletes anything of it, and reading goes on. What "
+    "the broker's own retention deletes meanwhile is not copied and is lost to the tier",
+}
+EFFECTS[Mode.PAUSED] = EFFECTS[Mode.READ_ONLY]
+VOIDED = "; the claim that stands is voided, and copies under way are begun anew by the next one"
+
+
+@router.get("/claim", summary="Who writes a partition, and what this node's next claim would do")
+async def partition_claim(context: Context, tip: FoundPartition) -> PartitionClaimView:
+    """Ask the node beside the leader: it knows what its claim would do. Changes nothing."""
+    state = _state(context, tip)
+    outlook = context.rlm.claim_outlook(tip)
+    refusal = _refusal(context, state, outlook)
+    cut_off = await _cut_off(context, state, outlook)
+    return PartitionClaimView.of_state(
+        state, outlook, cut_off, refusal, context.manager.applied_offset
+    )
+
+
+@router.post(
+    "/claim/reset", summary="Void a claim that stands in the way, and let the next one cut"
+)
+async def reset_claim(
+    request: Request,
+    context: Context,
+    tip: FoundPartition,
+    body: ClaimResetRequest,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> PartitionClaimView:
+    """Needs the role admin. What the next claim cuts off is served no more, so the body confirms
+    it, offset by offset; deleting of the topic has to be paused. 409 with the reason: NOT_LEADER,
+    NOT_NEEDED, NO_HELP, NO_CLAIM, MODE, DELETED, DELETING_NOT_PAUSED, OTHER_OFFSETS, CONFLICT.
+    Repeating it before the next claim is safe.
+    """
+    cut_off = await _cut_off(context, _state(context, tip), context.rlm.claim_outlook(tip))
+    # From here to the proposal nothing is awaited: what is judged is what is proposed.
+    state, outlook = _state(context, tip), context.rlm.claim_outlook(tip)
+    repeated = (
+        state.cut_allowed and state.last_claim is not None and state.last_claim.token == body.token
+    )
+    refusal = None if repeated else body.refusal(state, outlook)
+    if refusal is None and not repeated:
+        refusal = _refusal(context, state, outlook)
+    if not body.dry_run and not repeated:
+        if refusal is not None:
+            raise Conflict(f"{tip}: {refusal.text}", reason=refusal.reason)
+        why = f"token {body.token}; the next claim may cut at {body.cut_at}"
+        highest = -1 if state.highest_copied is None else state.highest_copied[0]
+        cut = (-1, -1) if body.cut_at is None else (body.cut_at, max(highest, body.cut_at))
+        with noted(
+            context, tip, AuditAction.CLAIM_RESET, why, principal, offsets=cut,
+            size_bytes=cut_off[1],
+        ):  # fmt: skip
+            request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.reset_claim(
+                ClaimReset(tip, body.token)
+            )
+        state, outlook = _state(context, tip), context.rlm.claim_outlook(tip)
+    return PartitionClaimView.of_state(
+        state, outlook, cut_off, refusal, context.manager.applied_offset
+    )
+
+
+def _refusal(
+    context: ApiContext, state: PartitionState, outlook: ClaimOutlook | NoOutlook
+) -> ResetRefusal | None:
+    paused = context.manager.topic_policy(state.partition.topic).delete_paused
+    return reset_refusal(state, outlook, deleting_paused=paused)
+
+
+async def _cut_off(
+    context: ApiContext, state: PartitionState, outlook: ClaimOutlook | NoOutlook
+) -> tuple[int, int]:
+    """Segments and their bytes that a claim after a reset would leave without a reader."""
+    if isinstance(outlook, NoOutlook) or not outlook.after_reset.cut_offsets:
+        return 0, 0
+    after = outlook.after_reset.after
+    assert after is not None, "a claim that cuts is an accepted one"
+    segments, size_bytes = 0, 0
+    rows = context.manager.list_remote_log_segments(state.partition)
+    for number, row in enumerate(rows, 1):
+        if number % BREATH_SEGMENTS == 0:
+            await context.sleep(0)
+        if is_cut_off(row, state.lineage, after.lineage):
+            segments += 1
+            size_bytes += row.size_bytes
+    return segments, size_bytes
+
+
+def _state(context: ApiContext, tip: TopicIdPartition) -> PartitionState:
+    state = context.manager.partition_state(tip)
+    if state is None:
+        raise NotFound(f"the metadata does not know {tip} yet: nobody claimed it")
+    return state
+
+
+@router.put("/mode", summary="Change who copies and expires a partition")
+async def set_partition_mode(
+    request: Request,
+    context: Context,
+    tip: FoundPartition,
+    body: ModeRequest,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> ModeView:
+    """Needs the role admin. Holds on all nodes from the metadata offset that the answer's header
+    names; the claim that stands is voided. The mode that stands already changes nothing.
+    """
+    before = context.manager.partition_state(tip)
+    wanted = body.wanted
+    is_so = before is not None and before.mode is wanted
+    text = "it is so already" if is_so else EFFECTS[wanted]
+    if not is_so and before is not None and before.claim is not None:
+        text += VOIDED
+    next_claim = None
+    if wanted is Mode.SIDECAR and not is_so:
+        outlook = context.rlm.claim_outlook(tip)
+        if isinstance(outlook, ClaimOutlook):
+            next_claim = ClaimCourseView.of(outlook.as_it_is)
+    if not body.dry_run and not is_so:
+        if wanted is Mode.SIDECAR and body.confirm != tip.topic:
+            raise InvalidRequest(
+                f"must be the topic's name, {tip.topic}: {EFFECTS[wanted]}", field="confirm"
+            )
+        replaces = UNKNOWN_OFFSET if before is None else before.mode_offset
+        change = body.change(PartitionModeChange(tip, wanted, replaces))
+        was = "none" if before is None else before.mode.name.lower()
+        with noted(context, tip, AuditAction.MODE_SET, f"{was} to {body.mode}", principal):
+            offset = await context.manager.set_partition_mode(change)
+        request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
+    now = context.manager.partition_state(tip)
+    return ModeView(
+        topic=tip.topic,
+        topic_id=str(tip.topic_id),
+        partition=tip.partition,
+        mode=Mode.SIDECAR.name.lower() if now is None else now.mode.name.lower(),
+        mode_offset=None if now is None or now.mode_offset < 0 else now.mode_offset,
+        changed=not body.dry_run and not is_so,
+        dry_run=body.dry_run,
+        text=text,
+        next_claim=next_claim,
+    )

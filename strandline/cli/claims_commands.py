@@ -1,0 +1,152 @@
+"""`strandline claims`: who writes a partition, and a claim that stands in the way."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from strandline.cli.answers import PartitionArgument, TopicArgument, epochs_text, partition_path
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console, human_bytes, print_fields, print_json
+
+TopicIdOption = Annotated[
+    str | None, typer.Option(help="Which incarnation of the topic; default: the newest.")
+]
+
+claims_app = typer.Typer(
+    help="Who writes a partition: show, reset.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@claims_app.command("show")
+def claims_show_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    topic_id: TopicIdOption = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """The claim of a partition, and what the next one of the node that is asked would do.
+
+    Example: `strandline claims show orders 0`
+    """
+    with NodeClient(url, token_file) as client:
+        claim = client.get(f"{partition_path(topic, partition)}/claim", topic_id=topic_id)
+    _print(claim, as_json=json)
+    return ExitCode.OK
+
+
+@claims_app.command("reset")
+def claims_reset_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without it, only say what it would do.")
+    ] = False,
+    cut_at: Annotated[
+        int | None, typer.Option(min=0, help="Where the next claim may cut the lineage.")
+    ] = None,
+    offsets: Annotated[
+        int, typer.Option(min=0, help="So many copied offsets go out of the lineage by that.")
+    ] = 0,
+    topic_id: TopicIdOption = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Void a claim, and let the next one cut the lineage, where it is refused as suspect.
+
+    What is cut off is served no more. Ask the node beside the leader. Deleting of the topic has to
+    be paused: until it is resumed nothing that was cut off is deleted.
+
+    Example: `strandline claims reset orders 0`, then what it says, as
+    `strandline claims reset orders 0 --yes --cut-at 50000 --offsets 250000`
+    """
+    path = f"{partition_path(topic, partition)}/claim"
+    with NodeClient(url, token_file) as client:
+        claim = client.get(path, topic_id=topic_id)
+        if yes:
+            # Without a claim the node says so; no token is below 0.
+            token = 0 if claim["claim"] is None else claim["claim"]["token"]
+            body = {"token": token, "cut_at": cut_at, "cut_offsets": offsets}
+            claim = client.change("POST", f"{path}/reset", body, topic_id=topic_id)
+    _print(claim, as_json=json)
+    if not json:
+        console.print(_what_next(claim, done=yes), markup=False, soft_wrap=True)
+    return ExitCode.OK
+
+
+def _what_next(claim: dict[str, Any], *, done: bool) -> str:
+    if done:
+        return (
+            "reset: the next claim may cut. `strandline claims show` tells when it stands; look at "
+            "what is left before deleting is resumed"
+        )
+    if claim["reset_refused"] is not None:
+        return "nothing was changed, and a reset is refused"
+    after = claim["next_claim"]["after_reset"]
+    confirm = "--yes"
+    if after["cut_at"] is not None:
+        confirm += f" --cut-at {after['cut_at']}"
+    if after["cut_offsets"]:
+        confirm += f" --offsets {after['cut_offsets']}"
+    return (
+        f"nothing was changed: `strandline claims reset {claim['topic']} {claim['partition']} "
+        f"{confirm}` does it"
+    )
+
+
+def _print(claim: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(claim)
+        return
+    last, following = claim["claim"], claim["next_claim"]
+    fields: dict[str, object] = {
+        "partition": f"{claim['topic']}-{claim['partition']}",
+        "mode": claim["mode"],
+        "claim": _claim_text(claim, last),
+        "lineage": epochs_text(claim["lineage"]),
+        "copied up to": claim["highest_copied_offset"],
+        "log start": claim["log_start_offset"],
+    }
+    if following is None:
+        fields["next claim"] = f"not by this node: {claim['why_no_next_claim']}"
+    else:
+        fields["next claim"] = f"at epoch {following['leader_epoch']}: " + _course_text(
+            following["as_it_is"]
+        )
+        fields["its checkpoint"] = epochs_text(following["leader_epoch_checkpoint"])
+        fields["after a reset"] = _course_text(following["after_reset"])
+    if claim["cut_off_segments"]:
+        fields["serving nothing then"] = (
+            f"{claim['cut_off_segments']} segments, {human_bytes(claim['cut_off_bytes'])}"
+        )
+    if claim["reset_stands"]:
+        fields["reset"] = "stands, until the next claim"
+    elif claim["reset_refused"] is not None:
+        fields["reset"] = f"refused: {claim['reset_refused']['text']}"
+    print_fields(fields)
+
+
+def _claim_text(claim: dict[str, Any], last: dict[str, Any] | None) -> str:
+    if last is None:
+        return "never claimed"
+    node = last["incarnation"]["node_id"]
+    text = f"node {node} at epoch {last['leader_epoch']}, token {last['token']}"
+    return text if claim["claim_stands"] else f"{text}, voided"
+
+
+def _course_text(course: dict[str, Any]) -> str:
+    if course["verdict"] not in ("accepted", "no_effect"):
+        return f"refused, {course['verdict']}: {course['text']}"
+    if course["cut_at"] is None:
+        return "accepted, cuts nothing"
+    return (
+        f"accepted, cuts at {course['cut_at']}: {course['cut_offsets']} copied offsets go out of "
+        f"the lineage, copied up to {course['highest_copied_offset']} from then on"
+    )
