@@ -90,7 +90,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "collect_command:collect_command",
         "List the stores, ask the metadata about each object, and remove what it deleted.",
     ),
-    "stores": ("stores_command:stores_app", "The named stores: list."),
+    "stores": ("stores_command:stores_app", "The named stores: list, verify."),
     "audit": (
         "audit_command:audit_command",
         "What the node deleted, marked and moved, and why; newest first.",

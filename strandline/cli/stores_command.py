@@ -1,4 +1,4 @@
-"""`strandline stores`: the named stores, and what is in them."""
+"""`strandline stores`: the named stores, what is in them, and whether it is all there."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import typer
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import human_bytes, print_json, print_table
+from strandline.cli.stores_verify_command import stores_verify_command
 
 stores_app = typer.Typer(
-    help="The named stores: list.",
+    help="The named stores: list, verify.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
-
-@stores_app.callback()
-def _stores() -> None:
-    """The named stores: list."""
+stores_app.command("verify")(stores_verify_command)
 
 
 @stores_app.command("list")
