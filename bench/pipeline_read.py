@@ -16,6 +16,7 @@ from time import perf_counter
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import replayed_batch
+from bench.machine_cpu import cpu_seconds_of
 from bench.pipeline_tier import TOPIC, FolderTier, TierShape, write_tier
 from bench.table import Measure, write_table
 from kafka_formats.compression import Codec
@@ -73,16 +74,22 @@ def measures_of(spark: SparkSession, home: Path, codec: Codec, rounds: int) -> l
     seconds(ceiling)
     megabytes = tier.plain_bytes / 1e6
     one = tiered(spark, tier, endingOffsets=json.dumps({TOPIC: {"0": 1, "1": 0}}))
-    read, replay, least = [], [], []
+    read, replay, least, read_cpu, replay_cpu = [], [], [], [], []
     for _ in range(rounds):
-        read.append(megabytes / seconds(frame))
-        replay.append(megabytes / seconds(ceiling))
+        took_s, cpu_s = cpu_seconds_of(lambda: seconds(frame))
+        read.append(megabytes / took_s)
+        read_cpu.append(cpu_s / megabytes * 1e3)
+        took_s, cpu_s = cpu_seconds_of(lambda: seconds(ceiling))
+        replay.append(megabytes / took_s)
+        replay_cpu.append(cpu_s / megabytes * 1e3)
         least.append(seconds(one))
     shares = [ours / other for ours, other in zip(read, replay, strict=True)]
     name = f"{codec.name.lower()}, {tasks} tasks"
     return [
         Measure(f"{name}: strandline", "MB/s", read),
         Measure(f"{name}: one batch replayed", "MB/s", replay),
+        Measure(f"{name}: strandline, CPU of the machine", "s/GB", read_cpu),
+        Measure(f"{name}: one batch replayed, CPU of the machine", "s/GB", replay_cpu),
         Measure(f"{name}: strandline, a query for one record", "s", least),
         Measure(
             f"{name}: strandline", "x the replayed", shares,

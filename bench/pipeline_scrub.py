@@ -24,6 +24,7 @@ from botocore.session import get_session
 from rich.console import Console
 
 from bench.copy_log_dirs import write_log_dir
+from bench.machine_cpu import cpu_seconds_of
 from bench.table import Measure, write_table
 from kafka_formats.crc32c import crc32c
 from pipeline.jobs.job import JobContext
@@ -67,10 +68,15 @@ def _measure(tier: FolderTier, files: StoreConfig, minio: StoreConfig) -> None:
     log_bytes = sum(s.log_bytes for segments in tier.found.values() for s in segments)
     _scrub(tier, files), _scrub(tier, minio)  # warm
     from_files, from_minio, gets = [], [], []
+    minio_cpu, gets_cpu = [], []
     for _ in range(ROUNDS):
         from_files.append(_scrub(tier, files))
-        gets.append(_curl(urls, log_bytes))
-        from_minio.append(_scrub(tier, minio))
+        rate, cpu_s = cpu_seconds_of(lambda: _curl(urls, log_bytes))
+        gets.append(rate)
+        gets_cpu.append(cpu_s / log_bytes * 1e9)
+        rate, cpu_s = cpu_seconds_of(lambda: _scrub(tier, minio))
+        from_minio.append(rate)
+        minio_cpu.append(cpu_s / log_bytes * 1e9)
     ratios = [scrub / get for scrub, get in zip(from_minio, gets, strict=True)]
     write_table(
         "Scrub",
@@ -81,6 +87,8 @@ def _measure(tier: FolderTier, files: StoreConfig, minio: StoreConfig) -> None:
             ),
             Measure("MinIO, curl's parallel GETs", "MB/s", gets),
             Measure("from MinIO", "MB/s", from_minio),
+            Measure("curl and MinIO, CPU of the machine", "s/GB", gets_cpu),
+            Measure("scrub and MinIO, CPU of the machine", "s/GB", minio_cpu),
             Measure(
                 "from MinIO, of curl's", "ratio", ratios, f">= {MINIO_TARGET}",
                 median(ratios) >= MINIO_TARGET,
