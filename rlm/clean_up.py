@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from kafka_formats.errors import CorruptData, RetryLater
 from rlm.audit import Audit, AuditAction, AuditLine, KeepAudit, keep_no_audit, no_audit
 from rlm.custom_metadata import CustomMetadata
+from rlm.delete_due import delete_due_ms, was_finished
 from rlm.events import OnEvent, SegmentDeleted
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.object_deletion import delete_objects
@@ -179,21 +180,3 @@ class CleanUp:
         default = self.stores.default
         others = (each for each in self.stores.by_name.values() if each is not default)
         return (default, *others)
-
-
-def delete_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
-    """When nobody reads or writes a row's objects any more, ms since the epoch (`CleanUp.due_ms`).
-
-    Readers that were given a segment before it was marked may still stream it.
-    """
-    if was_finished(row):
-        return row.event_timestamp_ms + round(limits.delete_delay_s * 1000)
-    deadline_ms = row.upload_deadline_ms
-    if deadline_ms < 0:
-        deadline_ms = row.event_timestamp_ms + round(limits.upload_deadline_s * 1000)
-    return deadline_ms + round(limits.upload_margin_s * 1000)
-
-
-def was_finished(row: RemoteLogSegmentMetadata) -> bool:
-    """True for a row that reached COPY_SEGMENT_FINISHED before it was marked for deletion."""
-    return row.finished_at >= 0

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from kafka_formats.errors import Conflict, Fenced, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure, error_kind
-from rlm.clean_up import UNFINISHED, CleanUp, was_finished
+from rlm.clean_up import UNFINISHED, CleanUp
+from rlm.delete_due import was_finished
 from rlm.proposals import back_off_policy
 from rlm.run_report import PendingCleanUp
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState

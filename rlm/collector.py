@@ -23,7 +23,6 @@ from typing import Protocol
 from kafka_formats.errors import Conflict, NotFound, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.audit import AuditAction, AuditLine, KeepAudit
-from rlm.clean_up import delete_due_ms
 from rlm.collection_plan import (
     IN_THE_LOG,
     NEVER_KNOWN,
@@ -32,6 +31,7 @@ from rlm.collection_plan import (
     classify,
     objects_allowed,
 )
+from rlm.delete_due import delete_due_ms
 from rlm.limits import Ambient, CopyLimits
 from rlm.object_deletion import delete_objects
 from rlm.object_keys import ParsedSegmentKey, parse_segment_key

@@ -20,7 +20,7 @@ from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.reconcile.verdict import DELETED, NEVER, custom_of
-from rlm.clean_up import delete_due_ms
+from rlm.delete_due import delete_due_ms
 from rlm.limits import CopyLimits
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot

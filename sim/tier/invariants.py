@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
-from rlm.clean_up import was_finished
 from rlm.copy_job import CopyJob
+from rlm.delete_due import was_finished
 from rlm.events import SegmentCopied
 from rlm.object_keys import own_prefix, parse_segment_key, segment_keys
 from rlmm import queries

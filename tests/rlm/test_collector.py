@@ -12,7 +12,6 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import Conflict, NotFound, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.audit import AuditAction, AuditLine
-from rlm.clean_up import delete_due_ms
 from rlm.collection_plan import IN_THE_LOG, ObjectClass, objects_allowed
 from rlm.collector import (
     Collection,
@@ -21,6 +20,7 @@ from rlm.collector import (
     Collector,
     CollectorLimits,
 )
+from rlm.delete_due import delete_due_ms
 from rlm.limits import CopyLimits
 from rlm.object_keys import cluster_marker_key, segment_keys
 from rlm.tier_store import TierStore, TierStores

@@ -1,0 +1,27 @@
+"""When the objects of a segment that is being deleted may go. Pure.
+
+In a module of its own: the pipeline's executors apply it, and have no metadata manager.
+"""
+
+from __future__ import annotations
+
+from rlm.limits import CopyLimits
+from rlmm.segment import RemoteLogSegmentMetadata
+
+
+def delete_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
+    """When nobody reads or writes a row's objects any more, ms since the epoch (`CleanUp.due_ms`).
+
+    Readers that were given a segment before it was marked may still stream it.
+    """
+    if was_finished(row):
+        return row.event_timestamp_ms + round(limits.delete_delay_s * 1000)
+    deadline_ms = row.upload_deadline_ms
+    if deadline_ms < 0:
+        deadline_ms = row.event_timestamp_ms + round(limits.upload_deadline_s * 1000)
+    return deadline_ms + round(limits.upload_margin_s * 1000)
+
+
+def was_finished(row: RemoteLogSegmentMetadata) -> bool:
+    """True for a row that reached COPY_SEGMENT_FINISHED before it was marked for deletion."""
+    return row.finished_at >= 0
