@@ -38,7 +38,7 @@ from pipeline.export.file_writer import EPOCH
 from pipeline.export.offset_ranges import Ranges, as_json, united
 from pipeline.export.parquet_table import overtaken
 from pipeline.export.table_schema import DAY, check_partitioning, check_same, columns_of
-from pipeline.export.target_folder import folder_url, path_below
+from pipeline.export.target_folder import TargetFolder, folder_url, path_below
 from pipeline.export.target_options import delta_storage_options
 from rsm_backends.store_config import StoreConfig
 
@@ -48,6 +48,8 @@ to read, and our own is nearly always among the first.
 """
 
 COMMIT_ATTEMPTS_MAX = 10
+
+LOG_FOLDER = "_delta_log/"
 
 
 class DeltaLakeTable:
@@ -163,6 +165,16 @@ class DeltaLakeTable:
         return DeltaTable(folder_url(self.store), storage_options=self._storage_options)
 
     def _created(self) -> DeltaTable:
+        with TargetFolder(self.store) as folder:
+            # Another first run of this export may have made the log in between.
+            others = (each.key for each in folder.listed() if not each.key.startswith(LOG_FOLDER))
+            strange = next(others, None)
+        if strange is not None:
+            raise Conflict(
+                f"{self.name} is no Delta table, and its folder holds {strange[:200]!r}: nothing "
+                "was written. Export to a folder of its own",
+                reason="SCHEMA",
+            )
         try:
             return DeltaTable.create(
                 folder_url(self.store),

@@ -68,6 +68,11 @@ def run_of_data_file(path: str, name: str) -> RunId | None:
     return RunId(int(match["number"]), match["attempt"])
 
 
+def is_data_file(path: str) -> bool:
+    """Whether any run of any export wrote this file, by its name."""
+    return _FILE.fullmatch(path.rpartition("/")[2]) is not None
+
+
 def export_folder(name: str) -> str:
     """Where the export keeps what is no data, below the table's folder."""
     return f"{SIDE_FOLDER}{name}/"

@@ -11,14 +11,20 @@ the whole folder may see files of a run that is under way, or was killed and not
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
 from kafka_formats.errors import AlreadyExists, Conflict, InvalidRequest
 from pipeline import ambient
 from pipeline.export.export_table import Commit
-from pipeline.export.file_names import NO_COMMIT, RunId, export_folder
+from pipeline.export.file_names import (
+    NO_COMMIT,
+    SIDE_FOLDER,
+    RunId,
+    export_folder,
+    is_data_file,
+)
 from pipeline.export.offset_ranges import Ranges, as_json, from_json, united
 from pipeline.export.table_schema import DAY, check_partitioning, check_same, columns_of
 from pipeline.export.target_folder import TargetFolder
@@ -49,16 +55,32 @@ class ParquetTable:
     def open(self) -> None:
         path = f"{self._at}table.json"
         columns = columns_of(self.file_schema)
+        if not self._folder.exists(path):
+            self._check_others(columns)
         try:
             self._folder.create(
                 path, {"version": 1, "columns": columns, "partitioned_by": self._partitioned_by}
             )
         except AlreadyExists:
-            found = self._folder.read(path)
-            check_same(dict(found.get("columns") or {}), columns, table=self.name)
-            check_partitioning(
-                str(found.get("partitioned_by")), self._partitioned_by, table=self.name
-            )
+            self._check_same_table(path, columns)
+
+    def _check_others(self, columns: Mapping[str, str]) -> None:
+        """A folder that others write to is no place for a new table: its readers see all files."""
+        for each in self._folder.listed():
+            if each.key.startswith(SIDE_FOLDER):
+                if each.key.endswith("/table.json"):
+                    self._check_same_table(each.key, columns)
+            elif not is_data_file(each.key):
+                raise Conflict(
+                    f"{self.name} holds {each.key[:200]!r}, which no export wrote there: nothing "
+                    "was written. Export to a folder of its own",
+                    reason="SCHEMA",
+                )
+
+    def _check_same_table(self, path: str, columns: Mapping[str, str]) -> None:
+        found = self._folder.read(path)
+        check_same(dict(found.get("columns") or {}), columns, table=self.name)
+        check_partitioning(str(found.get("partitioned_by")), self._partitioned_by, table=self.name)
 
     def refresh(self) -> RunId:
         commits = [each.key for each in self._folder.listed(f"{self._at}commits/")]

@@ -10,6 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from kafka_formats.errors import InvalidRequest
 from pipeline import ambient
 from pipeline.export.delta_table import DeltaLakeTable
 from pipeline.export.export_plan import (
@@ -129,7 +130,7 @@ class ExportReport:
             rate = done.data_bytes / max(self.took_s, 0.001)
             yield f"{_megabytes(done.data_bytes)} in {self.took_s:.1f} s: {_megabytes(rate)}/s"
         else:
-            yield f"nothing to export: {self.table} has it all"
+            yield f"nothing to export: {self.table} has all that was asked for"
         if done.dead_letters:
             yield f"{done.dead_letters:,} records could not be decoded and are dead letters"
         if done.skipped:
@@ -151,6 +152,9 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
     """
     check_options(options, context.options)
     began = ambient.monotonic()
+    view = TierView(context.catalogue, _read_settings(options))
+    partitions = view.subscribed(options.subscription)
+    _check_first_offset(view, partitions, options.offsets.first)
     decoding = RegistryDecoding.of(options.formats, options.on_error, options.subscription.topics)
     with ExitStack() as closing:
         types = {} if decoding is None else decoding.types()
@@ -163,7 +167,7 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
         watched = context.spark.conf.get("spark.speculation", "false") == "true"
         export = ExportRun(options.name, place, dead, new_attempt=_new_attempt, watched=watched)
         export.prepare()
-        plan = _Plan.of(context, options, place.table)
+        plan = _Plan.of(view, partitions, options, place.table)
         work = _Work(context, options, place, dead, decoding)
         groups = commits(packed(plan.slices, options.task_bytes), options.commit_bytes)
         export.export(groups, work)
@@ -172,7 +176,7 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
             place.table.name,
             export.done,
             sum(each.last_offset - each.first_offset + 1 for each in plan.slices),
-            {str(one): end(place.table.exported(str(one))) for one in plan.partitions},
+            {str(one): end(place.table.exported(str(one))) for one in partitions},
             plan.missing,
             ambient.monotonic() - began,
         )
@@ -186,18 +190,37 @@ def check_options(options: ExportOptions, tier: Mapping[str, str]) -> None:
         target_config(options.to, tier, os.environ)
 
 
+def _check_first_offset(
+    view: TierView, partitions: Sequence[TopicIdPartition], first_offset: int | None
+) -> None:
+    """InvalidRequest if no partition has an offset from there on."""
+    if first_offset is None:
+        return
+    there = view.partitions(dict.fromkeys(partitions, first_offset))
+    latest = max((each.bounds.latest for each in there.values()), default=0)
+    if first_offset >= latest:
+        raise InvalidRequest(
+            f"{first_offset} is behind everything that can be exported: the last offset of all is "
+            f"{latest - 1}",
+            field="--first-offset",
+        )
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What this run takes; `missing` are offsets that no segment has."""
 
-    partitions: list[TopicIdPartition]
     slices: list[SegmentSlice]
     missing: dict[str, Ranges]
 
     @classmethod
-    def of(cls, context: JobContext, options: ExportOptions, table: ExportTable) -> _Plan:
-        view = TierView(context.catalogue, _read_settings(options))
-        partitions = view.subscribed(options.subscription)
+    def of(
+        cls,
+        view: TierView,
+        partitions: Sequence[TopicIdPartition],
+        options: ExportOptions,
+        table: ExportTable,
+    ) -> _Plan:
         taken = {one: table.exported(str(one)) for one in partitions}
         first = {one: options.offsets.of(taken[one], 0)[0] for one in partitions}
         slices: list[SegmentSlice] = []
@@ -209,7 +232,7 @@ class _Plan:
             lost = holes(found, taken[one], bounds)
             if count(lost):
                 missing[str(one)] = lost
-        return cls(partitions, slices, missing)
+        return cls(slices, missing)
 
 
 @dataclass(frozen=True)

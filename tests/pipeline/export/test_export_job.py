@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from kafka_formats.errors import InvalidRequest, NotFound
+from pipeline.export.export_plan import OffsetRange
 from pipeline.export.file_names import run_of_data_file
 from pipeline.export.iceberg_table import open_catalog
 from pipeline.export.target_folder import TargetFolder
@@ -179,9 +180,11 @@ def test_what_can_not_be_exported_is_named_before_anything_is_written(
     target = tmp_path / "table"
     with pytest.raises(NotFound, match="absent"):
         export.run(context, export_options(target, subscription=Subscription(("absent",))))
+    with pytest.raises(InvalidRequest, match="--first-offset: 1000000 is behind everything"):
+        export.run(context, export_options(target, offsets=OffsetRange(1_000_000)))
     with pytest.raises(InvalidRequest, match="--name"):
         export.run(context, export_options(target, name="No-Name"))
     with pytest.raises(InvalidRequest, match="--on-error"):
         export.run(context, export_options(target, on_error="skip"))
     assert TOPIC in TOPICS
-    assert not list(target.rglob("*.parquet"))
+    assert not target.exists()

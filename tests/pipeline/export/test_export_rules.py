@@ -153,6 +153,20 @@ def test_a_table_whose_schema_differs_is_refused_and_untouched(world: World) -> 
     assert world.data_files() == world.named_files()
 
 
+@pytest.mark.parametrize("stray", ["theirs.parquet", "day=2026-01-31/part-0.parquet"])
+def test_a_folder_that_holds_what_others_wrote_is_no_place_for_a_new_table(
+    world: World, stray: str
+) -> None:
+    if world.format == "iceberg":
+        pytest.skip("its catalog says where a table is")
+    theirs = world.root / "table" / stray
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"theirs")
+    with pytest.raises(Conflict, match=f"holds '{stray}'"):
+        world.run()
+    assert [path for path in (world.root / "table").rglob("*") if path.is_file()] == [theirs]
+
+
 @OF_OTHERS_TOO
 def test_commits_of_others_in_between_do_not_stop_an_export(world: World) -> None:
     foreign = made_batch(SegmentSlice(segment(0, 999), 0, 999), [900])
