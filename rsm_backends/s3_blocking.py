@@ -33,7 +33,8 @@ STEP_BYTES = 1024 * 1024
 
 WAKE_BYTES = 256 * 1024
 """Without TLS a reader sleeps until so much is there: stores write some 32 KiB at a time, and to be
-woken for each takes as much CPU as everything else. A body's last two steps come as they come.
+woken for each takes about half of the system's share again. A body's last two steps come as they
+come.
 """
 
 _CLIENT_ERRORS = (BotoCoreError, ClientError, ResponseParserError, HTTPError, OSError)

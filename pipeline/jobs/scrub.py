@@ -8,7 +8,9 @@ once its last segment is through.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
@@ -25,13 +27,25 @@ from pipeline.read.open_stores import OpenStores
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 
-TASK_BYTES = 256 * 1024 * 1024
-"""Segments are packed until a task has this much to read: a task itself costs some 50 ms."""
+SEGMENTS_AT_ONCE = 2
+"""Of a task whose store is on the network: while one waits for its manifest and indexes, bytes of
+the other come and are checked.
+"""
+
+TASK_BYTES_MIN = 256 * 1024 * 1024
+TASK_BYTES_MAX = 1024 * 1024 * 1024
+"""Segments are packed until a task has this much to read: a task itself costs some 60 ms, so there
+are no more of them than keep all cores busy, nor so large ones that a lost one costs much.
+"""
+
+TASKS_PER_CORE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubOptions:
-    """`topics` empty: all. `records`: decode every record, too. `post`: tell the node."""
+    """`topics` empty: all. `records`: decode every record, too. `post`: tell the node. `task_bytes`
+    None: by how much there is.
+    """
 
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
@@ -39,13 +53,13 @@ class ScrubOptions:
     state: Path | None = None
     aiven_keys: tuple[str, ...] = ()
     post: bool = True
-    task_bytes: int = TASK_BYTES
+    task_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """InvalidRequest names an option that can't work."""
         if self.partitions and len(self.topics) != 1:
             raise InvalidRequest("name the one topic whose partitions these are", field="partition")
-        if self.task_bytes < 1:
+        if self.task_bytes is not None and self.task_bytes < 1:
             raise InvalidRequest("must be at least 1", field="task_bytes")
 
 
@@ -59,11 +73,18 @@ class ScrubTask:
 
     def __call__(self, segments: Sequence[TieredSegment]) -> list[Verdict]:
         """RetryLater if the store gave none of them: then it is the store that has trouble."""
-        with OpenStores(self.stores, self.aiven_keys) as stores:
-            verdicts = [
-                scrub_segment(segment, stores, records=self.records, now_ms=ambient.now_ms)
-                for segment in segments
-            ]
+        remote = any(config.kind == "s3" for config in self.stores.values())
+        threads = min(SEGMENTS_AT_ONCE, len(segments)) if remote else 1
+        with (
+            OpenStores(self.stores, self.aiven_keys, readers=threads) as stores,
+            ThreadPoolExecutor(threads, thread_name_prefix="scrub") as pool,
+        ):
+            for segment in segments:
+                stores.of(segment)
+            scrubbed = partial(
+                scrub_segment, stores=stores, records=self.records, now_ms=ambient.now_ms
+            )
+            verdicts = list(pool.map(scrubbed, segments))
         if verdicts and all(verdict.outcome is Outcome.UNREAD for verdict in verdicts):
             raise RetryLater(verdicts[0].findings[0].what)
         return verdicts
@@ -85,9 +106,11 @@ def run(context: JobContext, options: ScrubOptions) -> ScrubReport:
             scrub.take(verdicts)
             settled = {verdict.segment_id for verdict in verdicts}
             left += [segment for segment in segments if segment.segment_id not in settled]
+        spark = context.spark.sparkContext
+        size_bytes = options.task_bytes or task_bytes(left, spark.defaultParallelism)
         done = run_tasks(
-            context.spark.sparkContext,
-            list(packed(left, options.task_bytes)),
+            spark,
+            list(packed(left, size_bytes)),
             ScrubTask(context.catalogue.stores, options.aiven_keys, options.records),
             what="scrub",
             console=context.console,
@@ -107,16 +130,22 @@ def run(context: JobContext, options: ScrubOptions) -> ScrubReport:
     )
 
 
+def task_bytes(segments: Iterable[TieredSegment], cores: int) -> int:
+    """What a task shall have to read, so that `cores` share the segments."""
+    share = sum(segment.log_bytes for segment in segments) // (TASKS_PER_CORE * cores)
+    return min(max(TASK_BYTES_MIN, share), TASK_BYTES_MAX)
+
+
 def packed(
-    segments: Iterable[TieredSegment], task_bytes: int
+    segments: Iterable[TieredSegment], size_bytes: int
 ) -> Iterator[tuple[TieredSegment, ...]]:
-    """Neighbours together, until they have `task_bytes`."""
+    """Neighbours together, until they have `size_bytes`."""
     group: list[TieredSegment] = []
     size = 0
     for segment in segments:
         group.append(segment)
         size += segment.log_bytes
-        if size >= task_bytes:
+        if size >= size_bytes:
             yield tuple(group)
             group, size = [], 0
     if group:

@@ -17,7 +17,7 @@ from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
 from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
 from pipeline.jobs import scrub
 from pipeline.jobs.job import JobContext
-from pipeline.jobs.scrub import ScrubOptions, ScrubTask, packed
+from pipeline.jobs.scrub import ScrubOptions, ScrubTask, packed, task_bytes
 from pipeline.jobs.scrub_post import DAMAGE_PER_POST, ScrubPost
 from pipeline.jobs.scrub_report import PartitionResult, ScrubReport
 from pipeline.jobs.scrub_state import ScrubState
@@ -128,6 +128,16 @@ def test_neighbours_are_packed_until_a_task_is_large_enough(tier: FolderTier) ->
     assert [each for group in groups for each in group] == segments
     assert {len(group) for group in groups[:-1]} <= {2, 3}
     assert list(packed([], 9)) == []
+
+
+@pytest.mark.parametrize(
+    ("segments", "mib", "expected_mib"), [(3, 1, 256), (100, 64, 800), (100, 512, 1024)]
+)
+def test_tasks_grow_with_what_there_is_within_bounds(
+    tier: FolderTier, segments: int, mib: int, expected_mib: int
+) -> None:
+    segment = replace(tier.segments("orders")[0], log_bytes=mib << 20)
+    assert task_bytes([segment] * segments, cores=4) == expected_mib << 20
 
 
 def test_a_task_whose_store_gives_nothing_is_tried_again(

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,14 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import Refused, RetryLater
 from kafka_formats.record_batch import HEADER_BYTES
 from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.jobs.scrub import ScrubTask
 from pipeline.jobs.scrub_segment import scrub_segment
 from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Outcome, Verdict, verdict_of
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects
 from rlm.manifest import checksum_chunks
+from rsm_backends.blocking_reads import BlockingObject, BlockingStore, open_blocking
+from rsm_backends.store_config import StoreConfig
 from tests.capture.captured import LOG_DIR
 from tests.pipeline.read.aiven_bucket import SMALL, AivenTopic
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
@@ -269,3 +272,56 @@ def test_what_the_store_does_not_give_is_unread_and_no_damage(
     verdict = scrub(tier, segment)
     assert verdict.outcome is Outcome.UNREAD
     assert "slow down" in verdict.findings[0].what
+
+
+@dataclass
+class NetworkObject:
+    """A file that tells its length with every read, as S3 does."""
+
+    file: BlockingObject
+    length: int
+    object_bytes: int | None = None
+
+    def read_into(self, buffer: memoryview, start: int) -> int:
+        self.object_bytes = self.length
+        return self.file.read_into(buffer, start)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+@dataclass
+class NetworkStore:
+    files: BlockingStore
+    folder: Path
+
+    def open(self, key: str) -> BlockingObject:
+        return NetworkObject(self.files.open(key), (self.folder / key).stat().st_size)
+
+    def close(self) -> None:
+        self.files.close()
+
+
+def test_segments_on_the_network_are_read_side_by_side_with_the_same_verdicts(
+    tier: FolderTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = [segment for found in tier.found.values() for segment in found]
+    turn(tier.file(segments[1]), 5_000)
+    tier.file(segments[2], "indexes").unlink()
+    longer = tier.file(segments[3])
+    longer.write_bytes(longer.read_bytes() + b"x")
+    one_by_one = ScrubTask(tier.stores, (), records=False)(segments)
+    (files,) = tier.stores.values()
+
+    def open_network(_: StoreConfig, **options: Any) -> NetworkStore:
+        return NetworkStore(open_blocking(files, **options), tier.folder)
+
+    monkeypatch.setattr("pipeline.read.open_stores.open_blocking", open_network)
+    network = {files.name: replace(files, kind="s3", bucket="tier", path=None)}
+    found = ScrubTask(network, (), records=False)(segments)
+    assert [replace(verdict, scrubbed_at_ms=0) for verdict in found] == [
+        replace(verdict, scrubbed_at_ms=0) for verdict in one_by_one
+    ]
+    damaged = [verdict.outcome is Outcome.DAMAGED for verdict in found]
+    assert damaged == [False, True, True, True] + [False] * (len(segments) - 4)
+    assert "goes on behind" in found[3].findings[0].what
