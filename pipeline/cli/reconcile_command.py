@@ -63,7 +63,7 @@ def reconcile_command(
     """
     from pipeline import ambient
     from pipeline.catalogue.node_address import node_address
-    from pipeline.jobs.reconcile import ReconcileOptions, run
+    from pipeline.jobs.reconcile import ReconcileOptions, check_options, run
 
     given = tier_options(option, store, url, token_file)
     if csv and table is None:
@@ -72,6 +72,7 @@ def reconcile_command(
         node_address(given, os.environ), snapshot, table, csv, apply, accept_objects,
         ambient.now_ms, ambient.wait,
     )  # fmt: skip
+    check_options(options)
     with job_context(
         "reconcile", options=given, master=master, conf=key_values(conf, option="--conf")
     ) as context:

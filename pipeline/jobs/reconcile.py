@@ -71,9 +71,9 @@ class Found:
 
 @dataclass
 class ReconcileReport:
-    """`uploads`: dangling multipart uploads of segments that are being deleted, or that the
-    metadata never knew. `uncompared`: finished rows of another manager, or of a store that no
-    option names.
+    """`uploads`: dangling multipart uploads of segments that are being deleted, were deleted, or
+    that the metadata never knew. `uncompared`: finished rows of another manager, or of a store that
+    no option names.
     """
 
     objects: dict[str, Found] = field(default_factory=dict)
@@ -144,14 +144,19 @@ def _size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
-    """InvalidRequest: neither a node nor a snapshot is named. Errors of stores and node as they
-    are.
-    """
+def check_options(options: ReconcileOptions) -> None:
+    """What can be known to be wrong before anything is started or asked: InvalidRequest."""
     if options.node is None and options.snapshot is None:
         raise InvalidRequest("name a node, or give a metadata snapshot", field=URL_OPTION)
     if options.apply and options.node is None:
         raise InvalidRequest("needs a node, whose collector deletes", field="--apply")
+
+
+def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
+    """InvalidRequest: neither a node nor a snapshot is named. Errors of stores and node as they
+    are.
+    """
+    check_options(options)
     with our_errors():
         report = _compare(context, options)
     if options.apply and report.objects[ObjectClass.ORPHAN.value].count:

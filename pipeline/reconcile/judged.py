@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from pipeline.reconcile.verdict import (
 )
 from rlm.collection_plan import ObjectClass
 from rlm.object_keys import ObjectSuffix, segment_keys
+from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 
 ID = ["topic_id", "partition", "segment_id"]
@@ -131,34 +133,37 @@ class _FindMissing:
 
     async def _confirmed(self, rows: list[dict[str, Any]]) -> list[dict[str, object]]:
         found: list[dict[str, object]] = []
-        for row in rows:
-            why = self._why(row, await self._asked(row))
-            if why:
-                partition = f"{row['topic']}-{row['partition']}"
-                found.append(
-                    {
-                        "class": SegmentClass.MISSING.value,
-                        "name": f"{row['known_store']}:{partition} offsets {row['known_start']} to "
-                        f"{row['known_end']}, segment {row['segment_id']}: {why}",
-                        "size": 0,
-                    }
-                )
+        async with AsyncExitStack() as stack:
+            stores: dict[str, ObjectStore] = {}
+            for row in rows:
+                name = row["known_store"]
+                if name not in stores:
+                    stores[name] = await stack.enter_async_context(opened(self.configs[name]))
+                if why := self._why(row, await self._asked(stores[name], row)):
+                    partition = f"{row['topic']}-{row['partition']}"
+                    found.append(
+                        {
+                            "class": SegmentClass.MISSING.value,
+                            "name": f"{name}:{partition} offsets {row['known_start']} to "
+                            f"{row['known_end']}, segment {row['segment_id']}: {why}",
+                            "size": 0,
+                        }
+                    )
         return found
 
-    async def _asked(self, row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:
-        config = self.configs[row["known_store"]]
-        keys = segment_keys(config.prefix, segment_id_of(row), row["known_start"])
+    async def _asked(self, store: ObjectStore, row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:
+        prefix = self.configs[row["known_store"]].prefix
+        keys = segment_keys(prefix, segment_id_of(row), row["known_start"])
         found = {}
-        async with opened(config) as store:
-            for suffix, key in (
-                (ObjectSuffix.LOG, keys.log),
-                (ObjectSuffix.INDEXES, keys.indexes),
-                (ObjectSuffix.MANIFEST, keys.manifest),
-            ):
-                try:
-                    found[suffix] = (await store.head(key)).size
-                except NotFound:
-                    continue
+        for suffix, key in (
+            (ObjectSuffix.LOG, keys.log),
+            (ObjectSuffix.INDEXES, keys.indexes),
+            (ObjectSuffix.MANIFEST, keys.manifest),
+        ):
+            try:
+                found[suffix] = (await store.head(key)).size
+            except NotFound:
+                continue
         return found
 
 

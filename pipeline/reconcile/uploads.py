@@ -1,4 +1,5 @@
-"""Multipart uploads that nobody ends: of segments being deleted, and of unknown, incomplete ones.
+"""Multipart uploads that nobody ends: of segments being deleted, of orphans, and of unknown,
+incomplete ones.
 
 Stores tell of uploads by the exact key (MinIO knows no other way), so that only keys which the
 metadata or the list names can be asked about.
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipeline.listing.store_calls import opened
+from pipeline.opened_store import opened
 from pipeline.reconcile.verdict import segment_id_of
 from rlm.collection_plan import ObjectClass
 from rlm.object_keys import ObjectSuffix, segment_keys
@@ -43,8 +44,11 @@ def dangling_uploads(
         (f.col("class") == ObjectClass.FOREIGN.value) & f.col("suffix").isNotNull()
     )
     incomplete = foreign.groupBy(*COLUMNS).count().where(f.col("count") < len(ObjectSuffix))
-    keys = asked.unionByName(incomplete.select(*COLUMNS))
-    return keys.mapInArrow(_AskForUploads(dict(stores)), UPLOADS_SCHEMA)
+    orphans = judged.where(
+        (f.col("class") == ObjectClass.ORPHAN.value) & f.col("suffix").isNotNull()
+    )
+    keys = asked.unionByName(incomplete.select(*COLUMNS)).unionByName(orphans.select(*COLUMNS))
+    return keys.distinct().mapInArrow(_AskForUploads(dict(stores)), UPLOADS_SCHEMA)
 
 
 @dataclass(frozen=True)

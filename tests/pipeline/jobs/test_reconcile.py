@@ -1,9 +1,8 @@
-"""A bucket with everything in it that there can be, against a node's metadata and a snapshot's."""
+"""A bucket with everything in it that there can be, against a metadata snapshot."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from rich.console import Console
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
-from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
@@ -33,17 +31,11 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 from rlmm.snapshot_rows import to_proposals
-from strandline.cli.exit_codes import ExitCode
-from tests.e2e.node_process import NodeProcess
-from tests.strandline.command import CAPTURED, invoke
-from tests.strandline.conftest import copied_segments
-from tests.strandline.test_garbage_on_minio import SEGMENTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 NOW_MS = 1_800_000_000_000
 PARTITION = TopicIdPartition("orders", Uuid(b"t" * 16), 0)
 SIZES = {ObjectSuffix.LOG: 30, ObjectSuffix.INDEXES: 20, ObjectSuffix.MANIFEST: 10}
-DEADLINE_S = 120
 
 
 def options(**given: Any) -> ReconcileOptions:
@@ -140,60 +132,3 @@ def test_what_it_is_to_be_compared_with_has_to_be_named(
         reconcile(spark, tmp_path)
     with pytest.raises(InvalidRequest, match="whose collector deletes"):
         reconcile(spark, tmp_path, snapshot=tmp_path / "x", apply=True)
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeProcess]:
-    (tmp_path / "tier").mkdir()
-    sections: dict[str, dict[str, object]] = {
-        "kafka": {"log_dirs": [str(CAPTURED)]},
-        "topics": {"include": ["codecs", "events"]},
-        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
-        "copier": {"interval_s": 0.5},
-        "retention": {"delete_delay_s": 0.5},
-        "http": {"anonymous_role": "admin"},
-    }
-    with NodeProcess(tmp_path / "node", sections) as running:
-        running.wait_until(
-            lambda: copied_segments(running.url) == SEGMENTS, "copies", deadline_s=DEADLINE_S
-        )
-        yield running
-
-
-def ask(node: NodeProcess, *arguments: object, code: ExitCode = ExitCode.OK) -> Any:
-    done = invoke(*arguments, "--json", env={"STRANDLINE_URL": node.url})
-    assert done.exit_code == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.integration
-def test_orphans_of_a_node_go_by_its_collector_and_nothing_else(
-    node: NodeProcess, spark: SparkSession, tmp_path: Path
-) -> None:
-    tier = tmp_path / "tier"
-    before = {path for path in tier.glob("codecs-*/*/*") if path.is_file()}
-    ask(node, "topics", "delete", "codecs", "--yes", "--grace", "0s")
-    ask(node, "topics", "deletion", "codecs", "--wait", "60s")
-    late = sorted(path for path in before if not path.exists())[:3]
-    for path in late:  # a zombie's PUTs, done after DELETE_SEGMENT_FINISHED
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"late")
-    (tier / "notes.txt").write_bytes(b"not ours")
-    address = NodeAddress(node.url)
-    seen = reconcile(spark, tier, node=address)
-    collected = ask(node, "collect")
-    of_segments = collected["found"].keys() - {"own"}  # a snapshot may be uploaded at any time
-    assert {name: seen.objects[name].count for name in of_segments} == {
-        name: collected["found"][name]["objects"] for name in of_segments
-    }
-    assert (seen.objects["orphan"].count, seen.segments["missing"].count, seen.ok) == (3, 0, True)
-
-    braked = reconcile(spark, tier, node=address, apply=True)
-    assert braked.collection is not None
-    assert (braked.collection["state"], braked.ok) == ("stopped", False)
-    assert all(path.exists() for path in late)
-    done = reconcile(spark, tier, node=address, apply=True, accept_objects=3)
-    assert done.collection is not None
-    assert (done.collection["deleted"]["objects"], done.ok) == (3, True)
-    assert not any(path.exists() for path in late)
-    assert (tier / "notes.txt").exists()

@@ -1,0 +1,297 @@
+"""Jobs over a bucket in MinIO beside a real node: as they are typed, and with orphans for the
+node's collector.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from kafka_formats.errors import Conflict, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from pipeline.catalogue.node_address import NodeAddress
+from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.catalogue.tiered_segment import Catalogue
+from pipeline.jobs.job import JobContext
+from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
+from rlm.object_keys import segment_keys
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rsm_backends.store_config import StoreConfig
+from strandline.cli.exit_codes import ExitCode
+from tests.e2e.bucket import store_settings, stored_objects
+from tests.e2e.node_process import NodeProcess
+from tests.pipeline.catalogue.test_manifest_catalogue import PREFIX, put
+from tests.real.s3_admin import client
+from tests.strandline.command import CAPTURED, environment, invoke
+from tests.strandline.conftest import COPY_DEADLINE_S, copied_segments
+from tests.strandline.test_garbage_on_minio import SEGMENTS, uploads
+
+pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
+
+OTHERS = TopicIdPartition("somebody-elses", Uuid(b"nobodys topic id"), 0)
+OTHERS_SEGMENTS = 350
+"""Of one partition: more objects than a page of a listing has."""
+
+HALF = RemoteLogSegmentId(OTHERS, Uuid(b"half of a copy.."))
+UPLOADS_AT_ONCE = 8
+TYPED_DEADLINE_S = 300
+NOW_MS = 1_800_000_000_000
+RUNS_MAX = 30
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """`config`'s prefix in MinIO, the node that copied into it, and what has been put beside."""
+
+    config: StoreConfig
+    node: NodeProcess
+    s3: Any
+
+    @property
+    def address(self) -> str:
+        return f"s3://{self.config.bucket}/{self.config.prefix.rstrip('/')}"
+
+    def put(self, key: str, data: bytes) -> None:
+        self.s3.put_object(Bucket=self.config.bucket, Key=key, Body=data)
+
+
+@pytest.fixture(scope="module")
+def bucket(
+    tmp_path_factory: pytest.TempPathFactory, minio_store_config: StoreConfig
+) -> Iterator[Bucket]:
+    home = tmp_path_factory.mktemp("jobs")
+    config = replace(minio_store_config, prefix="jobs/prod/")
+    sections: dict[str, dict[str, object]] = {
+        "kafka": {"log_dirs": [str(CAPTURED)]},
+        "topics": {"include": ["codecs", "events"]},
+        "stores.main": store_settings(home, config),
+        "copier": {"interval_s": 0.5},
+        "retention": {"delete_delay_s": 0.5},
+        "http": {"anonymous_role": "admin"},
+    }
+    with NodeProcess(home / "node", sections) as node:
+        there = Bucket(config, node, client(config))
+        put_others(there, home / "others")
+        node.wait_until(
+            lambda: copied_segments(node.url) == SEGMENTS, "copies", deadline_s=COPY_DEADLINE_S
+        )
+        yield there
+        there.s3.close()
+
+
+def put_others(bucket: Bucket, folder: Path) -> None:
+    """Whole segments that the node never knew, half of one, and objects just outside the prefix."""
+    for number in range(OTHERS_SEGMENTS):
+        start = 10 * number
+        put(folder, number + 1, start, start + 9, partition=OTHERS)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    keys = [f"{bucket.config.prefix}{path.relative_to(folder / PREFIX)}" for path in files]
+    with ThreadPoolExecutor(UPLOADS_AT_ONCE) as threads:
+        list(threads.map(bucket.put, keys, [path.read_bytes() for path in files]))
+    half = segment_keys(bucket.config.prefix, HALF, 0)
+    bucket.put(half.indexes, b"half")
+    bucket.s3.create_multipart_upload(Bucket=bucket.config.bucket, Key=half.log)
+    for stem in ("jobs/prod", "jobs/prod2/codecs-AAAAAAAAAAAAAAAAAAAAAA/0/x", "jobs/pro"):
+        bucket.put(f"{stem}.log", b"outside")
+
+
+def every_segment(catalogue: Catalogue) -> dict[TopicIdPartition, list[tuple[object, ...]]]:
+    """What a reader is told of each, but for the log start inside of a segment, which a bucket does
+    not tell.
+    """
+    partitions = [each for topic in catalogue.topics() for each in catalogue.partitions(topic)]
+    catalogue.prepare(partitions)
+    return {
+        partition: [
+            (one.segment_id, one.start_offset, one.end_offset, one.last_offset, one.log_bytes,
+             one.max_timestamp_ms, one.txn_index_empty, one.leader_epochs, one.objects)
+            for one in catalogue.segments(partition)
+        ]
+        for partition in partitions
+    }  # fmt: skip
+
+
+def s3_options(config: StoreConfig) -> dict[str, str]:
+    return {
+        "strandline.s3.endpoint": str(config.endpoint_url),
+        "strandline.s3.path-style": "true",
+        "strandline.s3.access.key": str(config.access_key_id),
+        "strandline.s3.secret.key": str(config.secret_access_key),
+    }
+
+
+def test_a_bucket_alone_tells_of_the_same_segments_as_its_node(bucket: Bucket) -> None:
+    options = s3_options(bucket.config)
+    with closing(open_catalogue(options | {"strandline.store": bucket.address}, {})) as catalogue:
+        alone = every_segment(catalogue)
+    assert len(alone.pop(OTHERS)) == OTHERS_SEGMENTS
+    keys = {name: value for name, value in options.items() if name.endswith(".key")}
+    with closing(open_catalogue(keys | {"strandline.url": bucket.node.url}, {})) as catalogue:
+        told = every_segment(catalogue)
+    assert alone == told
+    assert sum(map(len, told.values())) == SEGMENTS
+
+
+def typed(config: StoreConfig, *commands: list[object]) -> list[dict[str, Any]]:
+    """The commands' reports; keys are in the environment, as they are for the tools of AWS."""
+    access = [
+        *("-o", f"strandline.s3.endpoint={config.endpoint_url}"),
+        *("-o", "strandline.s3.path-style=true", "--json", "--master", "local[2,4]"),
+        *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.pipeline.cli.typed_commands"],
+        input=json.dumps([[*map(str, command), *access] for command in commands]),
+        env=environment()
+        | {
+            "AWS_ACCESS_KEY_ID": str(config.access_key_id),
+            "AWS_SECRET_ACCESS_KEY": str(config.secret_access_key),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=TYPED_DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    reports = []
+    for code, output, errors in json.loads(done.stdout.splitlines()[-1]):
+        assert output.startswith("{"), errors
+        reports.append(json.loads(output) | {"code": code})
+    return reports
+
+
+def test_jobs_are_typed_with_the_address_of_the_bucket_and_its_keys(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    there = stored_objects(bucket.config)
+    store, topics = ["--store", bucket.address], ["--topic", "codecs", "--topic", "events"]
+    lake = f"s3://{bucket.config.bucket}/jobs/lake"
+    rebuilt, used, compared, scrubbed, exported = typed(
+        bucket.config,
+        ["rebuild", *store, "--output", tmp_path],
+        ["usage", *store, "--output", tmp_path / "usage"],
+        ["reconcile", "--url", bucket.node.url, "--table", tmp_path / "verdicts"],
+        ["scrub", *store, *topics],
+        ["export", *store, *topics, "--to", lake],
+    )
+    assert rebuilt["segments"] == SEGMENTS + OTHERS_SEGMENTS
+    assert {name: left["segments"] for name, left in rebuilt["left_out"].items()} == {
+        "incomplete": 1
+    }
+    counted = {each["topic"]: each for each in used["topics"]}
+    assert counted[OTHERS.topic]["objects"] == 3 * OTHERS_SEGMENTS + 1
+    assert counted[OTHERS.topic]["segments"] == OTHERS_SEGMENTS
+    assert all(Path(each).stat().st_size > 1_000 for each in used["files"])
+    counts = {name: found["count"] for name, found in compared["objects"].items()}
+    assert (counts["live"], counts["orphan"]) == (3 * SEGMENTS, 0)
+    assert counts["foreign"] == 3 * OTHERS_SEGMENTS + 1
+    assert compared["segments"]["incomplete"]["count"] == 1
+    (dangling,) = compared["dangling_uploads"]["examples"]
+    assert f"{HALF.id}.log upload " in dangling
+    assert (scrubbed["segments"], scrubbed["damaged"], scrubbed["code"]) == (SEGMENTS, 0, 0)
+    assert exported["rows"] > 0
+    assert stored_objects(bucket.config) == there, "nothing was changed"
+    listed = duckdb.sql(f"select key from '{tmp_path}/verdicts/*.parquet'").fetchall()
+    assert there.keys() <= {key for (key,) in listed}
+    assert len(listed) == len(set(listed))
+
+
+class Killed(BaseException):
+    """The job's process ends here."""
+
+
+def ask(node: NodeProcess, *arguments: object) -> Any:
+    done = invoke(*arguments, "--json", env={"STRANDLINE_URL": node.url})
+    assert done.exit_code == ExitCode.OK, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def put_late(bucket: Bucket, keys: Iterable[str]) -> None:
+    """A zombie's PUTs, done after DELETE_SEGMENT_FINISHED."""
+    for key in keys:
+        bucket.put(key, b"late")
+
+
+def reconciled(
+    bucket: Bucket,
+    spark: SparkSession,
+    wait: Callable[[float], None] = lambda _: None,
+    **given: Any,
+) -> ReconcileReport:
+    """One run of the job; `wait` is called while the collector runs."""
+    where = s3_options(bucket.config) | {"strandline.store": bucket.address}
+    plain: dict[str, Any] = {
+        "node": NodeAddress(bucket.node.url), "snapshot": None, "table": None, "csv": False,
+        "apply": False, "accept_objects": 0, "now_ms": lambda: NOW_MS, "wait": wait,
+    }  # fmt: skip
+    context = JobContext(spark, where, open_catalogue(where, {}), Console(file=StringIO()))
+    return run(context, ReconcileOptions(**(plain | given)))
+
+
+def test_orphans_go_by_the_nodes_collector_whatever_is_killed_in_between_and_nothing_else(
+    bucket: Bucket, spark: SparkSession
+) -> None:
+    config, node = bucket.config, bucket.node
+    reconcile = partial(reconciled, bucket, spark)
+    before = stored_objects(config)
+    ask(node, "topics", "delete", "codecs", "--yes", "--grace", "1s")
+    ask(node, "topics", "deletion", "codecs", "--wait", "60s")
+    kept = stored_objects(config)
+    late = sorted(before.keys() - kept.keys())
+    assert len(late) >= 9
+    put_late(bucket, late)
+    bucket.s3.create_multipart_upload(Bucket=config.bucket, Key=late[0])
+
+    seen = reconcile()
+    collected = ask(node, "collect")
+    of_segments = collected["found"].keys() - {"own"}  # a snapshot may be uploaded at any time
+    assert {name: seen.objects[name].count for name in of_segments} == {
+        name: collected["found"][name]["objects"] for name in of_segments
+    }
+    assert (seen.objects["orphan"].count, seen.segments["missing"].count) == (len(late), 0)
+    assert seen.uploads.count == 2
+
+    braked = reconcile(apply=True)
+    assert braked.collection is not None
+    assert (braked.collection["state"], braked.ok) == ("stopped", False)
+    assert stored_objects(config).keys() == kept.keys() | set(late)
+
+    def kill_node(_: float) -> None:
+        if node.running:
+            node.kill()
+
+    def kill_job(_: float) -> None:
+        raise Killed
+
+    with pytest.raises(RetryLater, match="is the node running"):
+        reconcile(kill_node, apply=True, accept_objects=len(late))
+    assert kept.keys() <= stored_objects(config).keys()
+    node.start()
+    put_late(bucket, late)
+    with pytest.raises(Killed):
+        reconcile(kill_job, apply=True, accept_objects=len(late))
+    for _ in range(RUNS_MAX):
+        try:
+            done = reconcile(apply=True, accept_objects=len(late))
+            break
+        except Conflict:  # the killed job's pass goes on in the node
+            continue
+    assert done.ok
+    assert stored_objects(config) == kept
+    assert uploads(bucket.s3, config.bucket, late[0]) == 0
+    assert uploads(bucket.s3, config.bucket, segment_keys(config.prefix, HALF, 0).log) == 1
