@@ -1,7 +1,8 @@
-"""A user's program, started by spark-submit: one query and one job, each held in the middle.
+"""A user's program, started by spark-submit: one query and one job, each held in the middle, and
+where a folder for what they write is named, Strandline's own jobs, too (held_jobs.py).
 
-Arguments: a folder to signal through, the store, and options of the data source as JSON. Tasks wait
-there until somebody has killed what they run on. Prints one line of JSON.
+Arguments: a folder to signal through, options of the data source as JSON, and that folder. Tasks
+wait until somebody has killed what they run on. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def count_rows(task: tuple[int, Any], signals: str, stores: Any, settings: Any) 
     return sum(batch.num_rows for batch in read_slices(slices, stores, settings))
 
 
-def main(signals: str, options: dict[str, str]) -> None:
+def main(signals: str, options: dict[str, str], written: str | None = None) -> None:
     from rich.console import Console
 
     from pipeline.catalogue.open_catalogue import open_catalogue
@@ -80,15 +81,20 @@ def main(signals: str, options: dict[str, str]) -> None:
         what="count",
         console=Console(stderr=True),
     )
-    told = {
+    told: dict[str, Any] = {
         "master": spark.sparkContext.master,
         "rows": rows,
         "counted": sum(counts),
         "code": __import__("pipeline").__file__,
     }
+    if written is not None:
+        from tests.pipeline.cluster.held_jobs import run_held
+
+        store = {name: value for name, value in options.items() if "strandline." in name}
+        told |= run_held(spark, store, signals, Path(written))
     spark.stop()
     print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    main(sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:])

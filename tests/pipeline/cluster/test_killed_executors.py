@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from rsm_backends.store_config import StoreConfig
+from tests.pipeline.cluster.held_jobs import PARTS, TABLE_FORMATS
+from tests.pipeline.export.test_export_job import committed_files, duckdb_table
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
 from tests.pipeline.restore.captured_tier import LOG_DIR
 from tests.real.maven import require_java
@@ -81,7 +84,7 @@ class Program:
 
     def __init__(self, folder: Path, command: list[str], environment: Mapping[str, str]) -> None:
         self._folder = folder
-        for part in ("query", "job"):
+        for part in ("query", "job", *PARTS):
             (folder / part).mkdir(parents=True)
         self._log = folder / "driver.log"
         with self._log.open("wb") as log:
@@ -122,6 +125,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         spark_home: Path,
         python: Path,
         environment: Mapping[str, str],
+        written: Path | None = None,
     ) -> Program:
         signals = tmp_path / f"signals-{len(programs)}"
         signals.mkdir()
@@ -130,6 +134,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *(str(DRIVER), str(signals), json.dumps(dict(options))),
+            *(() if written is None else (str(written),)),
         ]
         own = {
             "PATH": os.environ["PATH"],
@@ -164,24 +169,55 @@ def check_rows(told: Mapping[str, Any], tier: FolderTier) -> None:
     assert told["counted"] == len(rows)
 
 
-def test_an_executor_killed_in_a_query_and_in_a_job_changes_no_result(
-    tier: FolderTier, start: Callable[..., Program], spark_home: Path
+def check_table(folder: Path, report: Mapping[str, Any], rows: list[list[int]]) -> None:
+    """Every record once, in files of which the table names each one."""
+    if (folder / "_delta_log").exists():
+        table = DeltaTable(str(folder))
+        named, found = table.file_uris(), table.to_pyarrow_table()
+    else:
+        named = committed_files(folder)
+        found = duckdb_table(named)
+    offsets = [[row["partition"], row["offset"]] for row in found.to_pylist()]
+    assert sorted(offsets) == rows
+    there = {path.resolve() for path in folder.rglob("strandline-*.parquet")}
+    assert there == {Path(each.removeprefix("file://")).resolve() for each in named}
+    assert report["rows"] == len(rows)
+    assert report["removed_files"] > 0, "the killed executor's file"
+
+
+@pytest.mark.timeout(400)
+def test_an_executor_killed_in_a_query_and_in_any_job_changes_no_result(
+    tier: FolderTier, start: Callable[..., Program], spark_home: Path, tmp_path: Path
 ) -> None:
     require_java()
     (config,) = tier.stores.values()
     program = start(
         *("--master", f"local-cluster[2,1,{EXECUTOR_MB}]"),
         *("--conf", f"spark.executor.memory={EXECUTOR_MB}m"),
+        *("--conf", "spark.sql.shuffle.partitions=2"),
         options=query(f"file://{tier.folder}?prefix={config.prefix}", {}),
         spark_home=spark_home,
         python=Path(sys.executable),
         environment={"PYTHONPATH": str(LOG_DIR.parents[3])},
+        written=tmp_path / "written",
     )
-    for part in ("query", "job"):
+    for part in ("query", "job", *PARTS):
         kill_tree(program.executor(part, 0))
         program.executor(part, 1)
         program.let_go(part)
-    check_rows(program.result(), tier)
+    told = program.result()
+    check_rows(told, tier)
+    for table_format in TABLE_FORMATS:
+        part = f"export-{table_format}"
+        check_table(tmp_path / "written" / part, told[part], told["rows"])
+    segments = sum(map(len, tier.found.values()))
+    scrubbed = told["scrub"]
+    assert [scrubbed[each] for each in ("segments", "damaged", "unread")] == [segments, 0, 0]
+    # Copies for tests have the same id at the same offset of each partition: some are left out.
+    rebuilt = told["rebuild"]
+    left_out = sum(each["segments"] for each in rebuilt["left_out"].values())
+    assert rebuilt["segments"] + left_out == segments
+    assert Path(rebuilt["snapshot"]).exists()
 
 
 def test_shipped_code_and_keys_reach_a_standalone_cluster_that_loses_a_worker(
