@@ -23,8 +23,8 @@ class Reason(StrEnum):
 
 
 MEANING = {
-    Reason.INCOMPLETE: "without manifest, log or indexes: an upload that never finished",
-    Reason.DAMAGED: "the manifest cannot be read, or its objects have other lengths",
+    Reason.INCOMPLETE: "without a manifest, which is written last: an upload that never finished",
+    Reason.DAMAGED: "the manifest cannot be read, or its objects are gone or have other lengths",
     Reason.DIVERGED: "copied by a leader whose offsets a later leader wrote anew",
     Reason.IN_DOUBT: "contradicts a later copy at an offset that no manifest tells; --accept-doubt",
     Reason.OTHER_MANAGER: "another RemoteStorageManager's, beside our own in one partition",

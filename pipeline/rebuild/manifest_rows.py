@@ -151,5 +151,7 @@ def stored_segment(row: Mapping[str, Any]) -> StoredSegment:
 def _incomplete(stored: StoredSegment) -> NotTold | None:
     if stored.is_complete:
         return None
-    missing = [f".{suffix}" for suffix in ObjectSuffix if suffix not in stored.sizes]
-    return NotTold(Reason.INCOMPLETE, f"without {' and '.join(missing)}")
+    missing = " and ".join(f".{each}" for each in ObjectSuffix if each not in stored.sizes)
+    if ObjectSuffix.MANIFEST not in stored.sizes:
+        return NotTold(Reason.INCOMPLETE, f"without {missing}")
+    return NotTold(Reason.DAMAGED, f"its manifest is there, and its {missing} is gone")

@@ -187,17 +187,20 @@ def test_what_cannot_be_told_is_left_out_and_named(spark: SparkSession, tmp_path
     count = aiven_bucket(tier)
     manifests = sorted(tier.rglob("*.rsm-manifest"))
     manifests[0].write_bytes(manifests[0].read_bytes()[:-10])
-    manifests[1].with_suffix(".indexes").unlink()
+    manifests[1].with_suffix(".log").unlink()
+    manifests[3].unlink()
     (tier / "a stray ü.txt").write_bytes(b"somebody's")
     report = rebuild(spark, tier, None)
-    assert (report.segments, report.snapshot, report.ok) == (count - 2, None, False)
-    assert report.left_out.keys() == {"damaged", "incomplete"}
+    assert (report.segments, report.snapshot, report.ok) == (count - 3, None, False)
+    assert {name: segments for name, (segments, _) in report.left_out.items()} == {
+        "damaged": 2, "incomplete": 1,
+    }  # fmt: skip
     assert {each["segment_id"] for each in report.examples} == {
-        each.name[21:43] for each in manifests[:2]
+        manifests[at].name[21:43] for at in (0, 1, 3)
     }
     asked = frozenset({manifests[2].name[21:43]})
-    assert rebuild(spark, tier, None, leave_out=asked).segments == count - 3
-    assert json.loads(json.dumps(report.as_json()))["left_out"]["damaged"]["segments"] == 1
+    assert rebuild(spark, tier, None, leave_out=asked).segments == count - 4
+    assert json.loads(json.dumps(report.as_json()))["left_out"]["damaged"]["segments"] == 2
     assert "nothing was written" in "\n".join(report.lines())
 
 
