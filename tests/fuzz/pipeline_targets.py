@@ -1,18 +1,28 @@
-"""The pipeline's decoder: hostile logs, through the compiled kernel."""
+"""The pipeline's decoder: hostile logs, through the compiled kernel; and the transforms of Aiven's
+plug-in, undone.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
-from kafka_formats.compression import Codec, CompressionError
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from kafka_formats.compression import Codec, CompressionError, compress
+from kafka_formats.errors import Refused
 from kafka_formats.record_batch import HEADER_BYTES, encode_batch
 from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.quick_decompress import QuickDecompressor
 from pipeline.decode.schema import COLUMNS
+from pipeline.read.aiven_keys import AivenKeys
+from pipeline.read.chunk_transforms import ChunkTransforms
+from rlm.manifest import parse_manifest
+from rlm.manifest_transforms import Chunk, ChunkIndex, Encryption, Transforms
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
 from tests.fuzz.format_targets import captured, captured_batches, codec_seeds, inner_seeds
+from tests.pipeline.read.aiven_bucket import SMALL
 
 SOURCE = "the fuzzed bytes"
 RECORDS_BYTES_MAX = 64 * KIB
@@ -47,6 +57,75 @@ def _decode_inner(data: bytes) -> None:
     _decode(repairs.whole_batch(frame[: HEADER_BYTES - 4] + count + data[2:]))
 
 
+CHUNK_BYTES = 4 * KIB
+_KEY, _IV, _AAD = bytes(range(32)), bytes(12), b"aad"
+
+
+def _aiven_chunk(data: bytes) -> None:
+    """What stands inside of a chunk whose authentication is right: no mutation gets that far."""
+    stored = _IV + AESGCM(_KEY).encrypt(_IV, data, _AAD)
+    index = ChunkIndex(CHUNK_BYTES, CHUNK_BYTES, len(stored), len(stored))
+    transforms = Transforms(index, True, Encryption("key", b"", _AAD))
+    undoing = ChunkTransforms(transforms, _KEY, source=SOURCE)
+    chunk = Chunk(0, len(stored), 0, CHUNK_BYTES)
+    (found,) = undoing.undone([chunk], memoryview(stored))
+    assert len(found) == CHUNK_BYTES
+
+
+def _aiven_bare_chunk(data: bytes) -> None:
+    """Chunks and indexes as they are stored, whatever they are."""
+    transforms = Transforms(
+        ChunkIndex(CHUNK_BYTES, CHUNK_BYTES, len(data), len(data)),
+        False,
+        Encryption("key", b"", _AAD),
+    )
+    undoing = ChunkTransforms(transforms, _KEY, source=SOURCE)
+    undoing.index(data, 0)
+    list(undoing.undone([Chunk(0, len(data), 0, CHUNK_BYTES)], memoryview(data)))
+
+
+@cache
+def _aiven_keys() -> AivenKeys:
+    return AivenKeys.load([str(SMALL / "keys")])
+
+
+def _wrapped_keys() -> list[bytes]:
+    (path,) = (SMALL / "enc").glob("*/0/*.rsm-manifest")
+    transforms = parse_manifest(path.read_bytes(), source=path.name).transforms
+    assert transforms is not None
+    assert transforms.encryption is not None
+    return [transforms.encryption.wrapped_data_key]
+
+
+def _aiven_wrapped_key(data: bytes) -> None:
+    key = _aiven_keys().data_key(Encryption("key1", data, b""), source=SOURCE)
+    AESGCM(key)
+
+
+def _aiven_targets() -> list[Target]:
+    sealed = _IV + AESGCM(_KEY).encrypt(_IV, bytes(CHUNK_BYTES), _AAD)
+    return [
+        Target(
+            "aiven: chunks",
+            (),
+            _aiven_chunk,
+            lambda: [compress(Codec.ZSTD, bytes(range(256)) * 16)],
+            constant_bytes=CONSTANT_BYTES,
+            share=0.5,
+        ),
+        Target("aiven: stored chunks", (), _aiven_bare_chunk, lambda: [sealed], share=0.5),
+        Target(
+            "aiven: wrapped keys",
+            (),
+            _aiven_wrapped_key,
+            _wrapped_keys,
+            (Refused,),
+            constant_bytes=256 * KIB,
+            share=0.05,  # a private key's power is slow
+        ),
+    ]
+
+
 def _codec_target(codec: Codec) -> Target:
     decompress = QuickDecompressor().decompress
     return Target(
@@ -79,5 +158,6 @@ def pipeline_targets() -> list[Target]:
             constant_bytes=CONSTANT_BYTES,
             share=0.5,
         ),
+        *_aiven_targets(),
         *(_codec_target(codec) for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)),
     ]
