@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from kafka_formats.errors import NotFound
 from rlmm import queries
-from rlmm.apply import apply_over
+from rlmm.apply_usual_adds import judged
 from rlmm.feature_level import check_feature_level
 from rlmm.hot_rows import HotRows
 from rlmm.metadata_limits import MetadataLimits
@@ -181,13 +181,12 @@ class ApplyLoop:
         overlay = OverlayRows(self._rows)
         decisions = []
         partitions = set()
-        partition: TopicIdPartition | None = None
         told = self._waiters.may_ask
-        for record in records:
-            last = partition
-            outcome, partition = apply_over(overlay, record)
+        last: TopicIdPartition | None = None
+        for record, outcome, partition in judged(overlay, records):
             if partition is not last and partition is not None:
                 partitions.add(partition)
+                last = partition
             if record.control_type == ControlRecordType.FEATURE_LEVEL:
                 check_feature_level(overlay, self._limits.feature_levels)
             if told:

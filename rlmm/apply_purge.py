@@ -22,8 +22,12 @@ _TIME_MS_MAX = 2**62
 
 def record_time_with(rows: RowReader, timestamp_ms: int) -> int:
     """Record time including a record of a batch with this timestamp, milliseconds."""
+    return record_time_after(read_record_time(rows), timestamp_ms)
+
+
+def record_time_after(before: int | None, timestamp_ms: int) -> int:
+    """The same behind a record time, None for none."""
     timestamp_ms = min(max(timestamp_ms, 0), _TIME_MS_MAX)
-    before = read_record_time(rows)
     if before is None:
         return timestamp_ms
     if timestamp_ms <= before:

@@ -40,12 +40,12 @@ _PARTITION = struct.Struct(">16si")
 _EPOCH = struct.Struct(">iqB")
 _SIZE = struct.Struct(">i")
 _STATE = struct.Struct(">bB")
-_NO_TXN_INDEX = b"\x00\x01\x01"
+NO_TXN_INDEX = b"\x00\x01\x01"
 
 # The tags token, writer, upload deadline, and finished_at where it is finished, each with its
 # length before its value.
 _TOKEN, _WRITER = b"\x90\x4e\x08", b"\x91\x4e\x1c"
-_DEADLINE, _FINISHED = b"\x92\x4e\x08", b"\x93\x4e\x08"
+DEADLINE, _FINISHED = b"\x92\x4e\x08", b"\x93\x4e\x08"
 _TAGS = struct.Struct(">3sq3s28s3sq")
 _FINISHED_TAG = struct.Struct(">3sq")
 _INCARNATION = struct.Struct(">i16sq")
@@ -101,13 +101,13 @@ def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
             *[_EPOCH.pack(epoch, offset, 0) for epoch, offset in epochs],
             _SIZE.pack(segment.size_bytes), SHORT_LENGTHS[custom_length], custom or b"",
             _STATE.pack(segment.state, _TAG_COUNT + no_txn_index + (finished_at >= 0)),
-            _NO_TXN_INDEX if no_txn_index else b"",
+            NO_TXN_INDEX if no_txn_index else b"",
             _TAGS.pack(
                 _TOKEN, segment.token,
                 _WRITER, _INCARNATION.pack(
                     writer.node_id, writer.directory_id, writer.boot_counter
                 ),
-                _DEADLINE, segment.upload_deadline_ms,
+                DEADLINE, segment.upload_deadline_ms,
             ),
             _FINISHED_TAG.pack(_FINISHED, finished_at) if finished_at >= 0 else b"",
         ))  # fmt: skip
@@ -155,9 +155,9 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
         at += length - 1 if length else 0
         state, count = value[at], value[at + 1]
         at += 2
-        no_txn_index = value.startswith(_NO_TXN_INDEX, at)
+        no_txn_index = value.startswith(NO_TXN_INDEX, at)
         if no_txn_index:
-            at += len(_NO_TXN_INDEX)
+            at += len(NO_TXN_INDEX)
         token_tag, token, writer_tag, writer, deadline_tag, deadline = _TAGS.unpack_from(value, at)
         if (token_tag, writer_tag, deadline_tag) != _OUR_TAGS:
             return None
@@ -225,7 +225,27 @@ def decode_usual_update(value: bytes) -> RemoteLogSegmentMetadataUpdate | None:
         return None
 
 
-_OUR_TAGS = (_TOKEN, _WRITER, _DEADLINE)
+def authority_bytes(token: int, writer: Incarnation) -> bytes:
+    """How a record of the usual layout gives token and writer."""
+    incarnation = _INCARNATION.pack(writer.node_id, writer.directory_id, writer.boot_counter)
+    return _TOKEN_TAG.pack(_TOKEN, token) + _WRITER + incarnation
+
+
+def partition_in_record(head: bytes) -> TopicIdPartition | None:
+    """The partition, if these bytes are how a record of the usual layout gives it: topic, topic id,
+    number, no tags.
+    """
+    try:
+        length, at = read_short_length(head, 0)
+        end = at + length - 1
+        if length < 1 or len(head) != end + _PARTITION.size + 1 or head[-1]:
+            return None
+        return _partition(head[at:end], head[end:-1])
+    except (IndexError, UnicodeDecodeError):
+        return None
+
+
+_OUR_TAGS = (_TOKEN, _WRITER, DEADLINE)
 NOT_FINISHED = -1
 
 

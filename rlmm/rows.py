@@ -209,8 +209,12 @@ class OverlayRows:
     def changes(self) -> list[RowChange]:
         """The same, with what the base has."""
         changes = []
+        pending, read = self._pending, self._read
         for key in self._keys_in_order():
-            before, after = self._in_base(key), self.get(key)
+            before = read[key] if key in read else self._in_base(key)
+            after = pending[key]
+            if isinstance(after, tuple):
+                after = self.get(key)
             if before != after:
                 changes.append((key, before, after))
         return changes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from rlmm.apply import apply, apply_over
+from rlmm.apply import apply
+from rlmm.apply_usual_adds import judged
 from rlmm.metadata_log import CommittedRecord
 from rlmm.rows import MemoryRows, OverlayRows
 from rlmm.snapshot_rows import from_proposals, to_proposals
@@ -40,8 +41,8 @@ class ShadowState:
 
     def _apply(self, records: list[CommittedRecord]) -> None:
         overlay = OverlayRows(self.rows)
-        for record in records:
-            apply_over(overlay, record)
+        for _ in judged(overlay, records):
+            pass
         for key, old, value in overlay.changes():
             assert old == self.rows.get(key), NAME
             self.digest -= 0 if old is None else row_digest(key, old)

@@ -1,0 +1,188 @@
+"""Usual adds: nearly every record of a busy log is a segment added under the claim that stands, of
+one layout, about a partition that the record before was about too. A run of these is judged with
+what its first one found out. Pure.
+
+`apply` is the rule. What is taken here it would accept, with the same rows in the end, which the
+tests hold; whatever differs in a byte or a row is left to it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from rlmm import row_keys as keys
+from rlmm.apply import apply_over
+from rlmm.apply_claims import check_partition
+from rlmm.apply_outcome import ACCEPTED, Draft, Outcome, find_live
+from rlmm.apply_purge import put_record_time, record_time_after
+from rlmm.metadata_log import CommittedRecord
+from rlmm.row_partitions import PartitionRow
+from rlmm.row_reads import read_record_time
+from rlmm.row_segments import DEADLINE, NO_TXN_INDEX, authority_bytes, partition_in_record
+from rlmm.rows import OverlayRows
+from rlmm.segment import OFFSET_MAX, SegmentState, TopicIdPartition
+from rlmm.segment_records import SEGMENT_FRONT
+from rlmm.short_lengths import read_short_length
+
+_FRONT_BYTES = len(SEGMENT_FRONT)
+_PARTITION_BYTES = 21  # topic id, number, no tags
+
+# Segment id, no tags, offsets, broker, times, one epoch, size, no custom metadata, state; the tags:
+# how many, perhaps "no transaction index", token and writer, upload deadline.
+_ADD = struct.Struct(">16sBqqiqqBiqBiBbB42s3sq")
+_ADD_WITHOUT_INDEX = struct.Struct(">16sBqqiqqBiqBiBbB3s42s3sq")
+_STARTED = SegmentState.COPY_SEGMENT_STARTED.value
+_USUAL = (0, 2, 0, 0, _STARTED)  # no tags, epochs + 1, no tags, custom metadata, state
+_SEGMENT = bytes((keys.RowKind.SEGMENT,))
+_TOMBSTONE = bytes((keys.RowKind.SEGMENT_TOMBSTONE,))
+
+
+def judged(
+    overlay: OverlayRows, records: Iterable[CommittedRecord]
+) -> Iterator[tuple[CommittedRecord, Outcome, TopicIdPartition | None]]:
+    """`apply_over` of one record after the other: (record, outcome, partition). Who reads the
+    overlay meanwhile does so behind a record that is no added segment: what a run counts is there
+    at its end.
+    """
+    usual = UsualAdds(overlay)
+    for record in records:
+        partition = usual.take(record)
+        if partition is None:
+            usual.settle()
+            outcome, partition = apply_over(overlay, record)
+            yield record, outcome, partition
+        else:
+            yield record, ACCEPTED, partition
+    usual.settle()
+
+
+class UsualAdds:
+    """A run in one overlay, which nobody else writes to between `take` and `settle`."""
+
+    __slots__ = ("_first_purge", "_overlay", "_partitions", "_time_ms")
+
+    def __init__(self, overlay: OverlayRows) -> None:
+        self._overlay = overlay
+        self._partitions: dict[bytes, _Claimed] = {}
+        self._time_ms: int | None = None
+        self._first_purge: bytes | None = None
+
+    def take(self, record: CommittedRecord) -> TopicIdPartition | None:
+        """Accept the record, which is about the partition; None: nothing is done, `apply` is to
+        judge it, behind `settle`.
+        """
+        value = record.value
+        if record.control_type is not None or not value.startswith(SEGMENT_FRONT):
+            return None
+        try:
+            length, at = read_short_length(value, _FRONT_BYTES)
+        except IndexError:
+            return None
+        at += length - 1 + _PARTITION_BYTES
+        # A length that is not read here is negative: the partition in front says nothing then.
+        claimed = self._claimed(value[_FRONT_BYTES:at]) if length > 0 else None
+        id_ = None if claimed is None else _usual_id(value, at, claimed.authority)
+        if claimed is None or id_ is None:
+            return None
+        time_ms = self._time_with(record.timestamp_ms)
+        overlay, key = self._overlay, _SEGMENT + id_
+        if (
+            time_ms is None
+            or overlay.get(key) is not None
+            or overlay.get(_TOMBSTONE + id_) is not None
+        ):
+            return None
+        overlay.put(key, value)
+        overlay.put(claimed.unfinished + id_, b"")
+        claimed.added += 1
+        self._time_ms = time_ms
+        return claimed.partition
+
+    def settle(self) -> None:
+        """Write what the records of the run changed together: counters and record time."""
+        if self._time_ms is not None:
+            draft = Draft(self._overlay, -1, self._time_ms)
+            for claimed in self._partitions.values():
+                if claimed.added:
+                    draft.count(claimed.partition, claimed.row, copy_started=claimed.added)
+            put_record_time(draft)
+        self._partitions.clear()
+        self._time_ms = None
+
+    def _time_with(self, timestamp_ms: int) -> int | None:
+        """Record time with a record of this time; None where something is to be purged by then."""
+        before = self._time_ms
+        if before is None:
+            before = read_record_time(self._overlay)
+            self._first_purge = self._overlay.lowest_key(keys.PURGE_PREFIX)
+        time_ms = record_time_after(before, timestamp_ms)
+        if self._first_purge is not None and self._first_purge < keys.purge_from(time_ms + 1):
+            return None
+        return time_ms
+
+    def _claimed(self, head: bytes) -> _Claimed | None:
+        """What is known of the partition of these bytes; None: not such that adds are usual."""
+        known = self._partitions.get(head)
+        if known is not None:
+            return known
+        partition = partition_in_record(head)
+        if partition is None or check_partition(partition) is not None:
+            return None
+        row = find_live(Draft(self._overlay, -1, 0), partition)
+        if isinstance(row, Outcome) or row.standing_claim is None or row.standing_claim.token < 0:
+            return None
+        known = self._partitions[head] = _Claimed(partition, row)
+        return known
+
+
+class _Claimed:
+    """A partition whose claim stands, `row` as it was before the run, and how much the run added.
+    `authority` is what every add under the claim says.
+    """
+
+    __slots__ = ("added", "authority", "partition", "row", "unfinished")
+
+    def __init__(self, partition: TopicIdPartition, row: PartitionRow) -> None:
+        claim = row.standing_claim
+        assert claim is not None
+        self.partition = partition
+        self.row = row
+        self.authority = authority_bytes(claim.token, claim.incarnation)
+        self.unfinished = keys.unfinished_prefix(partition)
+        self.added = 0
+
+
+def _usual_id(value: bytes, at: int, authority: bytes) -> bytes | None:
+    """The id of the segment whose add ends with the bytes from `at` on, if these have the layout,
+    the authority, and what `apply_segments.check_segment` asks for; its row has these very bytes.
+    """
+    size = len(value) - at
+    if size == _ADD.size:
+        (id_, id_tags, start, end, _, _, _, epochs, epoch, epoch_start, epoch_tags, segment_bytes,
+         custom, state, count, given, deadline_tag, deadline_ms) = (
+            _ADD.unpack_from(value, at)
+        )  # fmt: skip
+        is_usual = count == 3
+    elif size == _ADD_WITHOUT_INDEX.size:
+        (id_, id_tags, start, end, _, _, _, epochs, epoch, epoch_start, epoch_tags, segment_bytes,
+         custom, state, count, no_index, given, deadline_tag, deadline_ms) = (
+            _ADD_WITHOUT_INDEX.unpack_from(value, at)
+        )  # fmt: skip
+        is_usual = count == 4 and no_index == NO_TXN_INDEX
+    else:
+        return None
+    if (
+        is_usual
+        and given == authority
+        and (id_tags, epochs, epoch_tags, custom, state) == _USUAL
+        and deadline_tag == DEADLINE
+        and deadline_ms >= 0
+        and 0 <= start <= end <= OFFSET_MAX
+        and segment_bytes >= 0
+        and epoch >= 0
+        and 0 <= epoch_start <= end
+    ):
+        found: bytes = id_
+        return found
+    return None
