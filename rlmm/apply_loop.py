@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from kafka_formats.errors import NotFound
 from rlmm import queries
+from rlmm.apply_loop_pace import ApplyPace
 from rlmm.apply_usual_adds import judged
 from rlmm.feature_level import check_feature_level
 from rlmm.hot_rows import HotRows
@@ -30,8 +31,11 @@ from rlmm.snapshot_due import snapshot_due
 from rlmm.view import View
 from rlmm.view_snapshots import install_if_needed
 
-COST_OF_OTHERS = 5
+COST_OF_OTHERS = 10
 """How many added segments any other record counts for: these read and write coverage and more."""
+
+FULL_GROUP_RECORDS = 256
+"""Behind a group of so many there are more: there is no rest before these."""
 
 
 class ApplyLoop:
@@ -54,6 +58,8 @@ class ApplyLoop:
         self._waiters = waiters
         self._limits = limits
         self._committed = committed
+        self._pace = ApplyPace(limits.apply_rest_ms, proposing=lambda: waiters.may_ask)
+        waiters.on_proposal = self._pace.awaited
         self._flush_lock = asyncio.Lock()
         self._claims: Counter[bytes] = Counter()
         self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -88,6 +94,8 @@ class ApplyLoop:
                 try:
                     async for group in self._log.follow(self._view.applied_offset + 1):
                         await self._apply_group(group)
+                        if len(group.records) < FULL_GROUP_RECORDS:
+                            await self._pace.rest()
                     return
                 except NotFound:
                     await self._install_snapshot()
@@ -108,10 +116,12 @@ class ApplyLoop:
 
     async def wait_for(self, offset: int) -> bool:
         """Wait until `offset` is applied; False if that will not happen any more."""
-        while self._view.applied_offset < offset:
-            if self._ended:
-                return False
-            await asyncio.shield(self._advanced)
+        if self._view.applied_offset < offset:
+            with self._pace.waiting():
+                while self._view.applied_offset < offset:
+                    if self._ended:
+                        return False
+                    await asyncio.shield(self._advanced)
         return True
 
     async def flush(self) -> None:

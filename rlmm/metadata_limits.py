@@ -12,7 +12,8 @@ WRITE_DEADLINE_S = 30.0
 @dataclass(frozen=True, slots=True)
 class MetadataLimits:
     """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (what other
-    records count for: `apply_loop.COST_OF_OTHERS`); `view_flush_records` how
+    records count for: `apply_loop.COST_OF_OTHERS`); for `apply_rest_ms` after records were applied
+    no others are, while nobody waits for any (`apply_loop_pace`); `view_flush_records` how
     much is replayed after a crash; a snapshot is made after so many records or bytes of them, the
     bytes growing with the last snapshot (`snapshot_due`).
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
@@ -20,7 +21,8 @@ class MetadataLimits:
     level than `feature_levels` are not applied at all.
     """
 
-    apply_cost_max: int = 30
+    apply_cost_max: int = 60
+    apply_rest_ms: int = 10
     view_flush_records: int = 10_000
     snapshot_records: int = 100_000
     snapshot_bytes: int = 20 * 1024 * 1024

@@ -8,7 +8,7 @@ way is one whose offset is above what was applied when it began.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,11 +44,14 @@ class ProposalWaiters:
         self._under_way = 0
         self._waiting: dict[int, asyncio.Future[Decision]] = {}
         self._ended: StrandlineError | None = None
+        self.on_proposal: Callable[[], None] = _nothing
+        """Called when one begins, of which nobody was told before."""
 
     @contextmanager
     def proposal(self) -> Iterator[None]:
         """Around proposing and waiting: meanwhile outcomes are kept."""
         self._under_way += 1
+        self.on_proposal()
         try:
             yield
         finally:
@@ -107,6 +110,10 @@ class ProposalWaiters:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(OutcomeUnknown(message))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _passed_over(offset: int) -> OutcomeUnknown:

@@ -8,7 +8,7 @@ from rlmm.partition_state import TopicPolicy
 from rlmm.records import MetadataRecord, TopicPolicyChange, encode
 from tests.rlmm.state_world import World
 
-COST_MAX = 30
+COST_MAX = 60
 
 
 def committed(*records: MetadataRecord) -> list[CommittedRecord]:
@@ -33,10 +33,10 @@ def test_added_segments_share_a_step_and_other_records_count_for_several() -> No
     add, finish = world.an_add(1, 0, 9, [(4, 0)]), world.a_finish(1)
     policy = TopicPolicyChange("orders", TopicPolicy(), -1)
     others = COST_MAX // COST_OF_OTHERS
-    assert sizes(committed(*[add] * 70)) == [COST_MAX, COST_MAX, 10]
+    assert sizes(committed(*[add] * 70)) == [COST_MAX, 10]
     assert sizes(committed(*[finish] * 14)) == [others, others, 14 - 2 * others]
     assert sizes(committed(*[policy] * 14)) == [others, others, 14 - 2 * others]
-    assert sizes(committed(*[add] * 29, finish, finish)) == [30, 1]
+    assert sizes(committed(*[add] * 59, finish, finish)) == [60, 1]
 
 
 def test_a_step_takes_one_record_at_least_and_nothing_where_nothing_is() -> None:
