@@ -11,11 +11,14 @@ import pytest
 from hypothesis import settings
 
 from rsm_backends.store_config import StoreConfig
+from tests.late_accepts import close_late_accepts
 from tests.real.localstack import LocalStackServer
 from tests.real.minio import MinioServer
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+close_late_accepts()
 
 
 @pytest.fixture(scope="session")
