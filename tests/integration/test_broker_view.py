@@ -18,6 +18,7 @@ from kafka_formats.properties import parse_partition_metadata
 from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.broker_view import BrokerConnectionSettings, BrokerView
 from rlm.leadership import Leads, NoAnswer, NotLeading
+from rlm.log_dir import find_partitions
 from tests.real.certificates import Certificate, make_certificate
 from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker
 from tests.real.kafka_clients import NewRecord, flush, log_bounds, open_producer, produce, send
@@ -153,6 +154,8 @@ async def test_delete_records_moves_the_local_log_start(broker: KafkaBroker) -> 
     async with view_of(connection_settings(broker)) as view:
         starts = await view.local_log_start([("shortened", 0)])
     assert starts == {("shortened", 0): LocalLogStart(offset=4, leader_epoch=0)}
+    # Its files say so long before it writes its log starts down, once a minute.
+    broker.wait_until(lambda: log_start_on_disk(broker, "shortened") == 4, "the epochs' new start")
 
 
 async def test_a_broker_that_does_not_lead_says_so_and_nobody_else_is_asked(
@@ -168,6 +171,12 @@ async def test_a_broker_that_does_not_lead_says_so_and_nobody_else_is_asked(
         seen_by_second = await second.leadership(partitions)
     assert seen_by_first == {partitions[0]: Leads(0, 0), partitions[1]: NotLeading()}
     assert seen_by_second == {partitions[0]: NotLeading(), partitions[1]: Leads(0, 0)}
+
+
+def log_start_on_disk(broker: KafkaBroker, topic: str) -> int:
+    scan = find_partitions([broker.log_dir], kafka_cluster_id=None)
+    (found,) = (each for each in scan.partitions if each.partition.topic == topic)
+    return found.local_log_start_offset
 
 
 def topic_id(topic: str, *brokers: KafkaBroker) -> Uuid:
