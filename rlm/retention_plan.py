@@ -6,9 +6,10 @@ that no offset at or above it is ever without the segment that serves it; what t
 what the rules of apply accept in this order (`rlmm/apply_segments.py`, IN_USE).
 
 Retention counts the tier alone, and only COPY_SEGMENT_FINISHED: neither copies that never finished
-(KAFKA-17062) nor what the broker still has (KAFKA-20732) push out what is in retention. Where
-segments overlap, a byte is counted once at most: an overlapped segment counts nothing, which keeps
-a little more than asked for and never less.
+(KAFKA-17062) nor what the broker still has (KAFKA-20732) push out what is in retention. A byte is
+counted once at most, and only if it is the log's: a segment that another one overlaps counts
+nothing, neither does one of which a part lies outside the lineage. That keeps a little more than
+asked for and never less.
 """
 
 from __future__ import annotations
@@ -236,9 +237,16 @@ def _start_by_size(facts: RetentionFacts, live: Sequence[_Live]) -> int:
         if counted >= wanted:
             return lowest
         if each.high < lowest:
-            counted += each.row.size_bytes
+            counted += _whole_bytes(each)
             lowest = each.low
     return lowest if counted >= wanted else start
+
+
+def _whole_bytes(live: _Live) -> int:
+    """The segment's bytes if the lineage has all of it; how many a part has is not known."""
+    served = sum(each.end - each.start + 1 for each in live.ranges)
+    whole = live.row.end_offset - live.row.start_offset + 1
+    return live.row.size_bytes if served == whole else 0
 
 
 def _reach(live: _Live) -> tuple[int, int]:

@@ -88,7 +88,7 @@ class Auditor:
     def committed(self, record: CommittedRecord) -> None:
         """The next record of the log."""
         decoded = decode(record.control_type, record.value)
-        before, start = self._row(decoded), self._start(decoded)
+        before, state_before = self._row(decoded), self._state(decoded)
         self._offset = record.offset
         self.reference.apply(record)
         verdict = self.reference.verdicts[record.offset]
@@ -113,7 +113,7 @@ class Auditor:
             case LostRange():
                 self._lost(decoded)
             case LogStart():
-                self._log_start(decoded, start)
+                self._log_start(decoded, state_before)
             case _:
                 pass
         partition = getattr(decoded, "partition", None)
@@ -145,12 +145,11 @@ class Auditor:
             return queries.find_segment(self.reference.rows, record.segment_id.id)
         return None
 
-    def _start(self, record: MetadataRecord) -> int:
-        """The log start so far."""
+    def _state(self, record: MetadataRecord) -> PartitionState | None:
+        """The partition so far, for a record that moves its log start."""
         if isinstance(record, LogStart):
-            state = queries.partition_state(self.reference.rows, record.partition)
-            return -1 if state is None else state.log_start_offset
-        return -1
+            return queries.partition_state(self.reference.rows, record.partition)
+        return None
 
     def _updated(
         self, update: RemoteLogSegmentMetadataUpdate, row: RemoteLogSegmentMetadata | None
@@ -241,15 +240,18 @@ class Auditor:
             f"{lost} is said to be lost, the log begins at {replica.log_start} on the disk",
         )
 
-    def _log_start(self, record: LogStart, start: int) -> None:
-        """Beyond the first, only what retention allows goes: by time, or what size leaves."""
+    def _log_start(self, record: LogStart, before: PartitionState | None) -> None:
+        """Beyond the first, only what retention allows goes: by time, or what size leaves. What was
+        lost `before` is not in the tier that this takes from.
+        """
         state = queries.partition_state(self.reference.rows, record.partition)
         assert state is not None
-        if start < 0 or state.highest_copied is None:
+        if before is None or before.log_start_offset < 0 or state.highest_copied is None:
             return
+        start, lost = before.log_start_offset, before.lost_ranges
         truth = self.truth(record.partition, self._offset)
         below = batches_within(truth, start, record.offset)
-        below = [b for b in below if not any(r.start <= b.base <= r.end for r in state.lost_ranges)]
+        below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
         newest_ms = max((batch.timestamp_ms for batch in below), default=0)
         # Segments count as a whole, also with a head that DeleteRecords took.
         rows = queries.list_segments(self.reference.rows, record.partition)

@@ -240,6 +240,18 @@ def test_overlapping_bytes_are_never_counted_twice() -> None:
     assert plan(of, retention_bytes=2 * 1024).deletions == ()
 
 
+def test_a_segment_that_is_not_the_lineages_as_a_whole_counts_nothing() -> None:
+    """How many of its bytes the lineage has is not known: rather more is kept than asked for."""
+    of = world((0, 0))
+    add(of, 1, 0, 99)
+    add(of, 2, 100, 199)
+    of.claim((0, 0), (1, 150))
+    add(of, 3, 150, 249, (1, 150))
+    assert plan(of, retention_bytes=2 * 1024).log_start is None, "2 has 50 of its 100 offsets"
+    add(of, 4, 250, 349, (1, 250))
+    assert plan(of, retention_bytes=2 * 1024).log_start == LogStartMove(150, 1)
+
+
 def test_a_diverged_segment_goes_once_nothing_in_the_lineage_is_served_by_it() -> None:
     of = world((0, 0))
     add(of, 1, 0, 99)
