@@ -131,6 +131,8 @@ async def test_leaving_it_stops_the_sending_and_frees_the_connection(
     sending = asyncio.create_task(send())
     first = await asyncio.get_running_loop().sock_recv(pair[1], 1)
     sending.cancel()
+    await asyncio.wait((sending,))
+    await idle(pool)  # nobody takes anything meanwhile, so that it can't have sent all
     pair[0].close()
     got = first + await rest_of(pair[1])  # ends only once the worker has closed its own
     assert got == log[: len(got)]
