@@ -121,7 +121,8 @@ def _properties(data: bytes, source: str) -> Iterator[tuple[int, str, str]]:
     """(position, key, value) of every line of a Java properties file without continued lines."""
     position = 0
     for raw in data.split(b"\n"):
-        line = raw.decode("latin-1").strip(" \t\f\r")
+        # As Java reads them: white space before a key is none of it, behind a value it is.
+        line = raw.decode("latin-1").lstrip(" \t\f\r").rstrip("\r")
         if line and not line.startswith(_COMMENTS):
             key, value = _split(line, source, position)
             yield position, key, value

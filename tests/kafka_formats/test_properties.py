@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafka_formats.errors import CorruptData
@@ -103,6 +103,8 @@ def test_a_malformed_meta_properties_file_is_corrupt_data(data: bytes, message: 
 
 
 @settings(max_examples=100, deadline=None)
+@example(1, "0 ", 1, None)
+@example(1, " ", 1, None)
 @given(
     st.integers(0, 1),
     st.text(min_size=1),
