@@ -15,6 +15,13 @@ TopicArgument = Annotated[str, typer.Argument(help="Topic name.")]
 PartitionArgument = Annotated[
     int, typer.Argument(min=0, max=PARTITION_MAX, help="Partition number.")
 ]
+NewestIncarnationOption = Annotated[
+    str | None,
+    typer.Option("--topic-id", help="Which incarnation of the topic; default: the newest."),
+]
+DoItOption = Annotated[
+    bool, typer.Option("--yes", help="Do it; without it, only say what it would do.")
+]
 
 
 def partition_path(topic: str, partition: int) -> str:

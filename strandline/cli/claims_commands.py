@@ -6,14 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.answers import PartitionArgument, TopicArgument, epochs_text, partition_path
+from strandline.cli.answers import (
+    DoItOption,
+    NewestIncarnationOption,
+    PartitionArgument,
+    TopicArgument,
+    epochs_text,
+    partition_path,
+)
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, human_bytes, print_fields, print_json
-
-TopicIdOption = Annotated[
-    str | None, typer.Option(help="Which incarnation of the topic; default: the newest.")
-]
 
 claims_app = typer.Typer(
     help="Who writes a partition: show, reset.",
@@ -26,7 +29,7 @@ claims_app = typer.Typer(
 def claims_show_command(
     topic: TopicArgument,
     partition: PartitionArgument,
-    topic_id: TopicIdOption = None,
+    topic_id: NewestIncarnationOption = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
@@ -45,16 +48,14 @@ def claims_show_command(
 def claims_reset_command(
     topic: TopicArgument,
     partition: PartitionArgument,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it, only say what it would do.")
-    ] = False,
+    yes: DoItOption = False,
     cut_at: Annotated[
         int | None, typer.Option(min=0, help="Where the next claim may cut the lineage.")
     ] = None,
     offsets: Annotated[
         int, typer.Option(min=0, help="So many copied offsets go out of the lineage by that.")
     ] = 0,
-    topic_id: TopicIdOption = None,
+    topic_id: NewestIncarnationOption = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,

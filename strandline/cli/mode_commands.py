@@ -7,7 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.answers import PartitionArgument, TopicArgument, partition_path
+from strandline.cli.answers import (
+    DoItOption,
+    NewestIncarnationOption,
+    PartitionArgument,
+    TopicArgument,
+    partition_path,
+)
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_fields, print_json
@@ -41,12 +47,8 @@ def mode_set_command(
         ModeChoice,
         typer.Argument(help="`sidecar`: the node beside its leader. The others: nobody."),
     ],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it, only say what it would do.")
-    ] = False,
-    topic_id: Annotated[
-        str | None, typer.Option(help="Which incarnation of the topic; default: the newest.")
-    ] = None,
+    yes: DoItOption = False,
+    topic_id: NewestIncarnationOption = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,

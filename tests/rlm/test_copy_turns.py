@@ -48,8 +48,9 @@ async def crowded(clock: Clock, turns: CopyTurns, reads: ExitStack) -> None:
 
 
 async def test_without_reads_parts_go_at_once(turns: CopyTurns) -> None:
-    for _ in range(100):
-        await turns.before(PART)
+    sending = [asyncio.create_task(turns.before(PART)) for _ in range(100)]
+    await steps()
+    assert all(each.done() for each in sending)
 
 
 async def test_parts_wait_until_reads_have_moved_their_share_one_after_the_other(
@@ -97,4 +98,6 @@ async def test_a_part_is_sent_after_its_longest_wait_whatever_reads_do(
     monkeypatch.setattr(copy_turns, "HELD_S_MAX", 0.001)
     with ExitStack() as reads:
         await crowded(clock, turns, reads)
-        await asyncio.gather(*(turns.before(PART) for _ in range(3)))
+        parts = [asyncio.create_task(turns.before(PART)) for _ in range(3)]
+        done, waiting = await asyncio.wait(parts, timeout=60)
+        assert (len(done), len(waiting)) == (3, 0)

@@ -24,14 +24,18 @@ def pace(rest_ms: int, *, proposing: bool = False) -> ApplyPace:
 async def test_there_is_no_rest_while_somebody_waits() -> None:
     awaited = pace(NEVER_MS)
     with awaited.waiting():
-        await awaited.rest()
-    await pace(NEVER_MS, proposing=True).rest()
-    await pace(0).rest()
+        rests = [awaited.rest(), pace(NEVER_MS, proposing=True).rest(), pace(0).rest()]
+        tasks = [asyncio.create_task(each) for each in rests]
+        await asyncio.sleep(0)
+        assert all(task.done() for task in tasks)
 
 
 async def test_a_rest_ends_by_itself() -> None:
-    async with asyncio.timeout(60):
-        await pace(1).rest()
+    resting = asyncio.create_task(pace(1).rest())
+    await asyncio.sleep(0)
+    assert not resting.done()
+    await asyncio.wait((resting,), timeout=60)
+    assert resting.done()
 
 
 async def test_a_rest_ends_when_somebody_begins_to_wait() -> None:
