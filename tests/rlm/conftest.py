@@ -1,4 +1,4 @@
-"""Where short-lived nodes keep their data, and a pool of one real worker."""
+"""Where short-lived nodes keep their data, and a pool of one real worker with what it copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from rlm.worker_pool import WorkerPool
-from tests.rlm.real_workers import pool_of
+from tests.rlm.broker_files import ReplicaWriter
+from tests.rlm.real_workers import pool_of, two_segments
 
 MEMORY_DISK = Path("/dev/shm")
 
@@ -31,6 +32,12 @@ def many_worlds(tmp_path: Path) -> Iterator[Path]:
 def tier(tmp_path: Path) -> Path:
     (tmp_path / "tier").mkdir()
     return tmp_path / "tier"
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> ReplicaWriter:
+    """What the pool copies. Files of tests with a log of their own have a fixture of this name."""
+    return two_segments(tmp_path)
 
 
 @pytest.fixture

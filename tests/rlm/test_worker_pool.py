@@ -38,14 +38,8 @@ from tests.rlm.real_workers import (
     big_job,
     copied,
     pool_of,
-    two_segments,
 )
 from tests.rlm.tier import Pieces
-
-
-@pytest.fixture
-def replica(tmp_path: Path) -> ReplicaWriter:
-    return two_segments(tmp_path)
 
 
 async def test_what_is_copied_is_read_back(pool: WorkerPool, replica: ReplicaWriter) -> None:

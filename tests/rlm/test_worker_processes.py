@@ -34,13 +34,7 @@ from tests.rlm.real_workers import (
     copied,
     pool_of,
     restarted,
-    two_segments,
 )
-
-
-@pytest.fixture
-def replica(tmp_path: Path) -> ReplicaWriter:
-    return two_segments(tmp_path)
 
 
 async def test_secrets_are_neither_arguments_nor_environment(pool: WorkerPool) -> None:
