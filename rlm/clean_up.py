@@ -1,6 +1,7 @@
-"""Cleaning up after an attempt that did not finish: the end of design 6.2, and 6.3's left-overs.
+"""Deleting a segment, finished or not: the end of design 6.2, and 6.3's left-overs.
 
-    DELETE_SEGMENT_STARTED applied (expecting COPY_SEGMENT_STARTED)
+    DELETE_SEGMENT_STARTED applied (expecting COPY_SEGMENT_STARTED or COPY_SEGMENT_FINISHED)
+      -> wait for running readers, if the copy had finished
       -> delete objects, abort uploads
       -> wait until no late request of the attempt can become visible any more
       -> delete and abort again
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from kafka_formats.errors import CorruptData, RetryLater
 from rlm.audit import Audit, AuditAction, AuditLine, KeepAudit, keep_no_audit, no_audit
 from rlm.custom_metadata import CustomMetadata
-from rlm.delete_due import delete_due_ms, was_finished
+from rlm.delete_due import delete_due_ms, objects_due_ms
 from rlm.events import OnEvent, SegmentDeleted
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.object_deletion import delete_objects
@@ -112,31 +113,25 @@ class CleanUp:
         own delay. A process that lives on waits for the deadline all the same, it costs nothing;
         one that is about to end (`uploader_stopped`) takes a short margin.
         """
-        now_ms = self.ambient.now_ms()
-        if was_finished(row):
-            return delete_due_ms(row, self.limits)
         due_ms = delete_due_ms(row, self.limits)
-        if uploader_stopped:
-            return min(due_ms, now_ms + round(self.limits.stopped_margin_s * 1000))
-        return due_ms
+        if not uploader_stopped:
+            return due_ms
+        settled_ms = self.ambient.now_ms() + round(self.limits.stopped_margin_s * 1000)
+        return min(due_ms, max(objects_due_ms(row, self.limits), settled_ms))
 
     async def remove(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
         """From DELETE_SEGMENT_STARTED to the end. Sleeps until `due_ms`; safe to repeat.
 
         Raises RetryLater or Refused of the store; the row stays as it is and is found again.
         """
-        if not was_finished(row):
-            self._check_allowed(row)
-            await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
-            await self.delete_objects(row)
-        wait_s = (due_ms - self.ambient.now_ms()) / 1000
-        if wait_s > 0:
-            await self.ambient.sleep(wait_s)
-        # Asked anew: the wait may have been long, and a wrong clock may have made it short.
+        await self._sleep_until(objects_due_ms(row, self.limits))
         self._check_allowed(row)
-        if was_finished(row):
-            await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
+        await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
         await self.delete_objects(row)
+        if await self._sleep_until(due_ms):
+            # Asked anew: the wait may have been long, and a wrong clock may have made it short.
+            self._check_allowed(row)
+            await self.delete_objects(row)
         await self.proposals.finish_delete(
             RemoteLogSegmentMetadataUpdate(
                 segment_id=row.segment_id,
@@ -148,6 +143,13 @@ class CleanUp:
             )
         )
         self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
+
+    async def _sleep_until(self, at_ms: int) -> bool:
+        """Whether there was anything to wait for."""
+        wait_s = (at_ms - self.ambient.now_ms()) / 1000
+        if wait_s > 0:
+            await self.ambient.sleep(wait_s)
+        return wait_s > 0
 
     def _check_allowed(self, row: RemoteLogSegmentMetadata) -> None:
         why_not = self.held_back(row.segment_id.partition.topic)

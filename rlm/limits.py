@@ -17,9 +17,10 @@ class CopyLimits:
     the least between two questions to the broker who leads, `scan_deadline_s` when
     a look that does not end (a disk that hangs) is told. `stall_deadline_s` without progress ends a
     copy long before `upload_deadline_s` does. `upload_margin_s` is waited
-    past a dead attempt's deadline; it covers the difference of two nodes' clocks and the time a
-    store may need to make a late request visible. `stopped_margin_s` covers the latter alone, for
-    attempts of this very process when it is about to end and could not wait for more.
+    past a dead attempt's deadline, or a finished segment's mark, before its row goes; it covers
+    the difference of two nodes' clocks and the time a store may need to make a late request
+    visible. `stopped_margin_s` covers the latter alone, for attempts of this very process when it
+    is about to end and could not wait for more.
     `finish_deadline_s` bounds how long a finished upload waits for a quorum leader.
     `store_retry_s` is the pause between two looks at a store, not the default one, that is missing.
     `copies_per_log_dir_max` of the copies at once read from one log directory, which is a disk.

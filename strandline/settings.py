@@ -162,7 +162,8 @@ class CopierSettings(_Section):
     )
     upload_margin_s: PositiveSeconds = Field(
         default=30.0,
-        description="Waited past a dead attempt's deadline before its objects go for good.",
+        description="Waited past a dead attempt's deadline, or a finished segment's mark, before "
+        "what is deleted of it is looked for a last time.",
     )
     takeover_settle_s: PositiveSeconds = Field(
         default=90.0,

@@ -20,6 +20,7 @@ from rlm.clean_up import CleanUp
 from rlm.collection_plan import ObjectClass, classify
 from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
 from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
+from rlm.delete_due import objects_due_ms
 from rlm.expirer import Expirer
 from rlm.object_keys import segment_keys
 from rlm.partition_driver import PartitionDriver
@@ -225,7 +226,11 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "left-overs are forgotten": (ZOMBIE, ((PartitionDriver, "clean_left_overs", _nothing),)),
     "objects go without the delay for readers": (
         "retention",
-        ((rlm.clean_up, "delete_due_ms", _at_once),),
+        ((rlm.clean_up, "objects_due_ms", _at_once),),
+    ),
+    "a finished copy has no late requests": (
+        "late_put_of_a_finished_copy",
+        ((rlm.clean_up, "delete_due_ms", objects_due_ms),),
     ),
     "what DeleteRecords took is waited for": (
         DELETE_RECORDS,

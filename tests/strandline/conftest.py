@@ -47,6 +47,7 @@ def changed_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProce
     """The same for what changes a topic: each test its own, or as it was. Nothing expires here."""
     changes: dict[str, dict[str, object]] = {
         "http": {"anonymous_role": "admin"},
+        "copier": {"interval_s": 0.5, "upload_margin_s": 0.5},
         "retention": {"interval_s": 86_400, "delete_delay_s": 0.5},
     }
     yield from _node_with_everything(tmp_path_factory.mktemp("changed"), changes)

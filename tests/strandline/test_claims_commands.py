@@ -25,7 +25,7 @@ def settings(home: Path) -> dict[str, dict[str, object]]:
         "kafka": {"log_dirs": [str(home / "kafka")]},
         "topics": {"include": ["*"]},
         "stores.main": {"kind": "filesystem", "path": str(home / "tier")},
-        "copier": {"interval_s": 0.5},
+        "copier": {"interval_s": 0.5, "upload_margin_s": 0.1},
         "retention": {"interval_s": 0.5, "delete_delay_s": 0.1},
         "http": {"anonymous_role": "admin"},
     }
