@@ -23,6 +23,10 @@ from api.validation import INT64_MAX, Whole
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 
 MIN_OFFSET_HEADER = "Strandline-Min-Metadata-Offset"
+_SEND = (
+    "send a token (Authorization: Bearer TOKEN; commands take --token-file FILE, or its path in "
+    "STRANDLINE_TOKEN_FILE)"
+)
 
 _bearer = HTTPBearer(
     auto_error=False,
@@ -61,9 +65,11 @@ def require(role: Role) -> Callable[..., Awaitable[Principal]]:
     async def admit(request: Request, credentials: Credentials) -> Principal:
         principal = _principal(request, context_in(request), credentials)
         if principal.role < role:
+            has, needs = principal.role.name.lower(), role.name.lower()
+            if "authorization" not in request.headers:
+                raise Refused(f"without a token the role is {has}, and this needs {needs}: {_SEND}")
             raise Refused(
-                f"{principal.name} has the role {principal.role.name.lower()}; this needs "
-                f"{role.name.lower()}"
+                f"{principal.name} has the role {has}; this needs a token of role {needs}"
             )
         return principal
 
@@ -81,7 +87,7 @@ def _principal(
             raise _unauthenticated("this token is not in the node's token file")
         return found
     if context.anonymous_role is None or not is_local(request.scope):
-        raise _unauthenticated("send a token: Authorization: Bearer TOKEN")
+        raise _unauthenticated(_SEND)
     return Principal(ANONYMOUS, context.anonymous_role)
 
 

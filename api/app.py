@@ -112,10 +112,23 @@ def _openapi_route(app: FastAPI) -> Callable[[], Awaitable[Response]]:
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
-    """Leave every error to the gate, which has the one table; a 405 gets all its methods first."""
+    """Leave every error to the gate, which has the one table. A 405 gets all its methods first, and
+    a 404 of the router, which no route raises, says where paths are told.
+    """
     if isinstance(error, HTTPException) and error.status_code == 405:
         allow = route_of(request.scope).allow
         raise HTTPException(
             405, f"{request.method} is not among {allow}", headers={"Allow": allow}
         ) from None
+    if isinstance(error, HTTPException) and error.status_code == 404:
+        raise HTTPException(404, _no_route(request.url.path)) from None
     raise error
+
+
+def _no_route(path: str) -> str:
+    if path.startswith("/v1/topics/"):
+        return (
+            "no such path: a topic name holds only letters and digits of ASCII, '.', '_' and '-', "
+            "so no slash, encoded neither; GET /v1/openapi.json has all paths"
+        )
+    return "no such path: GET /v1/openapi.json has all paths"

@@ -173,7 +173,8 @@ class QuorumAdmin:
             async with asyncio.timeout(deadline_s + 1):
                 answer = await self._driver.answer(request)
         except TimeoutError:
-            return VoterChangeResponse(Error.REQUEST_TIMED_OUT, "no answer in time")
+            message = "no answer in time: look at the voters before trying again"
+            return VoterChangeResponse(Error.REQUEST_TIMED_OUT, message)
         assert isinstance(answer.response, VoterChangeResponse)
         return answer.response
 
@@ -244,7 +245,7 @@ def _error(error: Error, message: str) -> StrandlineError:
         case Error.INVALID_REQUEST | Error.INVALID_VOTER_KEY:
             return InvalidRequest(message)
         case Error.REQUEST_TIMED_OUT:
-            return OutcomeUnknown(f"{message}. Look at the voters before trying again")
+            return OutcomeUnknown(message)
         case Error.BROKER_NOT_AVAILABLE:
             return RetryLater(message)
     return Conflict(message, reason=error.name)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import typer
 
 from kafka_formats.errors import InvalidRequest
+from kafka_formats.log_names import check_topic_name
 from strandline.cli.output import print_fields, print_json
 
 PARTITION_MAX = 2**31 - 1
@@ -24,8 +25,14 @@ DoItOption = Annotated[
 ]
 
 
+def topic_path(topic: str) -> str:
+    """InvalidRequest: Kafka has no such names."""
+    check_topic_name(topic)
+    return f"/v1/topics/{topic}"
+
+
 def partition_path(topic: str, partition: int) -> str:
-    return f"/v1/topics/{path_part(topic)}/partitions/{partition}"
+    return f"{topic_path(topic)}/partitions/{partition}"
 
 
 def path_part(text: str) -> str:

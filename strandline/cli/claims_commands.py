@@ -20,6 +20,7 @@ from strandline.cli.output import console, human_bytes, print_fields, print_json
 
 claims_app = typer.Typer(
     help="Who writes a partition: show, reset.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_formats.errors import NotFound
-from strandline.cli.answers import path_part
+from strandline.cli.answers import topic_path
 from strandline.cli.client import NodeClient
 
 AheadOption = Annotated[
@@ -17,10 +17,10 @@ AheadOption = Annotated[
 TOPICS_COMPARED_MAX = 10_000
 
 
-def check_topic_known(client: NodeClient, topic: str) -> None:
+def check_topic_known(client: NodeClient, topic: str, *, to_change: bool) -> None:
     """NotFound: the node that is asked never heard of it; names the nearest it knows."""
     try:
-        client.get(f"/v1/topics/{path_part(topic)}", limit=1)
+        client.get(topic_path(topic), limit=1)
     except NotFound:
         names = []
         for each in client.pages("/v1/topics", "topics"):
@@ -28,8 +28,10 @@ def check_topic_known(client: NodeClient, topic: str) -> None:
             if len(names) == TOPICS_COMPARED_MAX:
                 break
         near = get_close_matches(topic, names, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = f". Did you mean {near[0]}?" if near else ""
+        if not to_change:
+            raise NotFound(f"this node knows no topic {topic}{hint}") from None
         raise NotFound(
-            f"this node knows no topic {topic}: nothing was changed.{hint} To decide for a topic "
-            "before its first segment is tiered, say --ahead"
+            f"this node knows no topic {topic}: nothing was changed{hint or '.'} To decide for a "
+            "topic before its first segment is tiered, say --ahead"
         ) from None

@@ -17,6 +17,7 @@ FIELDS = ("copy_bytes_per_s", "read_bytes_per_s")
 
 limits_app = typer.Typer(
     help="How fast a node copies to the stores and reads from them: show, set.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

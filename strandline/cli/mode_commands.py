@@ -29,6 +29,7 @@ class ModeChoice(StrEnum):
 
 mode_app = typer.Typer(
     help="Who copies and expires a partition: set.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

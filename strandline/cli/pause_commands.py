@@ -74,7 +74,7 @@ def _pause_topic(client: NodeClient, topic: str, what: Switch, *, paused: bool, 
     """Change one switch of a topic's policy, and nothing else of it."""
     policy = client.get(policy_path(topic))
     if policy["offset"] is None and not ahead:
-        check_topic_known(client, topic)
+        check_topic_known(client, topic, to_change=True)
     field = "copy_paused" if what is Switch.COPYING else "delete_paused"
     return change_policy(client, policy, {field: paused})
 

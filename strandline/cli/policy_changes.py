@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strandline.cli.answers import path_part
+from strandline.cli.answers import topic_path
 from strandline.cli.client import NodeClient
 
 FIELDS = ("retention_ms", "retention_bytes", "copy_paused", "delete_paused")
 
 
 def policy_path(topic: str) -> str:
-    return f"/v1/topics/{path_part(topic)}/policy"
+    return f"{topic_path(topic)}/policy"
 
 
 def changed_policy(policy: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, object]:

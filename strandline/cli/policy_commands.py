@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest, NotFound
-from strandline.cli.answers import TopicArgument, partition_path, path_part
+from strandline.cli.answers import TopicArgument, partition_path, topic_path
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.known_topics import AheadOption, check_topic_known
@@ -26,6 +26,7 @@ class SwitchChoice(StrEnum):
 
 policy_app = typer.Typer(
     help="A topic's retention in the tier and its kill switches: show, set.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -45,7 +46,7 @@ def policy_show_command(
     with NodeClient(url, token_file) as client:
         policy = client.get(policy_path(topic))
         if policy["offset"] is None:
-            check_topic_known(client, topic)
+            check_topic_known(client, topic, to_change=False)
     if json:
         print_json(policy)
     else:
@@ -81,7 +82,7 @@ def policy_set_command(
     with NodeClient(url, token_file) as client:
         before = client.get(policy_path(topic))
         if before["offset"] is None and not ahead:
-            check_topic_known(client, topic)
+            check_topic_known(client, topic, to_change=True)
         policy = before | changed_policy(before, changes)
         effect = _effect(client, topic, policy)
         if not dry_run:
@@ -123,7 +124,7 @@ def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str
         "held_back": None,
     }  # fmt: skip
     try:
-        partitions = list(client.pages(f"/v1/topics/{path_part(topic)}", "partition_list"))
+        partitions = list(client.pages(topic_path(topic), "partition_list"))
     except NotFound:
         return effect
     asked = {name: body[name] for name in ("retention_ms", "retention_bytes")}

@@ -12,9 +12,9 @@ from strandline.cli.answers import (
     PartitionArgument,
     TopicArgument,
     partition_path,
-    path_part,
     show,
     state_name,
+    topic_path,
     why_not_text,
 )
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
@@ -88,7 +88,7 @@ def partitions_command(
         found: list[dict[str, Any]] = [
             {"topic": name} | each
             for name in topics
-            for each in client.pages(f"/v1/topics/{path_part(name)}", "partition_list")
+            for each in client.pages(topic_path(name), "partition_list")
         ]
     if json:
         print_json(found)

@@ -19,6 +19,7 @@ NodeArgument = Annotated[int, typer.Argument(min=0, max=NODE_ID_MAX, help="Node 
 
 quorum_app = typer.Typer(
     help="The metadata quorum: describe it, change its voters, move its leadership.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

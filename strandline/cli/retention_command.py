@@ -14,6 +14,7 @@ from strandline.cli.quantities import size_text, time_text
 
 retention_app = typer.Typer(
     help="What retention takes from a partition's tier: plan, accept.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

@@ -34,6 +34,7 @@ class StateChoice(StrEnum):
 
 segments_app = typer.Typer(
     help="Segments of a partition: list, show, history.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

@@ -13,6 +13,7 @@ from strandline.cli.stores_verify_command import stores_verify_command
 
 stores_app = typer.Typer(
     help="The named stores: list, verify.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

@@ -15,7 +15,7 @@ from kafka_formats.errors import InvalidRequest, NotFound
 from rlm.tier_store import TierStore
 from rsm_backends.open_store import open_store
 from strandline import ambient
-from strandline.cli.answers import partition_path, path_part
+from strandline.cli.answers import partition_path, topic_path
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
@@ -126,7 +126,7 @@ def _verify(
 def _segments(client: NodeClient, report: VerifyReport) -> Iterator[StoredSegment]:
     """Finished ones of the store; memory holds a page of them."""
     for topic in client.pages("/v1/topics", "topics"):
-        path = f"/v1/topics/{path_part(topic['topic'])}"
+        path = topic_path(topic["topic"])
         for each in client.pages(path, "partition_list"):
             if not each["remote_segments"]:
                 continue

@@ -14,7 +14,7 @@ import typer
 
 from kafka_formats.errors import StrandlineError
 from strandline import ambient
-from strandline.cli.answers import path_part
+from strandline.cli.answers import topic_path
 from strandline.cli.client import DEFAULT_URL, NodeClient, TokenFileOption
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
@@ -125,7 +125,7 @@ def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | No
                 [
                     {"topic": topic} | each
                     for topic in topics
-                    for each in client.pages(f"/v1/topics/{path_part(topic)}", "partition_list")
+                    for each in client.pages(topic_path(topic), "partition_list")
                 ]
             )
 
@@ -133,7 +133,7 @@ def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | No
         with NodeClient(address, token_file) as client:
             return as_json(
                 [
-                    each | {"policy": client.get(f"/v1/topics/{path_part(each['topic'])}/policy")}
+                    each | {"policy": client.get(f"{topic_path(each['topic'])}/policy")}
                     for each in client.pages("/v1/topics", "topics")
                 ]
             )

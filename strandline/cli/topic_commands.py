@@ -9,7 +9,7 @@ import typer
 
 from kafka_formats.errors import InvalidRequest, NotFound
 from strandline import ambient
-from strandline.cli.answers import TopicArgument, path_part
+from strandline.cli.answers import TopicArgument, topic_path
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import (
@@ -32,6 +32,7 @@ TopicIdOption = Annotated[
 
 topics_app = typer.Typer(
     help="Topics: list, show, delete their tiered data, deletion, undo-delete.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -72,7 +73,7 @@ def topics_show_command(
     Example: `strandline topics show orders`
     """
     with NodeClient(url, token_file) as client:
-        found = client.get(f"/v1/topics/{path_part(topic)}", limit=1)
+        found = client.get(topic_path(topic), limit=1)
         policy = client.get(policy_path(topic))
         partitions = _tiered(client, topic)
     del found["partition_list"], found["next_cursor"]
@@ -125,7 +126,7 @@ def topics_delete_command(
         partitions = _of_topic_id(_tiered(client, topic), topic, topic_id)
         change = None
         if yes:
-            path = f"/v1/topics/{path_part(topic)}/tiered-data"
+            path = f"{topic_path(topic)}/tiered-data"
             change = client.change(
                 "DELETE", path, confirm=topic, grace_ms=grace_ms, topic_id=topic_id
             )
@@ -160,7 +161,7 @@ def topics_undo_delete_command(
 
     Example: `strandline topics undo-delete orders`
     """
-    path = f"/v1/topics/{path_part(topic)}/tiered-data/undo"
+    path = f"{topic_path(topic)}/tiered-data/undo"
     with NodeClient(url, token_file) as client:
         change = client.change("POST", path, topic_id=topic_id)
     if json:
@@ -209,7 +210,7 @@ def topics_deletion_command(
 
 def _tiered(client: NodeClient, topic: str) -> list[dict[str, Any]]:
     try:
-        return list(client.pages(f"/v1/topics/{path_part(topic)}/tiered-data", "partitions"))
+        return list(client.pages(f"{topic_path(topic)}/tiered-data", "partitions"))
     except NotFound:
         return []
 

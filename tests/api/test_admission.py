@@ -55,6 +55,7 @@ async def test_each_role_may_do_what_it_may_and_no_more(tmp_path: Path, holder: 
                 assert answer.status_code == 200, (method, path, answer.text)
             else:
                 assert (answer.status_code, answer.json()["kind"]) == (403, "refused")
+                assert f"this needs a token of role {needed.name.lower()}" in answer.text
 
 
 @pytest.mark.parametrize("token", [None, "wrong", "boss", "x" * (TOKEN_BYTES_MAX + 1)])
@@ -82,7 +83,12 @@ async def test_a_wrong_token_does_not_fall_back_to_the_anonymous_role() -> None:
 async def test_the_anonymous_role_is_all_that_a_local_caller_has() -> None:
     async with make_node(anonymous_role=Role.READ).client() as client:
         assert (await client.get("/v1/cluster")).status_code == 200
-        assert (await client.put(POLICY, json=POLICY_BODY)).status_code == 403
+        refused = await client.put(POLICY, json=POLICY_BODY)
+        assert refused.status_code == 403
+        detail = refused.json()["detail"]
+        assert detail.startswith("without a token the role is read, and this needs admin")
+        assert "--token-file" in detail
+        assert "STRANDLINE_TOKEN_FILE" in detail
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ async def test_wrong_paths_and_methods_are_problems_too(
         answer = await client.request(method, path)
     assert (answer.status_code, answer.json()["kind"]) == (status, kind)
     assert answer.headers["content-type"] == "application/problem+json"
+    if status == 404:
+        assert "GET /v1/openapi.json has all paths" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

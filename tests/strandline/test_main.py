@@ -55,6 +55,7 @@ def test_help_gives_an_example_of_each_command_of_a_group(name: str) -> None:
     for command in group.registered_commands:
         text = inspect.getdoc(command.callback) or ""
         assert re.search(rf"^Example: `.*strandline {name} {command.name}\b", text, re.MULTILINE)
+    assert "--install-completion" not in invoke(name, "--help").stdout
 
 
 def test_every_command_stands_in_one_panel_of_the_help() -> None:

@@ -203,6 +203,7 @@ def test_a_hostile_topic_name_is_refused_and_reaches_no_other_route(
         done = ask(node, *arguments)
         assert done.exit_code in (ExitCode.USAGE, ExitCode.NOT_FOUND), done.output
         assert "\x1b" not in done.stderr
+        assert "is not a topic name" in done.stderr
         assert done.stdout == ""
 
 
