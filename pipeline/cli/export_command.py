@@ -42,8 +42,8 @@ from pipeline.cli.options import (
     TierOption,
     TokenFileOption,
     UrlOption,
-    key_values,
     tier_options,
+    typed_key_values,
 )
 from pipeline.cli.running import finish, job_context
 from pipeline.jobs import export
@@ -98,7 +98,7 @@ def export_command(
     wanted = export_options(locals())
     tier = tier_options(options, store, url, token_file)
     export.check_options(wanted, tier)
-    spark = key_values(conf, option="--conf")
+    spark = typed_key_values(conf, option="--conf")
     with job_context("export", options=tier, master=master, conf=spark) as context:
         found = export.run(context, wanted)
     return finish(found, report_file=report, json_wanted=json_wanted)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from kafka_formats.errors import InvalidRequest
-from pipeline.cli.options import key_values
+from pipeline.cli.options import refuse_password, typed_key_values
 from pipeline.export.export_plan import OffsetRange
 from pipeline.export.schema_registry import RegistryAddress
 from pipeline.export.value_decoding import FIELDS, Format, OnError, ValueFormats
@@ -117,7 +117,9 @@ def export_options(given: Mapping[str, Any]) -> ExportOptions:
         task_bytes=given["task_mib"] * MIB,
         commit_bytes=given["commit_gib"] * 1024 * MIB,
         catalog=given["catalog"],
-        catalog_properties=key_values(given["catalog_properties"], option="--catalog-property"),
+        catalog_properties=typed_key_values(
+            given["catalog_properties"], option="--catalog-property"
+        ),
         formats=_formats(given),
         on_error=_one_of(given["on_error"], OnError, "--on-error"),
         dead_letters_to=given["dead_letters_to"],
@@ -127,6 +129,7 @@ def export_options(given: Mapping[str, Any]) -> ExportOptions:
 def _formats(given: Mapping[str, Any]) -> ValueFormats:
     registry = given["registry"]
     if registry is not None:
+        refuse_password(registry, "the address", option="--registry")
         user = os.environ.get(REGISTRY_USER_ENVIRONMENT)
         registry = RegistryAddress(registry, user, given["registry_ca_file"])
     return ValueFormats(

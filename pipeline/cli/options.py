@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -65,9 +67,31 @@ JsonOption = Annotated[
 ]
 
 
+_SECRET_NAME = re.compile(
+    r"(password|passwd|secret|token|credential|secret[._-]?(access[._-]?)?key|ssl\.key\.pem)$",
+    re.IGNORECASE,
+)
+"""Names of values that are secrets themselves. A name that goes on is another thing: of a file with
+the secret (`...tokenFile`), of a provider, of a mounted secret.
+"""
+
+_ELSEWHERE = {
+    "--option": "the environment or files of the AWS tools (AWS_SECRET_ACCESS_KEY, "
+    f"AWS_SHARED_CREDENTIALS_FILE), the JSON object in {ENVIRONMENT_OPTIONS}, or a node's settings "
+    "(strandline pipeline --config FILE JOB)",
+    "--conf": "a spark-defaults.conf that only you can read, in the folder that SPARK_CONF_DIR "
+    "names; keys of the store not even there, but as docs/PIPELINE.md says under Where it runs",
+    "--kafka-config": "a file (--kafka-config-file FILE)",
+    "--producer-config": "a file (--kafka-config-file FILE)",
+    "--catalog-property": ".pyiceberg.yaml, or PYICEBERG_CATALOG__NAME__PROPERTY in the "
+    "environment",
+    "--registry": "STRANDLINE_REGISTRY_USER=NAME:PASSWORD in the environment",
+}
+
+
 def key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
-    """`key=value` texts as a dict; InvalidRequest names the one that is none. Values may hold a
-    secret, so only the part before `=` is ever shown.
+    """`key=value` texts of a file or of the command line as a dict; InvalidRequest names the one
+    that is none. Values may hold a secret, so only the part before `=` is ever shown.
     """
     pairs = {}
     for text in given or ():
@@ -76,6 +100,36 @@ def key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
             raise InvalidRequest(f"{key[:60]!r} must look like key=value", field=option)
         pairs[key] = value
     return pairs
+
+
+def typed_key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
+    """The same of the command line alone. InvalidRequest also for a secret: everybody on the
+    machine can read the arguments of a process.
+    """
+    pairs = key_values(given, option=option)
+    for key, value in pairs.items():
+        if _SECRET_NAME.search(key):
+            raise _readable(key, option)
+        refuse_password(value, key, option=option)
+    return pairs
+
+
+def refuse_password(address: str, name: str, *, option: str) -> None:
+    """InvalidRequest if what was typed is an address with a password in it."""
+    try:
+        password = urlsplit(address).password
+    except ValueError:
+        return
+    if password:
+        raise _readable(name, option)
+
+
+def _readable(name: str, option: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{name} holds a secret, and everybody on this machine can read it in the process list. "
+        f"Give it by {_ELSEWHERE[option]}",
+        field=option,
+    )
 
 
 def tier_options(
@@ -89,7 +143,7 @@ def tier_options(
         "strandline.token.file": None if token_file is None else str(token_file),
     }
     found |= {key: value for key, value in named.items() if value is not None}
-    return found | key_values(options, option="--option")
+    return found | typed_key_values(options, option="--option")
 
 
 def _from_environment() -> dict[str, str]:

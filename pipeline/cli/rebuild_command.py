@@ -14,8 +14,8 @@ from pipeline.cli.options import (
     ReportOption,
     StoreOption,
     TierOption,
-    key_values,
     tier_options,
+    typed_key_values,
 )
 from pipeline.cli.running import finish, job_context
 
@@ -70,7 +70,7 @@ def rebuild_command(
         "rebuild",
         options=tier_options(option, store, None, None),
         master=master,
-        conf=key_values(conf, option="--conf"),
+        conf=typed_key_values(conf, option="--conf"),
     ) as context:
         done = run(context, options)
     return finish(done, report_file=report, json_wanted=json)

@@ -18,8 +18,8 @@ from pipeline.cli.options import (
     TierOption,
     TokenFileOption,
     UrlOption,
-    key_values,
     tier_options,
+    typed_key_values,
 )
 from pipeline.cli.running import finish, job_context
 
@@ -74,7 +74,7 @@ def reconcile_command(
     )  # fmt: skip
     check_options(options)
     with job_context(
-        "reconcile", options=given, master=master, conf=key_values(conf, option="--conf")
+        "reconcile", options=given, master=master, conf=typed_key_values(conf, option="--conf")
     ) as context:
         done = run(context, options)
     return finish(done, report_file=report, json_wanted=json)

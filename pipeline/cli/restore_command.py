@@ -20,6 +20,7 @@ from pipeline.cli.options import (
     UrlOption,
     key_values,
     tier_options,
+    typed_key_values,
 )
 from pipeline.cli.running import finish, job_context
 from pipeline.jobs.restore import IntoKafka, IntoLogDirs, run
@@ -141,20 +142,20 @@ def restore_command(
             wanted,
             _address(bootstrap, kafka_config, kafka_config_file),
             topic_as,
-            key_values(producer_config, option="--producer-config"),
+            typed_key_values(producer_config, option="--producer-config"),
             key_values(topic_config, option="--topic-config"),
             compare,
             mapping,
         )
     tier = tier_options(option, store, url, token_file)
-    spark_conf = key_values(conf, option="--conf")
+    spark_conf = typed_key_values(conf, option="--conf")
     with job_context("restore", options=tier, master=master, conf=spark_conf) as context:
         found = run(context, options)
     raise typer.Exit(finish(found, report_file=report, json_wanted=json_output))
 
 
 def _address(bootstrap: str, given: list[str] | None, file: Path | None) -> KafkaAddress:
-    properties = {**_properties(file), **key_values(given, option="--kafka-config")}
+    properties = {**_properties(file), **typed_key_values(given, option="--kafka-config")}
     return KafkaAddress({**properties, "bootstrap.servers": bootstrap})
 
 

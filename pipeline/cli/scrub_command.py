@@ -16,8 +16,8 @@ from pipeline.cli.options import (
     TierOption,
     TokenFileOption,
     UrlOption,
-    key_values,
     tier_options,
+    typed_key_values,
 )
 from pipeline.cli.running import finish, job_context
 from pipeline.jobs import scrub
@@ -83,7 +83,7 @@ def scrub_command(
         post=post,
     )
     tier = tier_options(options, store, url, token_file)
-    spark = key_values(conf, option="--conf")
+    spark = typed_key_values(conf, option="--conf")
     with job_context("scrub", options=tier, master=master, conf=spark) as context:
         found = scrub.run(context, wanted)
     return finish(found, report_file=report, json_wanted=json_wanted)

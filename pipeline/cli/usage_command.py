@@ -19,6 +19,7 @@ from pipeline.cli.options import (
     UrlOption,
     key_values,
     tier_options,
+    typed_key_values,
 )
 from pipeline.cli.running import finish, job_context
 
@@ -76,7 +77,7 @@ def usage_command(
         "usage",
         options=tier_options(option, store, url, token_file),
         master=master,
-        conf=key_values(conf, option="--conf"),
+        conf=typed_key_values(conf, option="--conf"),
     ) as context:
         done = run(context, options)
     return finish(done, report_file=report, json_wanted=json)

@@ -8,14 +8,22 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from typer.testing import CliRunner
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.catalogue.store_options import store_configs
-from pipeline.cli.main import COMMANDS
-from pipeline.cli.options import ENVIRONMENT_OPTIONS, key_values, tier_options
+from pipeline.cli.main import COMMANDS, app
+from pipeline.cli.options import (
+    ENVIRONMENT_OPTIONS,
+    key_values,
+    tier_options,
+    typed_key_values,
+)
 from strandline.cli import pipeline_command
+from strandline.cli.exit_codes import ExitCode
 from strandline.cli.pipeline_command import options_of_settings
 from strandline.settings_loading import load_settings
 from strandline.store_configs import store_configs as stores_of_settings
@@ -83,6 +91,84 @@ def test_an_environment_that_is_no_set_of_options_is_refused(
 def test_a_malformed_option_shows_no_value() -> None:
     with pytest.raises(InvalidRequest, match=r"--conf: '' must look like key=value"):
         key_values(["=secret"], option="--conf")
+
+
+SECRETS = (
+    ("--option", "strandline.s3.secret.key=hunter2"),
+    ("--option", "strandline.store.old.s3.session.token=hunter2"),
+    ("--option", "Strandline.Target.S3.Secret.Key=hunter2"),
+    ("--conf", "spark.executorEnv.AWS_SECRET_ACCESS_KEY=hunter2"),
+    ("--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"),
+    ("--conf", "spark.ssl.keyPassword=hunter2"),
+    ("--kafka-config", "sasl.password=hunter2"),
+    ("--kafka-config", "ssl.key.pem=hunter2"),
+    ("--producer-config", "sasl.oauthbearer.client.secret=hunter2"),
+    ("--catalog-property", "s3.secret-access-key=hunter2"),
+    ("--catalog-property", "credential=me:hunter2"),
+    ("--catalog-property", "uri=postgresql+psycopg2://me:hunter2@db/catalog"),
+)
+NO_SECRETS = (
+    ("--option", "strandline.token.file=/etc/strandline/token"),
+    ("--option", "strandline.s3.access.key=AKIDEXAMPLE"),
+    ("--conf", "spark.executorEnv.AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/token"),
+    ("--conf", "spark.kubernetes.executor.secrets.tls=/etc/tls"),
+    ("--conf", "spark.kubernetes.executor.secretKeyRef.PASSWORD_OF=keys:name"),
+    ("--conf", "spark.hadoop.fs.s3a.aws.credentials.provider=org.example.Provider"),
+    ("--catalog-property", "uri=http://127.0.0.1:8181"),
+)
+
+
+@pytest.mark.parametrize(("option", "text"), SECRETS)
+def test_a_secret_on_the_command_line_is_refused_by_name_with_where_else_it_may_stand(
+    option: str, text: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{option}: .* can read it") as caught:
+        typed_key_values(["a=b", text], option=option)
+    assert text.partition("=")[0] in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "text"), NO_SECRETS)
+def test_what_only_sounds_like_a_secret_is_taken(option: str, text: str) -> None:
+    assert typed_key_values([text], option=option) == dict([text.split("=", 1)])
+
+
+TYPED = {
+    "export": ("--topic", "orders", "--to", "/data/orders"),
+    "rebuild": ("--output", "."),
+    "restore": ("orders", "--bootstrap", "127.0.0.1:1"),
+}
+
+
+@pytest.mark.parametrize("option", ["--option", "--conf"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_job_refuses_a_secret_before_it_starts_anything(
+    name: str, option: str, tmp_path: Path
+) -> None:
+    typed = [name, *TYPED.get(name, ()), "--store", tmp_path.as_uri()]
+    if name == "reconcile":
+        typed += ["--snapshot", str(tmp_path / "snapshot")]
+    with mock.patch("pipeline.cli.running.open_session", side_effect=AssertionError):
+        done = CliRunner().invoke(app, [*typed, option, "spark.secret=hunter2"])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == ExitCode.USAGE
+    assert f"{option}: spark.secret holds a secret" in " ".join(done.stderr.split())
+    assert "hunter2" not in done.output
+
+
+def test_a_registrys_password_is_refused_in_its_address() -> None:
+    registry = ("--registry", "https://me:hunter2@registry", "--value-format", "avro")
+    done = CliRunner().invoke(app, ["export", *TYPED["export"], *registry])
+    assert "STRANDLINE_REGISTRY_USER" in done.stderr
+    assert "hunter2" not in done.output
+
+
+def test_the_commands_environment_and_files_take_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(ENVIRONMENT_OPTIONS, '{"strandline.s3.secret.key": "hunter2"}')
+    assert tier_options(None, None, None, None) == {"strandline.s3.secret.key": "hunter2"}
+    assert key_values(["sasl.password=hunter2"], option="--kafka-config-file")
 
 
 def test_both_sides_name_the_same_variable() -> None:
