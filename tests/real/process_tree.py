@@ -29,9 +29,10 @@ def kill_tree(pid: int) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    try:
-        direct = [int(each) for each in children.read_text().split()]
-    except FileNotFoundError:
-        return []
+    direct = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):  # a JVM's are of other threads
+        try:
+            direct += [int(each) for each in thread.read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
     return [found for child in direct for found in (child, *_descendants(child))]

@@ -1,8 +1,9 @@
 """A user's program, started by spark-submit: one query and one job, each held in the middle, and
 where a folder for what they write is named, Strandline's own jobs, too (held_jobs.py).
 
-Arguments: a folder to signal through, options of the data source as JSON, and that folder. Tasks
-wait until somebody has killed what they run on. Prints one line of JSON.
+Arguments: a folder to signal through, options of the data source as JSON; that folder, and the
+brokers to restore into. Tasks wait until somebody has killed what they run on. Prints one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def count_rows(task: tuple[int, Any], signals: str, stores: Any, settings: Any) 
     return sum(batch.num_rows for batch in read_slices(slices, stores, settings))
 
 
-def main(signals: str, options: dict[str, str], written: str | None = None) -> None:
+def main(
+    signals: str, options: dict[str, str], written: str | None = None, bootstrap: str = ""
+) -> None:
     from rich.console import Console
 
     from pipeline.catalogue.open_catalogue import open_catalogue
@@ -88,10 +91,10 @@ def main(signals: str, options: dict[str, str], written: str | None = None) -> N
         "code": __import__("pipeline").__file__,
     }
     if written is not None:
-        from tests.pipeline.cluster.held_jobs import run_held
+        from tests.pipeline.cluster.held_jobs import HeldJobs
 
         store = {name: value for name, value in options.items() if "strandline." in name}
-        told |= run_held(spark, store, signals, Path(written))
+        told |= HeldJobs(spark, store, signals, Path(written), bootstrap).run()
     spark.stop()
     print(json.dumps(told))
 

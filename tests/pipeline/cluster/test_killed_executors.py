@@ -12,15 +12,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from pipeline.export.iceberg_table import open_catalog
 from rsm_backends.store_config import StoreConfig
-from tests.pipeline.cluster.held_jobs import PARTS, TABLE_FORMATS
+from tests.capture.captured import expected_records
+from tests.pipeline.cluster.held_jobs import (
+    EXECUTORS,
+    EXPORTS,
+    PARTS,
+    SENT_BEFORE_THE_HOLD,
+    iceberg_options,
+)
+from tests.pipeline.export.killed_driver import TOPIC
 from tests.pipeline.export.test_export_job import committed_files, duckdb_table
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
 from tests.pipeline.restore.captured_tier import LOG_DIR
-from tests.real.maven import require_java
+from tests.real.kafka import KafkaBroker
+from tests.real.kafka_clients import consume_all
 from tests.real.process_tree import kill_tree
 from tests.real.s3_admin import client
 from tests.real.spark_cluster import EXECUTOR_MB, SPARK_HOME, SparkCluster
@@ -29,7 +40,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 DRIVER = Path(__file__).with_name("driver.py")
 DEADLINE_S = 100
-TOPIC = "orders"
 PARTITIONS = 3
 
 
@@ -51,6 +61,13 @@ def bucket(tier: FolderTier, minio_store_config: StoreConfig) -> StoreConfig:
             s3.put_object(Bucket=minio_store_config.bucket, Key=key, Body=path.read_bytes())
     s3.close()
     return replace(minio_store_config, prefix=config.prefix)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
+    """The cluster that is restored into."""
+    with KafkaBroker(tmp_path / "broker") as running:
+        yield running
 
 
 @pytest.fixture
@@ -125,7 +142,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         spark_home: Path,
         python: Path,
         environment: Mapping[str, str],
-        written: Path | None = None,
+        more: tuple[object, ...] = (),
     ) -> Program:
         signals = tmp_path / f"signals-{len(programs)}"
         signals.mkdir()
@@ -134,7 +151,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *(str(DRIVER), str(signals), json.dumps(dict(options))),
-            *(() if written is None else (str(written),)),
+            *map(str, more),
         ]
         own = {
             "PATH": os.environ["PATH"],
@@ -174,6 +191,12 @@ def check_table(folder: Path, report: Mapping[str, Any], rows: list[list[int]]) 
     if (folder / "_delta_log").exists():
         table = DeltaTable(str(folder))
         named, found = table.file_uris(), table.to_pyarrow_table()
+    elif (folder / "catalog.db").exists():
+        wanted = iceberg_options(folder)
+        catalog = open_catalog(wanted["catalog"], wanted["catalog_properties"])
+        iceberg = catalog.load_table(wanted["to"])
+        named = iceberg.inspect.files()["file_path"].to_pylist()
+        found = iceberg.scan().to_arrow()
     else:
         named = committed_files(folder)
         found = duckdb_table(named)
@@ -185,39 +208,90 @@ def check_table(folder: Path, report: Mapping[str, Any], rows: list[list[int]]) 
     assert report["removed_files"] > 0, "the killed executor's file"
 
 
+def check_restored(bootstrap: str, report: Mapping[str, Any], ends: list[int]) -> None:
+    """Every record once, and what the killed attempt had sent and not committed is no record."""
+    assert [each["difference"] for each in report["partitions"]] == [None] * PARTITIONS
+    (resumed,) = (each for each in report["partitions"] if each["resumed_from"] is not None)
+    assert resumed["source_start"] < resumed["resumed_from"] < resumed["source_end"]
+    for number, end in enumerate(ends):
+        committed = consume_all(bootstrap, TOPIC, number, isolation="read_committed")
+        assert [each[1:] for each in committed] == [
+            (one.timestamp_ms, one.key, one.value, one.headers)
+            for one, is_committed in expected_records(f"{TOPIC}-{number}")
+            if is_committed and one.offset < end
+        ]
+        aborted = len(consume_all(bootstrap, TOPIC, number)) - len(committed)
+        assert aborted == (SENT_BEFORE_THE_HOLD if number == resumed["partition"] else 0)
+
+
+def check_reconciled(folder: Path, report: Mapping[str, Any], keys: set[str], live: int) -> None:
+    """Every object once, as it was listed before the kill; nothing of Spark's is left."""
+    counts = {name: found["count"] for name, found in report["objects"].items() if found["count"]}
+    assert counts == {"live": live, "foreign": len(keys) - live}
+    assert report["segments"]["missing"]["count"] == 0
+    listed = duckdb.sql(f"select key from '{folder}/*.parquet'").fetchall()
+    assert sorted(key for (key,) in listed) == sorted(keys)
+    assert {path.suffix for path in folder.iterdir() if path.is_file()} <= {".parquet", ".crc", ""}
+    assert not (folder / "_temporary").exists()
+
+
 @pytest.mark.timeout(400)
 def test_an_executor_killed_in_a_query_and_in_any_job_changes_no_result(
-    tier: FolderTier, start: Callable[..., Program], spark_home: Path, tmp_path: Path
+    tier: FolderTier,
+    start: Callable[..., Program],
+    spark_home: Path,
+    tmp_path: Path,
+    broker: KafkaBroker,
 ) -> None:
-    require_java()
     (config,) = tier.stores.values()
+    objects = [path for path in tier.folder.rglob("*") if path.is_file()]
+    keys = {path.relative_to(tier.folder).as_posix() for path in objects}
+    late = tier.folder / config.prefix / "put-behind-the-listing.txt"
+    written = tmp_path / "written"
     program = start(
-        *("--master", f"local-cluster[2,1,{EXECUTOR_MB}]"),
+        *("--master", f"local-cluster[{EXECUTORS},1,{EXECUTOR_MB}]"),
         *("--conf", f"spark.executor.memory={EXECUTOR_MB}m"),
         *("--conf", "spark.sql.shuffle.partitions=2"),
+        # What a dead executor kept is asked for again and again otherwise, for 15 s.
+        *("--conf", "spark.shuffle.io.maxRetries=1", "--conf", "spark.shuffle.io.retryWait=100ms"),
+        *(
+            "--conf",
+            "--conf",
+            "spark.eventLog.dir=file:///tmp/p7/ev",
+        ),
         options=query(f"file://{tier.folder}?prefix={config.prefix}", {}),
         spark_home=spark_home,
         python=Path(sys.executable),
         environment={"PYTHONPATH": str(LOG_DIR.parents[3])},
-        written=tmp_path / "written",
+        more=(written, broker.bootstrap),
     )
     for part in ("query", "job", *PARTS):
-        kill_tree(program.executor(part, 0))
-        program.executor(part, 1)
+        first = program.executor(part, 0)
+        if part == "reconcile":
+            late.write_bytes(b"a list that is made anew would have it")
+        else:
+            program.executor(part, 1)
+        kill_tree(first)
         program.let_go(part)
     told = program.result()
     check_rows(told, tier)
-    for table_format in TABLE_FORMATS:
-        part = f"export-{table_format}"
-        check_table(tmp_path / "written" / part, told[part], told["rows"])
+    for part in EXPORTS:
+        check_table(written / part, told[part], told["rows"])
     segments = sum(map(len, tier.found.values()))
     scrubbed = told["scrub"]
     assert [scrubbed[each] for each in ("segments", "damaged", "unread")] == [segments, 0, 0]
+    ends = [tier.segments(TOPIC, number)[-1].end_offset + 1 for number in range(PARTITIONS)]
+    check_restored(broker.bootstrap, told["restore"], ends)
+    counted = {each["topic"]: each for each in told["usage"]["topics"]}
+    assert (counted[TOPIC]["segments"], counted[TOPIC]["objects"]) == (segments, 3 * segments)
+    assert counted[TOPIC]["size_bytes"] == sum(
+        path.stat().st_size for path in objects if f"/{TOPIC}-" in str(path)
+    )
     # Copies for tests have the same id at the same offset of each partition: some are left out.
     rebuilt = told["rebuild"]
     left_out = sum(each["segments"] for each in rebuilt["left_out"].values())
     assert rebuilt["segments"] + left_out == segments
-    assert Path(rebuilt["snapshot"]).exists()
+    check_reconciled(written / "verdicts", told["reconcile"], keys, 3 * rebuilt["segments"])
 
 
 def test_shipped_code_and_keys_reach_a_standalone_cluster_that_loses_a_worker(
