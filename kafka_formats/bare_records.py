@@ -1,5 +1,6 @@
 """Batches of bare records, as every producer of the metadata log writes them, in few steps: no key,
-no headers, the batch's own time. What differs in a byte is left to `record_batch`. Pure.
+no headers, the batch's own time; and of control records with one key, as its snapshots have them.
+What differs in a byte is left to `record_batch`. Pure.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from functools import lru_cache
 from kafka_formats import varints
 from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, seal_batch
 
-_NO_BARE_RECORD = 0x07 | 0x20  # a codec, control records
+_CONTROL = 0x20
+_NO_BARE_RECORD = 0x07 | _CONTROL  # a codec, control records
 _BARE = b"\x00\x00\x00\x01"  # attributes, time and offset as the batch's, no key
 _BARE_FRONT_BYTES = range(len(_BARE) + 2, len(_BARE) + 11)
+_FRONTS_KEPT = 2_048
 
 
 def sole_value(data: bytes, header: BatchHeader) -> bytes | None:
@@ -43,7 +46,7 @@ def bare_values(data: bytes, header: BatchHeader) -> list[bytes] | None:
         for index in range(header.record_count):
             size, at = varints.read_varint(data, at)
             end = at + size
-            front = _BARE_FRONTS[index] if index < len(_BARE_FRONTS) else _bare_front(index)
+            front = _BARE_FRONTS[index] if index < _FRONTS_KEPT else _front(index, None)
             if not data.startswith(front, at):
                 return None
             length, at = varints.read_varint(data, at + len(front))
@@ -63,15 +66,43 @@ def encode_bare_values(
     """What `encode_batch` makes of bare records with these values, at neighbouring offsets; there
     is at least one. InvalidRequest: something does not fit its field.
     """
+    body = _records(values, None)
+    return _sealed(0, body, len(values), base_offset, leader_epoch, timestamp_ms)
+
+
+def encode_control_values(
+    values: Sequence[bytes],
+    *,
+    key: bytes,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp_ms: int,
+) -> bytes:
+    """The same of control records that have one key."""
+    body = _records(values, key)
+    return _sealed(_CONTROL, body, len(values), base_offset, leader_epoch, timestamp_ms)
+
+
+def _records(values: Sequence[bytes], key: bytes | None) -> bytes:
+    fronts = _fronts(key)
     parts: list[bytes] = []
     for index, value in enumerate(values):
-        front = _BARE_FRONTS[index] if index < len(_BARE_FRONTS) else _bare_front(index)
+        front = fronts[index] if index < _FRONTS_KEPT else _front(index, key)
         length = _written(len(value))
-        size = _written(len(front) + len(length) + len(value) + 1)
-        parts += (size, front, length, value, b"\0")
-    count = len(values)
-    fields = (0, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
-    return seal_batch(fields, b"".join(parts), base_offset=base_offset, leader_epoch=leader_epoch)
+        parts += (_written(len(front) + len(length) + len(value) + 1), front, length, value, b"\0")
+    return b"".join(parts)
+
+
+def _sealed(
+    attributes: int,
+    body: bytes,
+    count: int,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp_ms: int,
+) -> bytes:
+    fields = (attributes, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)
+    return seal_batch(fields, body, base_offset=base_offset, leader_epoch=leader_epoch)
 
 
 @lru_cache(maxsize=4_096)
@@ -81,14 +112,20 @@ def _written(number: int) -> bytes:
     return bytes(out)
 
 
-def _bare_front(index: int) -> bytes:
-    """What stands between the size and the value of a batch's bare record."""
+def _front(index: int, key: bytes | None) -> bytes:
+    """What stands between the size and the value's length in a batch's record."""
     front = bytearray(_BARE[:2])
     varints.write(front, index)
-    return bytes(front + _BARE[3:])
+    varints.write_bytes(front, key)
+    return bytes(front)
 
 
-_BARE_FRONTS = tuple(map(_bare_front, range(512)))
+@lru_cache(maxsize=4)
+def _fronts(key: bytes | None) -> tuple[bytes, ...]:
+    return tuple(_front(index, key) for index in range(_FRONTS_KEPT))
+
+
+_BARE_FRONTS = _fronts(None)
 
 
 @lru_cache(maxsize=1_024)

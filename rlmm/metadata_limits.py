@@ -28,7 +28,7 @@ class MetadataLimits:
     snapshot_bytes: int = 20 * 1024 * 1024
     snapshot_bytes_max: int = 128 * 1024 * 1024
     snapshot_growth_percent: int = 100
-    snapshot_slice_rows: int = 100
+    snapshot_slice_rows: int = 400
     outcomes_kept_max: int = 65_536
     states_kept_max: int = 20_000
     history_read_records: int = 100

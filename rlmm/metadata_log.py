@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """A record to be appended: `control_type` None for Kafka's own framed metadata records,
-    else the private control record type of ours; `value` is the encoded record.
+    else the private control record type of ours; `value` is the encoded record. A tuple: a snapshot
+    makes one for every row.
     """
 
     control_type: int | None

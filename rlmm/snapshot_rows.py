@@ -17,10 +17,14 @@ from rlmm.row_keys import LOGICAL_END, LOGICAL_START, RowKind, segment_key
 from rlmm.row_segments import decode_usual
 from rlmm.segment import RemoteLogSegmentMetadata
 from rlmm.segment_records import decode_segment_record
+from rlmm.short_lengths import LENGTH_MAX, SHORT_LENGTHS
 
 VERSION = 0
 SOURCE = "snapshot"
 _SEGMENTS = bytes((RowKind.SEGMENT,))
+_SNAPSHOT_ROW = int(ControlRecordType.SNAPSHOT_ROW)
+_FRONT = VERSION.to_bytes(2)
+_NO_TAGS = b"\0"
 
 
 def to_proposals(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Proposal]:
@@ -29,10 +33,13 @@ def to_proposals(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Proposal]:
         if key.startswith(_SEGMENTS):
             yield Proposal(None, value)
         else:
-            yield Proposal(int(ControlRecordType.SNAPSHOT_ROW), _encode_row(key, value))
+            yield Proposal(_SNAPSHOT_ROW, _encode_row(key, value))
 
 
 def _encode_row(key: bytes, value: bytes) -> bytes:
+    if len(key) < LENGTH_MAX and len(value) < LENGTH_MAX:
+        key_length, length = SHORT_LENGTHS[len(key) + 1], SHORT_LENGTHS[len(value) + 1]
+        return b"".join((_FRONT, key_length, key, length, value, _NO_TAGS))
     writer = Writer()
     writer.int16(VERSION)
     writer.bytes_(key)

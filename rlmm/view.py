@@ -19,15 +19,13 @@ kept beside it as `view.damaged`.
 
 from __future__ import annotations
 
-import logging
-import os
 import shutil
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rocksdict import (
     BlockBasedOptions,
@@ -51,6 +49,7 @@ from kafka_formats.errors import (
 from rlmm.row_keys import LOGICAL_END, LOGICAL_START
 from rlmm.row_reads import read_record_time
 from rlmm.rows import RowChange, RowWrite, in_slices
+from rlmm.view_directory import beside, damage_mark, mark_damage, set_aside, settle_swap, sync
 from rlmm.view_manifest import check_manifest
 
 BLOCK_CACHE_BYTES = 128 * 1024 * 1024
@@ -62,8 +61,6 @@ SWAP_ATTEMPTS_MAX = 600
 SWAP_PAUSE_S = 0.05
 DIGEST_BYTES = 16
 NOTHING_APPLIED = -1
-
-log = logging.getLogger(__name__)
 
 _POSITION_KEY = b"\x00"
 _POSITION = struct.Struct(">qi16s")
@@ -109,14 +106,14 @@ class View:
 
         Conflict: another process has it open.
         """
-        _settle_swap(path)
+        settle_swap(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if _damage_mark(path).exists():
-            _set_aside(path, "damage was found while it was in use")
+        if damage_mark(path).exists():
+            set_aside(path, "damage was found while it was in use")
         try:
             return cls._opened(path)
         except CorruptData as error:
-            _set_aside(path, str(error))
+            set_aside(path, str(error))
             return cls._opened(path)
 
     @classmethod
@@ -226,15 +223,38 @@ class View:
         """The error as ours. Damage is remembered beside the view, for the next `open`."""
         ours = _ours(error, self._path)
         if isinstance(ours, CorruptData):
-            try:
-                _damage_mark(self._path).touch()
-            except OSError as unmarked:
-                log.error("%s: remove this directory before the next start: %s", ours, unmarked)
+            mark_damage(self._path, ours)
         return ours
 
     def rows_in_key_order(self) -> Iterator[tuple[bytes, bytes]]:
-        """All logical rows, as they are at this call."""
-        return self.scan(LOGICAL_START, LOGICAL_END)
+        """All logical rows, as they are at this call: a `scan` with one call a row, not four."""
+        options = _scanning()
+        options.set_iterate_upper_bound(LOGICAL_END)
+        database = self._database
+        try:
+            # Both of this moment: nobody commits in between.
+            found: Any = database.items(from_key=LOGICAL_START, read_opt=options)
+            behind = database.iter(options)
+        except Exception as error:
+            raise self._failed(error) from error
+        return self._all(found, behind, options)
+
+    def _all(
+        self,
+        rows: Iterator[tuple[bytes, bytes]],
+        behind: RdictIter,
+        options: ReadOptions,  # noqa: ARG002 - only kept alive, as in `_ascending`
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """`rows` also end where they meet damage, and do not say so: behind the last one there has
+        to be nothing, and a second look has to be well.
+        """
+        last: tuple[bytes, bytes] | None = None
+        for last in rows:
+            yield last
+        behind.seek(LOGICAL_START if last is None else last[0] + b"\0")
+        if behind.valid():
+            raise InternalError(f"the view {self._path} failed: a scan ended before its last row")
+        self._check(behind)
 
     def commit(self, writes: Iterable[RowWrite], *, applied_offset: int, epoch: int) -> None:
         """Carry out the writes of all records up to `applied_offset`, atomically.
@@ -306,7 +326,7 @@ class View:
             raise InternalError(
                 f"a snapshot at {applied_offset} would take back {self._applied_offset}"
             )
-        new, old = _beside(self._path, ".new"), _beside(self._path, ".old")
+        new, old = beside(self._path, ".new"), beside(self._path, ".old")
         shutil.rmtree(new, ignore_errors=True)
         try:
             _build(new, rows, applied_offset, epoch)
@@ -317,7 +337,7 @@ class View:
         _wait_until_free(self._path)
         self._path.rename(old)
         new.rename(self._path)
-        _sync(self._path.parent)
+        sync(self._path.parent)
         shutil.rmtree(old)
         self._use(_open_database(self._path))
 
@@ -368,57 +388,9 @@ def _build(
     finally:
         database.close()
     for file in path.iterdir():
-        _sync(file)
-    _sync(path)
-    _sync(path.parent)
-
-
-def _settle_swap(path: Path) -> None:
-    """End or take back what a crash left of `install_from`, whose order is: build `.new` whole and
-    durably, rename the view to `.old`, rename `.new` to the view, remove `.old`.
-    """
-    new, old = _beside(path, ".new"), _beside(path, ".old")
-    if not path.exists() and old.exists():
-        # Only a complete .new makes the view step aside. Where .new is missing as well, somebody
-        # removed it: the old view is still a true one.
-        (new if new.exists() else old).rename(path)
-        _sync(path.parent)
-    shutil.rmtree(new, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _damage_mark(path: Path) -> Path:
-    return _beside(path, ".damage-found")
-
-
-def _set_aside(path: Path, reason: str) -> None:
-    """Make room for a new view. The old one is kept for whoever looks for the cause."""
-    damaged = _beside(path, ".damaged")
-    log.error(
-        "the view %s is damaged (%s): it is kept as %s and made again from the newest snapshot and "
-        "the metadata log. Check the disk",
-        path,
-        reason,
-        damaged.name,
-    )
-    shutil.rmtree(damaged, ignore_errors=True)
-    if path.exists():
-        path.rename(damaged)
-    # The mark goes last and durably: a crash before only repeats this.
-    _damage_mark(path).unlink(missing_ok=True)
-    _sync(path.parent)
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(file)
+    sync(path)
+    sync(path.parent)
 
 
 def _open_database(path: Path) -> Rdict:

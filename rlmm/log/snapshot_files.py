@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from kafka_formats.bare_records import encode_bare_values, encode_control_values
 from kafka_formats.batch_scan import BatchScanner, ScannedBatch
 from kafka_formats.control_record import ControlType, control_key, parse_control_key
 from kafka_formats.errors import CorruptData
-from kafka_formats.record_batch import Record, encode_batch, iter_records
+from kafka_formats.record_batch import iter_records
 from rlmm.log.disk import AppendFile, Disk
 from rlmm.log.quorum_records import (
     Voter,
@@ -88,9 +89,9 @@ class SnapshotWriter:
         self._epoch = snapshot.epoch
         self._timestamp_ms = last_contained_timestamp_ms
         self._next_offset = 0
-        self._pending: list[Proposal] = []
+        self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._pending_control = False
+        self._pending_type: int | None = None
         disk.remove(self._part)
         self._file: AppendFile = disk.open_append(self._part)
         self._control(
@@ -103,13 +104,12 @@ class SnapshotWriter:
         """Append rows. Neighbours of one kind share a batch; where a batch ends depends on the rows
         alone, not on how they were cut into calls.
         """
-        for row in rows:
-            is_control = row.control_type is not None
-            if self._pending and is_control != self._pending_control:
+        for control_type, value in rows:
+            if control_type != self._pending_type:
                 self._append_pending()
-            self._pending_control = is_control
-            self._pending.append(row)
-            self._pending_bytes += len(row.value)
+                self._pending_type = control_type
+            self._pending.append(value)
+            self._pending_bytes += len(value)
             if self._pending_bytes >= BATCH_BYTES_TARGET:
                 self._append_pending()
 
@@ -131,32 +131,24 @@ class SnapshotWriter:
 
     def _append_pending(self) -> None:
         if self._pending:
-            self._append(self._pending, control=self._pending_control)
+            self._append(self._pending_type, self._pending)
         self._pending, self._pending_bytes = [], 0
 
     def _control(self, control_type: ControlType, value: bytes) -> None:
-        self._append([Proposal(int(control_type), value)], control=True)
+        self._append(int(control_type), [value])
 
-    def _append(self, rows: Sequence[Proposal], *, control: bool) -> None:
-        records = [
-            Record(
-                offset=self._next_offset + index,
-                timestamp_ms=self._timestamp_ms,
-                key=None if row.control_type is None else control_key(row.control_type),
-                value=row.value,
-                headers=(),
-            )
-            for index, row in enumerate(rows)
-        ]
+    def _append(self, control_type: int | None, values: Sequence[bytes]) -> None:
+        place = {
+            "base_offset": self._next_offset,
+            "leader_epoch": self._epoch,
+            "timestamp_ms": self._timestamp_ms,
+        }
         self._file.append(
-            encode_batch(
-                records,
-                base_offset=self._next_offset,
-                partition_leader_epoch=self._epoch,
-                control=control,
-            )
+            encode_bare_values(values, **place)
+            if control_type is None
+            else encode_control_values(values, key=control_key(control_type), **place)
         )
-        self._next_offset += len(records)
+        self._next_offset += len(values)
 
 
 def write_bootstrap_snapshot(disk: Disk, directory: Path, voters: tuple[Voter, ...]) -> Path:

@@ -134,7 +134,7 @@ def plant(bug: str) -> None:
             View, "commit_changes", rows_before_position
         ),
         "the log is never synced": lambda: setattr(LogDirectory, "_sync_active", lambda self: None),
-        "an installed view is never synced": lambda: setattr(rlmm.view, "_sync", lambda path: None),
+        "an installed view is never synced": lambda: setattr(rlmm.view, "sync", lambda path: None),
     }
     bugs[bug]()
 

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafka_formats.bare_records import bare_values, encode_bare_values, sole_value
+from kafka_formats.bare_records import (
+    bare_values,
+    encode_bare_values,
+    encode_control_values,
+    sole_value,
+)
 from kafka_formats.compression import Codec
 from kafka_formats.control_record import end_transaction_value
 from kafka_formats.crc32c import Buffer, crc32c
@@ -411,6 +416,28 @@ def test_bare_values_are_written_as_the_general_way_does(
     )
     assert written == batch
     assert bare_values(batch, header_of(batch)) == values
+
+
+@given(
+    values=st.lists(st.binary(max_size=200), min_size=1, max_size=70),
+    key=st.binary(max_size=70),
+    base_offset=st.integers(0, 2**62),
+    epoch=st.integers(0, 2**31 - 1),
+    timestamp_ms=st.integers(-1, 2**62),
+)
+@example([bytes(size % 300) for size in range(5_000)], control_key(1100), 0, 0, 0)
+@settings(deadline=None)
+def test_control_values_of_one_key_are_written_as_the_general_way_does(
+    values: list[bytes], key: bytes, base_offset: int, epoch: int, timestamp_ms: int
+) -> None:
+    assert encode_control_values(
+        values, key=key, base_offset=base_offset, leader_epoch=epoch, timestamp_ms=timestamp_ms
+    ) == encode_batch(
+        [Record(base_offset + at, timestamp_ms, key, value) for at, value in enumerate(values)],
+        base_offset=base_offset,
+        partition_leader_epoch=epoch,
+        control=True,
+    )
 
 
 def test_a_batch_whose_fields_do_not_fit_is_refused() -> None:

@@ -47,6 +47,13 @@ def test_segment_rows_are_kafkas_records_and_the_rest_is_ours(world: World) -> N
     assert {record.control_type for record in records} == {None, 1100}
 
 
+@pytest.mark.parametrize("length", [0, 1, 125, 126, 127, 128, 509, 510, 511, 512, 600, 20_000])
+def test_rows_of_every_length_are_written_as_kafka_writes_lengths(length: int) -> None:
+    key, other = b"\x21" + bytes(length), b"\x22a"
+    rows = [(key, b"v"), (other, bytes(length))]
+    assert list(to_proposals(rows)) == [row(*each) for each in rows]
+
+
 @pytest.fixture
 def view(tmp_path: Path) -> Iterator[View]:
     view = View.open(tmp_path / "view")

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.record_batch import Record, encode_batch
+from kafka_formats.record_batch import Record, encode_batch, iter_records
 from rlmm.log.quorum_records import Voter
 from rlmm.log.snapshot_files import (
     BATCH_BYTES_TARGET,
@@ -72,6 +72,21 @@ def test_bytes_do_not_depend_on_how_rows_were_cut_into_calls(disk: CrashDisk) ->
     for row in many:
         writer.add([row])
     assert disk.read(writer.finish()) == whole
+
+
+def test_every_batch_is_written_as_the_general_way_does(disk: CrashDisk) -> None:
+    many = [Proposal(1100, bytes(index % 90)) for index in range(3_000)]
+    many += [Proposal(None, bytes(200 + index)) for index in range(700)] + ROWS
+    for batch in snapshot_batches(disk, written(disk, many)):
+        header = batch.header
+        records = list(iter_records(batch.data, source="", position=0))
+        assert {record.timestamp_ms for record in records} == {99}
+        assert batch.data == encode_batch(
+            records,
+            base_offset=header.base_offset,
+            partition_leader_epoch=SNAPSHOT.epoch,
+            control=header.is_control,
+        )
 
 
 def test_batches_stay_small(disk: CrashDisk) -> None:
