@@ -23,7 +23,7 @@ from rlm.read_request import (
 from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast
 from rlmm.manager import ClaimAnswer
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy
-from rlmm.queries import SegmentAnswer
+from rlmm.queries import SegmentAnswer, ServedSegment
 from rlmm.records import LogStart, LostRange, PartitionAdopted, PartitionClaim
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
@@ -101,6 +101,10 @@ class MetadataPort(SegmentRows, Protocol):
         self, tip: TopicIdPartition, leader_epoch: int, offset: int
     ) -> SegmentAnswer | None:
         """The finished segment that serves an offset."""
+        ...
+
+    def served_segments(self, of: PartitionState, first: int, last: int) -> Iterator[ServedSegment]:
+        """Which segment serves which of the readable offsets `first` to `last`, ascending."""
         ...
 
     def forecast_claim(self, asked: AskedClaim) -> ClaimForecast:

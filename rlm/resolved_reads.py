@@ -25,10 +25,10 @@ from rlm.read_request import (
     SegmentPiece,
     TieredSegment,
 )
-from rlm.served_pieces import Coverage, Served, served_at_or_after
 from rlm.tier_store import TierStores
 from rlmm.partition_state import PartitionState
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
+from rlmm.queries import ServedSegment
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +80,17 @@ class ResolvedReads:
             raise NotFound(f"{partition} is not in the metadata log: nothing of it was tiered")
         return state
 
-    def coverage(self, partition: TopicIdPartition) -> Coverage:
-        """The look-ups for one walk over what is served, on the view as it is now."""
-        metadata = self.metadata
-        return Coverage(
-            self.state_of(partition),
-            lambda epoch, offset: metadata.remote_log_segment_metadata(partition, epoch, offset),
-            lambda: metadata.list_remote_log_segments(partition),
-        )
+    def served_from(self, partition: TopicIdPartition, offset: int) -> ServedSegment | None:
+        """What serves `offset`, or else the next offset above that is served; None: nothing does.
+        True of the view as it is now.
+        """
+        state = self.state_of(partition)
+        return next(self.metadata.served_segments(state, offset, OFFSET_MAX), None)
 
-    def piece(self, served: Served) -> SegmentPiece:
+    def piece(self, served: ServedSegment) -> SegmentPiece:
         """What a worker needs to read it."""
-        return SegmentPiece(self.tiered(served.metadata), served.offset, served.valid_until)
+        offsets, row = served
+        return SegmentPiece(self.tiered(row), offsets.first_offset, offsets.last_offset)
 
     def tiered(self, row: RemoteLogSegmentMetadata) -> TieredSegment:
         """Where a finished segment's objects are.
@@ -162,16 +161,15 @@ class ViewResolver:
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
         """The piece that serves `offset`, or the next one above."""
-        served = served_at_or_after(self.reader.coverage(self.partition), offset)
+        served = self.reader.served_from(self.partition, offset)
         return None if served is None else self.reader.piece(served)
 
     async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
         """Kafka's nextSegmentWithTxnIndex, over holes and all following epochs as well."""
-        coverage = self.reader.coverage(self.partition)
-        while (served := served_at_or_after(coverage, offset)) is not None:
-            if not served.metadata.txn_index_empty:
+        state = self.reader.state_of(self.partition)
+        for served in self.reader.metadata.served_segments(state, offset, OFFSET_MAX):
+            if not served[1].txn_index_empty:
                 return self.reader.piece(served)
-            offset = served.valid_until + 1
         return None
 
     async def last_piece(self) -> SegmentPiece | None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from kafka_formats.record_batch import LOG_OVERHEAD, iter_records, parse_header
 from kafka_formats.time_index import TimeIndex
-from rlm.read_request import IndexType, RecordsRequest, SegmentPiece
+from rlm.read_request import IndexType, RecordsRequest, SegmentPiece, TieredSegment
 from rlm.resolved_reads import ResolvedReads
 from rlm.scanner import Breathe
-from rlm.served_pieces import Served, served_at_or_after
+from rlmm.queries import ServedSegment
 from rlmm.segment import TopicIdPartition
 
 STEPS_PER_YIELD = 32
@@ -44,7 +44,7 @@ class TimestampSearch:
     async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:
         """None when no tiered record is that young: ask the broker for the local rest."""
         async for served in self._served():
-            if served.metadata.max_timestamp_ms < timestamp_ms:
+            if served[1].max_timestamp_ms < timestamp_ms:
                 continue
             found = await self._in_segment(served, timestamp_ms)
             if found is not None:
@@ -54,41 +54,40 @@ class TimestampSearch:
     async def with_max_timestamp(self) -> FoundRecord | None:
         """The first record with the largest timestamp in the tier; None when nothing is tiered."""
         largest = -1
-        async for served in self._served():
-            largest = max(largest, served.metadata.max_timestamp_ms)
+        async for _, row in self._served():
+            largest = max(largest, row.max_timestamp_ms)
         return await self.first_at_or_after(largest) if largest >= 0 else None
 
-    async def _served(self) -> AsyncIterator[Served]:
-        coverage = self.reader.coverage(self.partition)
-        offset, steps = max(coverage.state.log_start_offset, 0), 0
-        while (served := served_at_or_after(coverage, offset)) is not None:
+    async def _served(self) -> AsyncIterator[ServedSegment]:
+        """Each look-up is one of its own: what is done with an answer takes its time."""
+        offset, steps = 0, 0
+        while (served := self.reader.served_from(self.partition, offset)) is not None:
             yield served
-            offset, steps = served.valid_until + 1, steps + 1
+            offset, steps = served[0].last_offset + 1, steps + 1
             if steps % STEPS_PER_YIELD == 0:
-                # Thousands of look-ups: let others run, and look at the view of that moment.
-                await self.breathe()
-                coverage = self.reader.coverage(self.partition)
+                await self.breathe()  # thousands of look-ups: let others run
 
-    async def _in_segment(self, served: Served, timestamp_ms: int) -> FoundRecord | None:
-        start = max(served.offset, await self._index_floor(served, timestamp_ms))
-        if start > served.valid_until:
+    async def _in_segment(self, served: ServedSegment, timestamp_ms: int) -> FoundRecord | None:
+        piece = self.reader.piece(served)
+        first_offset, last_offset = piece.first_offset, piece.valid_until
+        start = max(first_offset, await self._index_floor(piece.segment, timestamp_ms))
+        if start > last_offset:
             return None
-        resolver = _OnePiece(self.reader.piece(served))
-        request = RecordsRequest(start, max(served.metadata.size_bytes, 1))
+        resolver = _OnePiece(piece)
+        request = RecordsRequest(start, max(served[1].size_bytes, 1))
         pending = bytearray()
-        async for piece in self.reader.pool.read_records(request, resolver, None):
-            pending += piece
+        async for data in self.reader.pool.read_records(request, resolver, None):
+            pending += data
             found, used = await asyncio.to_thread(
-                search_batches, bytes(pending), timestamp_ms, served.offset, served.valid_until
+                search_batches, bytes(pending), timestamp_ms, first_offset, last_offset
             )
             if found is not None:
                 return found
             del pending[:used]
         return None
 
-    async def _index_floor(self, served: Served, timestamp_ms: int) -> int:
+    async def _index_floor(self, segment: TieredSegment, timestamp_ms: int) -> int:
         data = bytearray()
-        segment = self.reader.tiered(served.metadata)
         id_ = segment.segment_id.id
         async for piece in self.reader.open_index(id_, IndexType.TIMESTAMP):
             data += piece

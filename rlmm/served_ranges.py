@@ -1,16 +1,18 @@
 """Which segment serves which offsets of a partition, as ranges in their order. Pure.
 
-What `rlm/served_pieces.py` finds for one offset, for all of them: coverage, as far as each epoch
-reaches in the lineage. The coverage comes from the view's rows, or from manifests alone.
+Coverage, as far as each epoch reaches in the lineage, so that a diverged segment's dead tail and
+offsets outside the lineage are never named. The coverage comes from the view's rows, or from
+manifests alone.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from rlmm.lineage import epoch_bounds
 from rlmm.row_values import Covered
 
@@ -34,7 +36,8 @@ def served_ranges(
     its midst.
     """
     held: ServedRange | None = None
-    for epoch, _ in lineage:
+    below = bisect_right(lineage, first_offset, key=_start_offset)
+    for epoch, _ in lineage[max(below - 1, 0) :]:
         bounds = epoch_bounds(lineage, epoch)
         assert bounds is not None, "the epoch is from this lineage"
         low, high = max(bounds[0], first_offset), min(bounds[1], last_offset)
@@ -54,3 +57,7 @@ def served_ranges(
 
 def _continues(before: ServedRange, after: ServedRange) -> bool:
     return before.segment == after.segment and before.last_offset + 1 == after.first_offset
+
+
+def _start_offset(entry: EpochEntry) -> int:
+    return entry.start_offset

@@ -93,6 +93,12 @@ def test_a_segment_of_two_epochs_is_one_range() -> None:
     assert ranges(lineage, [segment], 4, 12) == [(4, 12, segment_uuid(1))]
 
 
+def test_what_serves_from_a_hole_on_begins_behind_it() -> None:
+    segments = [finished(1, 0, 9), finished(2, 30, 39)]
+    assert ranges(epochs((0, 0), (3, 50)), segments, 10) == [(30, 39, segment_uuid(2))]
+    assert ranges(epochs((0, 0)), segments, 40) == []
+
+
 def test_what_serves_readers_ends_at_the_log_start_and_the_highest_copied() -> None:
     segments = [finished(number, number * 10, number * 10 + 9) for number in range(4)]
     lineage = epochs((0, 0))
@@ -100,6 +106,7 @@ def test_what_serves_readers_ends_at_the_log_start_and_the_highest_copied() -> N
     known = replace(state(lineage=lineage, log_start=12, highest=(34, 0)), partition=ORDERS)
     served = [each for each, _ in queries.served_segments(rows, known, 0, 10**9)]
     assert [each[:2] for each in served] == [(12, 19), (20, 29), (30, 34)]
+    assert list(queries.served_segments(rows, known, 35, 10**9)) == []
     nothing = replace(known, highest_copied=None)
     assert list(queries.served_segments(rows, nothing, 0, 10**9)) == []
 
