@@ -254,11 +254,6 @@ def test_an_executor_killed_in_a_query_and_in_any_job_changes_no_result(
         *("--conf", "spark.sql.shuffle.partitions=2"),
         # What a dead executor kept is asked for again and again otherwise, for 15 s.
         *("--conf", "spark.shuffle.io.maxRetries=1", "--conf", "spark.shuffle.io.retryWait=100ms"),
-        *(
-            "--conf",
-            "--conf",
-            "spark.eventLog.dir=file:///tmp/p7/ev",
-        ),
         options=query(f"file://{tier.folder}?prefix={config.prefix}", {}),
         spark_home=spark_home,
         python=Path(sys.executable),
