@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -14,7 +16,6 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -30,16 +31,28 @@ from pipeline.restore.kafka_target import KafkaAddress, KafkaRecord, PartitionWr
 from pipeline.restore.ranges import Wanted
 from pipeline.usage.prices import DEFAULT_PRICES, parse_prices
 from rsm_backends.store_config import StoreConfig
-from tests.pipeline.cluster.driver import DEADLINE_S, HELD_TASKS, hold
+from tests.pipeline.cluster import driver
+from tests.pipeline.cluster.driver import DEADLINE_S, hold
 from tests.pipeline.export.killed_driver import TOPIC, export_options
 
 TABLE_FORMATS = ("parquet", "delta", "iceberg")
 EXPORTS = tuple(f"export-{each}" for each in TABLE_FORMATS)
-PARTS = (*EXPORTS, "scrub", "restore", "usage", "rebuild", "reconcile")
+GROUPS = (("query", "job", *EXPORTS), ("scrub", "restore", "usage", "rebuild"), ("reconcile",))
+"""Parts that run side by side; one executor is killed under all of a group."""
+
+PARTS = tuple(part for group in GROUPS for part in group)
 EXECUTORS = 2
+CORES = max(map(len, GROUPS)) + 1
+"""Of an executor: one is free when each part of a group holds one."""
+
+HELD: Mapping[str, int] = {**dict.fromkeys(PARTS, EXECUTORS), "reconcile": 1}
+"""On so many executors tasks of a part stand still: those of a small join may be one."""
+
 NOW_MS = 1_800_000_000_000
 TRANSACTION_BYTES = 16_384
 SENT_BEFORE_THE_HOLD = 3
+PART: ContextVar[str] = ContextVar("part")
+"""What the thread runs."""
 
 
 def iceberg_options(folder: Path) -> dict[str, Any]:
@@ -64,89 +77,106 @@ class HeldJobs:
     bootstrap: str
 
     def run(self) -> dict[str, Any]:
-        """What each part reported, in the order of PARTS."""
-        jobs: dict[str, Callable[[str, JobContext], Report]] = {
-            **{f"export-{each}": partial(self.export, each) for each in TABLE_FORMATS},
-            "scrub": self.scrub,
-            "restore": self.restore,
-            "usage": self.usage,
-            "rebuild": self.rebuild,
-            "reconcile": self.reconcile,
-        }
-        assert tuple(jobs) == PARTS
-        told = {}
-        for part, job in jobs.items():
-            wait_for_executors(self.spark.sparkContext)
-            told[part] = job(part, self._context()).as_json()
+        """What each part gave."""
+        told: dict[str, Any] = {}
+        with ExitStack() as patched, ThreadPoolExecutor(len(PARTS)) as threads:
+            for each in self._patches():
+                patched.enter_context(each)
+            for group in GROUPS:
+                wait_until(self._executors_are_there, "the executors")
+                running = {}
+                for part in group:
+                    running[part] = threads.submit(self._run, part)
+                    # One after the other: where tasks of a part run is nobody else's doing then.
+                    wait_until(partial(self._stands_still, part, running[part]), part)
+                told |= {part: each.result() for part, each in running.items()}
         return told
 
-    def _context(self) -> JobContext:
-        catalogue = open_catalogue(self.options)
-        return JobContext(self.spark, self.options, catalogue, Console(file=sys.stderr))
+    def _executors_are_there(self) -> bool:
+        memory = self.spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
+        return bool(memory.size() == EXECUTORS + 1)  # the driver is in it, too
 
-    def export(self, table_format: str, part: str, context: JobContext) -> Report:
-        read = partial(held_read, signals=self.signals, part=part)
+    def _stands_still(self, part: str, running: Future[Any]) -> bool:
+        if running.done():
+            running.result()
+            raise AssertionError(f"{part} is through, and nothing of it stood still")
+        return len(list(Path(self.signals, part).glob("held-*"))) >= HELD[part]
+
+    def _run(self, part: str) -> Any:
+        PART.set(part)
+        if part == "query":
+            return driver.query(self.spark, self.options, self.signals)
+        if part == "job":
+            return driver.job(self.spark, self.options, self.signals)
+        store = {name: value for name, value in self.options.items() if "strandline." in name}
+        context = JobContext(self.spark, store, open_catalogue(store), Console(file=sys.stderr))
+        if part in EXPORTS:
+            return self._export(part, context).as_json()
+        jobs: dict[str, Callable[[JobContext], Report]] = {
+            "scrub": self._scrub,
+            "restore": self._restore,
+            "usage": self._usage,
+            "rebuild": self._rebuild,
+            "reconcile": self._reconcile,
+        }
+        return jobs[part](context).as_json()
+
+    def _export(self, part: str, context: JobContext) -> Report:
+        table_format = part.partition("-")[2]
         to = self.folder / part
         more = iceberg_options(to) if table_format == "iceberg" else {}
-        wanted = export_options(to, table_format=table_format, **more)
-        with mock.patch.object(export, "WriteFiles", partial(WriteFiles, read=read)):
-            return export.run(context, wanted)
+        return export.run(context, export_options(to, table_format=table_format, **more))
 
-    def scrub(self, part: str, context: JobContext) -> Report:
-        held = partial(run_held_tasks, signals=self.signals, part=part)
-        with mock.patch.object(scrub, "run_tasks", held):
-            return scrub.run(context, scrub.ScrubOptions(task_bytes=1))
+    def _scrub(self, context: JobContext) -> Report:
+        return scrub.run(context, scrub.ScrubOptions(task_bytes=1))
 
-    def restore(self, part: str, context: JobContext) -> Report:
-        held = partial(held_produce, signals=self.signals, part=part)
+    def _restore(self, context: JobContext) -> Report:
         address = KafkaAddress({"bootstrap.servers": self.bootstrap})
-        with mock.patch.object(restore, "produce_partition", held):
-            return restore.run(context, restore.IntoKafka(Wanted(TOPIC), address))
+        return restore.run(context, restore.IntoKafka(Wanted(TOPIC), address))
 
-    def usage(self, part: str, context: JobContext) -> Report:
+    def _usage(self, context: JobContext) -> Report:
         prices = parse_prices(DEFAULT_PRICES, source="defaults")
-        with self._held_batches(part, "pipeline.listing.listed_objects", "_ListGroups"):
-            return usage.run(context, usage.UsageOptions(prices, None, 0, 0, NOW_MS))
+        return usage.run(context, usage.UsageOptions(prices, None, 0, 0, NOW_MS))
 
-    def rebuild(self, part: str, context: JobContext) -> Report:
-        with self._held_batches(part, "pipeline.rebuild.manifest_rows", "_ReadManifests"):
-            return rebuild.run(context, rebuild.RebuildOptions(self.folder / "rebuilt"))
+    def _rebuild(self, context: JobContext) -> Report:
+        return rebuild.run(context, rebuild.RebuildOptions(self.folder / "rebuilt"))
 
-    def reconcile(self, part: str, context: JobContext) -> Report:
+    def _reconcile(self, context: JobContext) -> Report:
         """With the snapshot that was rebuilt."""
         (snapshot,) = (self.folder / "rebuilt").glob("*.checkpoint")
         wanted = reconcile.ReconcileOptions(
             None, snapshot, str(self.folder / "verdicts"), False, False, 0,
             lambda: NOW_MS, lambda _: None,
         )  # fmt: skip
-        with self._held_batches(part, "pipeline.reconcile.judged", "_JudgeObjects"):
-            return reconcile.run(context, wanted)
+        return reconcile.run(context, wanted)
+
+    def _patches(self) -> Iterator[AbstractContextManager[Any]]:
+        def held_files(*arguments: Any) -> WriteFiles:
+            read = partial(held_read, signals=self.signals, part=PART.get())
+            return partial(WriteFiles, read=read)(*arguments)
+
+        yield mock.patch.object(export, "WriteFiles", held_files)
+        yield mock.patch.object(scrub, "run_tasks", partial(run_held_tasks, signals=self.signals))
+        held = partial(held_produce, signals=self.signals)
+        yield mock.patch.object(restore, "produce_partition", held)
+        yield self._held_batches("usage", "pipeline.listing.listed_objects", "_ListGroups")
+        yield self._held_batches("rebuild", "pipeline.rebuild.manifest_rows", "_ReadManifests")
+        yield self._held_batches("reconcile", "pipeline.reconcile.judged", "_JudgeObjects")
 
     def _held_batches(self, part: str, module: str, name: str) -> AbstractContextManager[Any]:
         def held(*arguments: Any) -> HeldBatches:
-            return HeldBatches(self.signals, part, module, name, arguments)
+            held_part = part if PART.get() == part else None
+            return HeldBatches(self.signals, held_part, module, name, arguments)
 
         return mock.patch.object(import_module(module), name, held)
 
 
-def wait_for_executors(context: SparkContext) -> None:
-    """Until the one that was killed is replaced: a part has two of them."""
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Look again and again."""
     ends_at = time.monotonic() + DEADLINE_S
-    memory = context._jsc.sc().getExecutorMemoryStatus  # the driver is in it, too
-    while memory().size() != EXECUTORS + 1:
-        assert time.monotonic() < ends_at, "an executor did not come back"
+    while not holds():
+        assert time.monotonic() < ends_at, f"{what}: not within {DEADLINE_S} s"
         time.sleep(0.05)
-
-
-def hold_first(signals: str, part: str) -> None:
-    """The first tasks that come here wait, each once."""
-    for number in range(HELD_TASKS):
-        try:
-            Path(signals, part, f"taken-{number}").mkdir()
-        except FileExistsError:
-            continue
-        hold(signals, part, number)
-        return
 
 
 def held_read(
@@ -161,7 +191,7 @@ def held_read(
     for number, batch in enumerate(read_slices(slices, stores, settings)):
         yield batch
         if number == 0:
-            hold_first(signals, part)
+            hold(signals, part)
 
 
 @dataclass(frozen=True)
@@ -170,19 +200,18 @@ class HeldWork:
 
     work: Callable[[Any], Any]
     signals: str
-    part: str
 
     def __call__(self, item: Any) -> Any:
         done = self.work(item)
-        hold_first(self.signals, self.part)
+        hold(self.signals, "scrub")
         return done
 
 
 def run_held_tasks(
-    spark_context: Any, items: Any, work: Any, *, signals: str, part: str, **more: Any
+    spark_context: Any, items: Any, work: Any, *, signals: str, **more: Any
 ) -> Iterator[Any]:
     """In place of `run_tasks`."""
-    return run_tasks(spark_context, items, HeldWork(work, signals, part), **more)
+    return run_tasks(spark_context, items, HeldWork(work, signals), **more)
 
 
 @dataclass(frozen=True)
@@ -190,7 +219,7 @@ class HeldBatches:
     """In place of a function over batches: stands still behind the last one of a task."""
 
     signals: str
-    part: str
+    part: str | None
     module: str
     name: str
     arguments: tuple[Any, ...]
@@ -199,14 +228,15 @@ class HeldBatches:
         # By its name: in the driver, which pickles this, something else stands there.
         original = getattr(import_module(self.module), self.name)
         yield from original(*self.arguments)(batches)
-        hold_first(self.signals, self.part)
+        if self.part is not None:
+            hold(self.signals, self.part)
 
 
-def held_produce(work: produce.PartitionRestore, *, signals: str, part: str) -> produce.Produced:
+def held_produce(work: produce.PartitionRestore, *, signals: str) -> produce.Produced:
     """In place of `produce_partition`: stands still with records sent that are not committed,
     behind others that are.
     """
-    writer = partial(HeldWriter, signals, part)
+    writer = partial(HeldWriter, signals)
     with (
         mock.patch.object(produce, "TRANSACTION_BYTES", TRANSACTION_BYTES),
         mock.patch.object(produce, "PartitionWriter", writer),
@@ -217,9 +247,9 @@ def held_produce(work: produce.PartitionRestore, *, signals: str, part: str) -> 
 class HeldWriter(PartitionWriter):
     """See `held_produce`."""
 
-    def __init__(self, signals: str, part: str, *arguments: Any) -> None:
+    def __init__(self, signals: str, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._held = partial(hold_first, signals, part)
+        self._signals = signals
         self._commits = self._sent = 0
 
     def commit(self, progress: Progress) -> None:
@@ -231,4 +261,4 @@ class HeldWriter(PartitionWriter):
         self._sent += self._commits > 1  # the first one is there before any record
         if self._sent == SENT_BEFORE_THE_HOLD:
             self._producer.flush(DEADLINE_S)
-            self._held()
+            hold(self._signals, "restore")
