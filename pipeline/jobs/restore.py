@@ -87,6 +87,7 @@ def run(context: JobContext, options: IntoKafka | IntoLogDirs) -> ProduceReport 
 
 def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
     began = ambient.monotonic()
+    _check_no_speculation(context)
     wanted = options.wanted
     name = options.topic_as or wanted.topic
     partitions = max(each.partition for each in context.catalogue.partitions(wanted.topic)) + 1
@@ -112,6 +113,18 @@ def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
         mapping_file=None if options.mapping is None else str(options.mapping),
         took_s=ambient.monotonic() - began,
     )
+
+
+def _check_no_speculation(context: JobContext) -> None:
+    """A second attempt shuts the first one out, also where that still lives: nothing comes twice,
+    but the job would end with the first one's error.
+    """
+    if context.spark.conf.get("spark.speculation", "false") == "true":
+        raise InvalidRequest(
+            "a task that Spark runs twice at once would shut itself out: give --conf "
+            "spark.speculation=false",
+            field="--conf",
+        )
 
 
 def _made(options: IntoKafka, name: str, partitions: int) -> TargetTopic:

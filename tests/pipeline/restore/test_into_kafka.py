@@ -8,10 +8,14 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest import mock
 
 import pytest
+from rich.console import Console
 
 from kafka_formats.errors import Conflict, Fenced, InvalidRequest
+from pipeline.jobs.job import JobContext
+from pipeline.jobs.restore import IntoKafka, run
 from pipeline.read.segment_slice import ReadSettings, plan_slices
 from pipeline.restore import kafka_target, produce
 from pipeline.restore.kafka_target import (
@@ -23,6 +27,7 @@ from pipeline.restore.kafka_target import (
     find_topic,
 )
 from pipeline.restore.produce import PartitionRestore, compare_partition, produce_partition
+from pipeline.restore.ranges import Wanted
 from pipeline.restore.target_plan import check_target, new_topic_configs
 from rlm.read_request import Isolation
 from rlmm.segment import TopicIdPartition
@@ -208,6 +213,14 @@ def test_a_timestamp_that_cannot_be_sent_is_refused_by_its_offset(broker: KafkaB
     with pytest.raises(InvalidRequest, match="offset 12 has the timestamp 0"):
         writer.send(KafkaRecord(12, 0, None, b"", ()))
     writer.close()
+
+
+def test_tasks_that_run_twice_at_once_are_refused_before_anything_is_asked() -> None:
+    spark = mock.Mock(conf={"spark.speculation": "true"})
+    context = JobContext(spark, {}, mock.Mock(), Console(quiet=True))
+    options = IntoKafka(Wanted("orders"), KafkaAddress({"bootstrap.servers": "127.0.0.1:1"}))
+    with pytest.raises(InvalidRequest, match=r"give --conf spark.speculation=false"):
+        run(context, options)
 
 
 def test_what_a_restore_must_decide_itself_is_refused() -> None:
