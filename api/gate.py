@@ -20,7 +20,13 @@ from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, internal_probl
 from api.route_table import ROUTE_SCOPE_KEY, RouteTable, route_of, writes
 from api.streaming import HEAD_SCOPE_KEY
 from api.validation import validation_problem
-from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater, StrandlineError
+from kafka_formats.errors import (
+    CorruptData,
+    InvalidRequest,
+    OutcomeUnknown,
+    RetryLater,
+    StrandlineError,
+)
 from rlm.send_pace import SendPace
 
 REQUEST_ID_HEADER = "Strandline-Request-Id"
@@ -91,6 +97,9 @@ class Gate:
         except StrandlineError as error:
             if error.kind == "internal":
                 self._log_failure(exchange)
+            elif isinstance(error, CorruptData):
+                self._metrics.corrupt()
+                _log.error("request %s is refused bytes of %s", exchange.request_id, error)
             await exchange.fail(problem_of(error))
         except Exception:  # noqa: BLE001 - the top of a request: logged, and answered as internal
             self._log_failure(exchange)

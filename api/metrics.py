@@ -68,6 +68,16 @@ class HttpMetrics:
             registry=registry,
         )
 
+        self._corrupt = Counter(
+            "strandline_corrupt_reads",
+            "Answers that damage or loss in a store ended: alert on it.",
+            registry=registry,
+        )
+
+    def corrupt(self) -> None:
+        """An answer ended with CorruptData."""
+        self._corrupt.inc()
+
     def started(self) -> None:
         """A request came in."""
         self._in_flight.inc()

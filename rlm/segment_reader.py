@@ -24,7 +24,7 @@ from rlm.manifest import (
 )
 from rlm.object_keys import SegmentKeys, segment_keys
 from rlm.read_request import IndexType, TieredSegment
-from rlm.verified_chunks import VerifiedObject
+from rlm.verified_chunks import VerifiedObject, gone
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream, read_all
@@ -132,7 +132,7 @@ class SegmentReader:
         """None when they are not what is recorded; the manifest's table then tells where."""
         recorded = segment.custom_metadata
         name = self._keys(segment).indexes
-        data = await read_all(self._store(segment), name, end=recorded.indexes_bytes)
+        data = await _whole(self._store(segment), name, recorded.indexes_bytes)
         right = len(data) == recorded.indexes_bytes and crc32c(data) == recorded.indexes_crc32c
         return data if right else None
 
@@ -172,7 +172,7 @@ class SegmentReader:
                 source=name,
                 position=0,
             )
-        data = await read_all(self._store(segment), name, end=recorded.manifest_bytes + 1)
+        data = await _whole(self._store(segment), name, recorded.manifest_bytes + 1)
         if len(data) != recorded.manifest_bytes or crc32c(data) != recorded.manifest_crc32c:
             raise CorruptData(
                 f"{recorded.manifest_bytes} bytes with CRC32C {recorded.manifest_crc32c:08x} are "
@@ -181,6 +181,13 @@ class SegmentReader:
                 position=0,
             )
         return data
+
+
+async def _whole(store: ObjectStore, name: str, bytes_max: int) -> bytes:
+    try:
+        return await read_all(store, name, end=bytes_max)
+    except NotFound:
+        raise gone(name) from None
 
 
 def _checksums(manifest: Manifest) -> ObjectChecksums:

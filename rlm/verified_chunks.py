@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from kafka_formats.crc32c import Buffer, crc32c
-from kafka_formats.errors import CorruptData, InvalidRequest
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
 from rlm.chunk_cache import ChunkCache, ChunkKey
 from rlm.manifest import ChunkChecksums
 from rlmm.segment import RemoteLogSegmentId
@@ -137,6 +137,15 @@ class VerifiedObject:
                 cache.give_up(self._chunk_key(chunk))
 
     async def _fetch_verified(self, chunk: int, until: int) -> AsyncIterator[Parts]:
+        """See `_fetch_present`; CorruptData, too, where there is no such object."""
+        try:
+            async with closing_stream(self._fetch_present(chunk, until)) as verified:
+                async for parts in verified:
+                    yield parts
+        except NotFound:
+            raise gone(self._key) from None
+
+    async def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
         """The whole verified chunks [chunk, until), by one request, as the store gave them."""
         chunk_bytes, size = self._checksums.chunk_bytes, self.size_bytes
         start, end = chunk * chunk_bytes, min(until * chunk_bytes, size)
@@ -183,6 +192,19 @@ class VerifiedObject:
 
     def _corrupt(self, message: str, position: int) -> CorruptData:
         return CorruptData(message, source=self._key, position=position)
+
+
+def gone(key: str) -> CorruptData:
+    """An object of a finished segment that its store has not.
+
+    Not NotFound: that says of a segment, or of an index, that there is none, and is believed.
+    """
+    return CorruptData(
+        "it is not in the store, though the metadata has its segment: this node lags, or somebody "
+        "else deleted it (`strandline stores verify` finds all of these)",
+        source=key,
+        position=0,
+    )
 
 
 def _cut(parts: Parts, start: int, end: int) -> Parts:

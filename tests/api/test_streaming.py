@@ -167,6 +167,18 @@ async def test_an_error_before_the_first_byte_has_its_own_status() -> None:
     assert node.rlm.stream.closed
 
 
+@pytest.mark.parametrize("before", [[], [b"first"]])
+async def test_damage_that_a_reader_meets_is_counted_and_logged(
+    before: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    node = make_node()
+    node.rlm.stream = FakeStream([*before, CorruptData("crc", source="a.log", position=7)])
+    await run(node, Client(), [])
+    registry = node.context.metrics.registry
+    assert registry.get_sample_value("strandline_corrupt_reads_total") == 1
+    assert "is refused bytes of a.log at byte 7: crc" in caplog.text
+
+
 @pytest.mark.parametrize(
     "error", [CorruptData("crc", source="a.log", position=0), RuntimeError("boom")]
 )

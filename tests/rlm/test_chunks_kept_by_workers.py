@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import NotFound
+from kafka_formats.errors import CorruptData
 from rlm.chunk_cache import ChunkCounts
 from rlm.read_request import LogRequest
 from rlm.worker_pool import WorkerPool
@@ -36,7 +36,7 @@ async def test_chunks_read_once_are_read_again_without_the_store(tmp_path: Path)
         for log in tier.rglob("*.log"):
             log.unlink()
         assert b"".join([part async for part in pool.read_log(request)]) == first
-        with pytest.raises(NotFound):
+        with pytest.raises(CorruptData):
             [part async for part in pool.read_log(replace(request, end=900_000))]
     finally:
         await pool.close()

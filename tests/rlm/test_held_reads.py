@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, RetryLater
+from kafka_formats.errors import CorruptData, InvalidRequest, RetryLater
 from rlm.client_send import ClientEnd, SendRules, Sent
 from rlm.object_keys import segment_keys
 from rlm.read_request import LogRequest, TieredSegment
@@ -93,7 +93,7 @@ async def test_what_is_wrong_from_the_start_is_raised_before_anything_is_lent(
         async with pool.hold_log(LogRequest(segment, len(log) + 1)):
             pass
     (tmp_path / "tier" / segment_keys(segment.prefix, segment.segment_id, 0).log).unlink()
-    with pytest.raises(NotFound):
+    with pytest.raises(CorruptData):
         async with pool.hold_log(LogRequest(segment)):
             pass
     await idle(pool)

@@ -126,7 +126,7 @@ async def test_no_request_for_indexes_outlives_a_manifest_that_is_missing(
     segment = await tier.copy(first_job(replica.log_dir))
     keys = segment_keys(PREFIX, segment.segment_id, segment.start_offset)
     await tier.store.delete_many([keys.manifest])
-    with pytest.raises(NotFound, match="manifest"):
+    with pytest.raises(CorruptData, match="manifest"):
         await reader_of(tier.store).index(segment, IndexType.OFFSET)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -139,7 +139,7 @@ async def test_what_is_cached_is_not_fetched_again(tier: Tier, replica: ReplicaW
     await tier.store.delete_many(await tier.keys())
     assert await reader.index(segment, IndexType.OFFSET) == first
     assert await reader.index(segment, IndexType.TIMESTAMP) == times
-    with pytest.raises(NotFound):
+    with pytest.raises(CorruptData):
         await reader_of(tier.store, cache_bytes_max=0).index(segment, IndexType.OFFSET)
 
 
@@ -266,11 +266,18 @@ async def test_a_manifest_of_impossible_length_is_not_fetched(
         await reader_of(tier.store).manifest(huge)
 
 
-async def test_missing_objects_are_not_found(tier: Tier, replica: ReplicaWriter) -> None:
+async def test_a_missing_object_is_damage_and_never_nothing(
+    tier: Tier, replica: ReplicaWriter
+) -> None:
+    """To a broker "not found" of a transaction index means that nothing was aborted."""
     segment = await tier.copy(first_job(replica.log_dir))
     for key in sorted(await tier.keys()):
         data = await read_all(tier.store, key)
         await tier.store.delete_many([key])
-        with pytest.raises(NotFound):
+        with pytest.raises(CorruptData, match="is not in the store") as caught:
             await outcome(tier.store, segment)
+        assert (caught.value.source, caught.value.position) == (key, 0)
+        if not key.endswith(".log"):
+            with pytest.raises(CorruptData, match="is not in the store"):
+                await reader_of(tier.store).index(segment, IndexType.TRANSACTION)
         await overwrite(tier.store, key, data)

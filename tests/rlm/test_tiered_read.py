@@ -13,7 +13,7 @@ import pytest
 
 from kafka_formats import offset_index
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, InternalError, InvalidRequest, NotFound
+from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
 from kafka_formats.offset_index import OffsetIndex
 from rlm.log_dir import find_partitions
 from rlm.manifest import ChunkChecksums
@@ -248,7 +248,7 @@ async def test_what_is_wrong_with_the_next_segment_is_told_when_its_turn_comes(
     assert await anext(stream) == stored.from_offset(0, 119)
     for _ in range(20):
         await asyncio.sleep(0)
-    with pytest.raises(NotFound):
+    with pytest.raises(CorruptData, match="is not in the store"):
         await anext(stream)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
+from kafka_formats.errors import CorruptData, InvalidRequest
 from rlm import verified_chunks
 from rlm.manifest import ChunkChecksums
 from rlm.verified_chunks import VerifiedObject
@@ -135,8 +135,8 @@ async def test_a_range_that_is_none_is_an_invalid_request(start: int, end: int) 
         await verified.read(start, end)
 
 
-async def test_a_missing_object_is_not_found() -> None:
+async def test_a_missing_object_is_damage() -> None:
     verified = VerifiedObject(MemoryStore(now_ms), "gone", checksums())
     assert verified.key == "gone"
-    with pytest.raises(NotFound):
+    with pytest.raises(CorruptData, match="gone at byte 0: it is not in the store"):
         await verified.read(0, 1)
