@@ -42,8 +42,10 @@ class BlockingObject(Protocol):
 class BlockingStore(Protocol):
     """A store that is read by plain calls."""
 
-    def open(self, key: str) -> BlockingObject:
-        """NotFound is raised here or at the first read."""
+    def open(self, key: str, *, in_order_to: int | None = None) -> BlockingObject:
+        """NotFound is raised here or at the first read. With `in_order_to` one thread reads it, in
+        order and up to there: then a store on the network is asked once, and not for each read.
+        """
         ...
 
     def close(self) -> None:
@@ -83,7 +85,7 @@ class _FileReads:
     def __init__(self, root: Path) -> None:
         self._files = ObjectFiles(root)
 
-    def open(self, key: str) -> BlockingObject:
+    def open(self, key: str, *, in_order_to: int | None = None) -> BlockingObject:  # noqa: ARG002
         check_key(key)
         with _translated(key):
             return _FileObject(key, self._files.open_object(key))
@@ -140,8 +142,8 @@ class _RetryingReads:
         self._monotonic = monotonic
         self._random_fraction = random_fraction
 
-    def open(self, key: str) -> BlockingObject:
-        opened = self.repeated(key, lambda: self._store.open(key))
+    def open(self, key: str, *, in_order_to: int | None = None) -> BlockingObject:
+        opened = self.repeated(key, lambda: self._store.open(key, in_order_to=in_order_to))
         return _RetryingObject(self, key, opened)
 
     def close(self) -> None:

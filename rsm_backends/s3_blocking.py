@@ -10,7 +10,8 @@ pieces.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -67,48 +68,58 @@ class S3Reads:
         self._bucket = config.bucket
         self._deadline_s = config.deadline_s
         self._monotonic = monotonic
-        try:
+        with self.translated(None):
             self._client = _client(config)
             self._target = _target(self._client, config.bucket)
-        except _CLIENT_ERRORS as error:
-            raise self._translated(error, None) from error
 
     def __repr__(self) -> str:
         """The bucket; never credentials."""
         return f"S3Reads(bucket={self._bucket!r})"
 
-    def open(self, key: str) -> _S3Object:
+    def open(self, key: str, *, in_order_to: int | None = None) -> _S3Object | _S3Stream:
         check_key(key)
-        return _S3Object(self, key)
+        return _S3Object(self, key) if in_order_to is None else _S3Stream(self, key, in_order_to)
 
     def close(self) -> None:
         """Close every connection."""
         self._client.close()
 
-    def read_into(self, key: str, buffer: memoryview, start: int) -> tuple[int, int | None]:
-        """See `BlockingObject.read_into`; and the object's length, where the answer tells it."""
-        check_range(start, start + len(buffer))
-        if not buffer:
-            return 0, None
-        byte_range = f"bytes={start}-{start + len(buffer) - 1}"
-        try:
+    def begin(self, key: str, start: int, end: int) -> _Body | None:
+        """Ask for bytes [start, end); None if the object ends before them."""
+        check_range(start, end)
+        byte_range = f"bytes={start}-{end - 1}"
+        with self.translated(key):
             answer = self._get(key, byte_range) or self._general_get(key, byte_range)
-        except _CLIENT_ERRORS as error:
-            raise self._translated(error, key) from error
         if answer is None:
-            return 0, None
+            return None
         try:
-            self._check_range_answer(key, start, len(buffer), answer)
-            filled = self._fill(key, answer.raw, buffer[: answer.body_bytes])
+            self._check_range_answer(key, start, end - start, answer)
+        except CorruptData:
+            answer.raw.close()
+            raise
+        return _Body(self, key, answer, start)
+
+    def read_into(self, body: _Body, buffer: memoryview) -> int:
+        """What comes next of a body: fewer bytes than fit only at its end."""
+        ends_at = self._monotonic() + self._deadline_s
+        buffer = buffer[: body.left]
+        at = 0
+        with self.translated(body.key):
+            while at < len(buffer):
+                at += body.step_into(buffer[at : at + STEP_BYTES])
+                if self._monotonic() >= ends_at:
+                    raise RetryLater(
+                        f"get of {shown(body.key)} did not end within {self._deadline_s:g} s"
+                    )
+        return at
+
+    @contextmanager
+    def translated(self, key: str | None) -> Iterator[None]:
+        """The client's errors as those of the store port."""
+        try:
+            yield
         except _CLIENT_ERRORS as error:
             raise self._translated(error, key) from error
-        finally:
-            # Read to its end the connection is the next request's; otherwise it is closed.
-            if answer.raw._fp.isclosed():
-                answer.raw.release_conn()
-            else:
-                answer.raw.close()
-        return filled, answer.object_bytes
 
     def _get(self, key: str, byte_range: str) -> _Answer | None:
         """The answer hoped for; None: go the general way."""
@@ -146,26 +157,6 @@ class S3Reads:
             answer["Body"]._raw_stream, answer["ContentLength"], answer.get("ContentRange", "")
         )
 
-    def _fill(self, key: str, raw: Any, body: memoryview) -> int:
-        ends_at = self._monotonic() + self._deadline_s
-        at = 0
-        waker = _plain_socket(raw) if len(body) > 2 * STEP_BYTES else None
-        if waker is not None:
-            waker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES)
-        while at < len(body):
-            if waker is not None and len(body) - at <= 2 * STEP_BYTES:
-                waker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-                waker = None
-            size = raw._fp.readinto(body[at : at + STEP_BYTES])
-            if not size:
-                raise RetryLater(
-                    f"get of {shown(key)}: the connection ended after {at} of {len(body)} bytes"
-                )
-            at += size
-            if self._monotonic() >= ends_at:
-                raise RetryLater(f"get of {shown(key)} did not end within {self._deadline_s:g} s")
-        return at
-
     def _check_range_answer(self, key: str, start: int, size: int, answer: _Answer) -> None:
         """A proxy that ignores Range would hand out the wrong bytes: refuse them."""
         told = answer.content_range
@@ -185,6 +176,47 @@ class S3Reads:
         return store_error(error, operation="get", bucket=self._bucket, key=key)
 
 
+class _Body:
+    """An answer that is being read, by one thread."""
+
+    def __init__(self, store: S3Reads, key: str, answer: _Answer, start: int) -> None:
+        self.key = key
+        self.position = start
+        self.left = answer.body_bytes
+        self.object_bytes = answer.object_bytes
+        self._raw = answer.raw
+        self._waker = _plain_socket(answer.raw) if self.left > 2 * STEP_BYTES else None
+        if self._waker is not None:
+            with store.translated(key):
+                self._wake_at(WAKE_BYTES)
+
+    def step_into(self, buffer: memoryview) -> int:
+        """Some bytes, at most `STEP_BYTES`; RetryLater if none come any more."""
+        if self._waker is not None and self.left <= 2 * STEP_BYTES:
+            self._wake_at(1)
+            self._waker = None
+        size: int = self._raw._fp.readinto(buffer)
+        if not size:
+            raise RetryLater(
+                f"get of {shown(self.key)}: the connection ended at byte {self.position}, "
+                f"{self.left} before its end"
+            )
+        self.left -= size
+        self.position += size
+        return size
+
+    def close(self) -> None:
+        """Read to its end the connection is the next request's; otherwise it is closed."""
+        if self._raw._fp.isclosed():
+            self._raw.release_conn()
+        else:
+            self._raw.close()
+
+    def _wake_at(self, size: int) -> None:
+        assert self._waker is not None, "asked of plain connections only"
+        self._waker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+
 class _S3Object:
     """Nothing is held between reads: connections are the client's."""
 
@@ -194,13 +226,58 @@ class _S3Object:
         self.object_bytes: int | None = None
 
     def read_into(self, buffer: memoryview, start: int) -> int:
-        filled, object_bytes = self._store.read_into(self._key, buffer, start)
-        if object_bytes is not None:
-            self.object_bytes = object_bytes
+        if not buffer:
+            return 0
+        body = self._store.begin(self._key, start, start + len(buffer))
+        if body is None:
+            return 0
+        try:
+            filled = self._store.read_into(body, buffer)
+        finally:
+            body.close()
+        if body.object_bytes is not None:
+            self.object_bytes = body.object_bytes
         return filled
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+class _S3Stream:
+    """Reads that follow one another take from one answer, which was asked for to the end. After a
+    read that failed the next one asks anew, from where it is.
+    """
+
+    def __init__(self, store: S3Reads, key: str, end: int) -> None:
+        self._store = store
+        self._key = key
+        self._end = end
+        self._body: _Body | None = None
+        self.object_bytes: int | None = None
+
+    def read_into(self, buffer: memoryview, start: int) -> int:
+        if not buffer:
+            return 0
+        if self._body is None or self._body.position != start:
+            self.close()
+            self._body = self._store.begin(self._key, start, max(self._end, start + len(buffer)))
+            if self._body is None:
+                return 0
+            self.object_bytes = self._body.object_bytes or self.object_bytes
+        try:
+            filled = self._store.read_into(self._body, buffer)
+        except BaseException:
+            self.close()
+            raise
+        if not self._body.left:
+            self.close()
+        return filled
+
+    def close(self) -> None:
+        """Give the connection up, unless all of its answer was read."""
+        if self._body is not None:
+            self._body.close()
+            self._body = None
 
 
 @cache

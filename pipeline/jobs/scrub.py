@@ -27,9 +27,9 @@ from pipeline.read.open_stores import OpenStores
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 
-SEGMENTS_AT_ONCE = 2
+SEGMENTS_AT_ONCE = 4
 """Of a task whose store is on the network: while one waits for its manifest and indexes, bytes of
-the other come and are checked.
+the others come and are checked.
 """
 
 TASK_BYTES_MIN = 256 * 1024 * 1024
@@ -73,8 +73,8 @@ class ScrubTask:
 
     def __call__(self, segments: Sequence[TieredSegment]) -> list[Verdict]:
         """RetryLater if the store gave none of them: then it is the store that has trouble."""
-        remote = any(config.kind == "s3" for config in self.stores.values())
-        threads = min(SEGMENTS_AT_ONCE, len(segments)) if remote else 1
+        remote = [each.connections_max for each in self.stores.values() if each.kind == "s3"]
+        threads = min(SEGMENTS_AT_ONCE, len(segments), *remote) if remote else 1
         with (
             OpenStores(self.stores, self.aiven_keys, readers=threads) as stores,
             ThreadPoolExecutor(threads, thread_name_prefix="scrub") as pool,

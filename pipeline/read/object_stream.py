@@ -1,8 +1,9 @@
 """Bytes of an object in order, through a few buffers that are used again and again.
 
 From a store on the network several ranges are fetched at once, ahead of the reader: one connection
-gives a fraction of what a store can. Files are read when they are asked for: the system reads ahead
-of itself. Memory is bounded by the buffers.
+gives a fraction of what a store can. With as many readers as that they read one answer each, which
+is checked while it is in the processor's cache. Files are read when they are asked for: the system
+reads ahead of itself. Memory is bounded by the buffers.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from rsm_backends.store_config import StoreConfig
 PIECE_BYTES = 16 * 1024 * 1024
 """What one GET asks for. A request costs a store about as much as half a MiB, and us a fourth."""
 
-FILE_PIECE_BYTES = 1024 * 1024
-"""What is read of a file at once: it is still in the processor's cache when it is checked."""
+STEP_BYTES = 1024 * 1024
+"""What is read at once of a file, or of an answer that one thread reads through: it is still in
+the processor's cache when it is checked.
+"""
 
 FETCHES = 4
 """GETs under way at once for one task. With the pieces in use it holds at most `FETCHES` + 1, or
@@ -56,18 +59,21 @@ def ranges(start: int, end: int, piece_bytes: int) -> Iterator[Range]:
 class ObjectStream:
     """The buffers and, for a store on the network, the threads of one task and one store.
 
-    `readers` is how many threads of the task read at once; they share the GETs.
+    `readers` is how many threads of the task read at once; they share the GETs. `in_order`: what
+    `pieces` is given is read by one thread, from its start to its end.
     """
 
     def __init__(self, config: StoreConfig, *, readers: int = 1) -> None:
         remote = config.kind == "s3"
-        self.piece_bytes = PIECE_BYTES if remote else FILE_PIECE_BYTES
         fetches = min(FETCHES, config.connections_max)
-        self._ahead = max(1, fetches // readers)
-        self._threads = ThreadPoolExecutor(fetches, thread_name_prefix="fetch") if remote else None
+        self._ahead = fetches // readers
+        fetched = remote and self._ahead > 1
+        self.in_order = not fetched
+        self.piece_bytes = PIECE_BYTES if fetched else STEP_BYTES
+        self._threads = ThreadPoolExecutor(fetches, thread_name_prefix="fetch") if fetched else None
         self._deadline_s = DEADLINES_PER_PIECE * config.deadline_s
         self._free: list[bytearray] = []
-        while remote and _kept:
+        while fetched and _kept:
             try:
                 self._free.append(_kept.pop())
             except IndexError:  # another thread was quicker

@@ -21,6 +21,7 @@ from pipeline.read.open_stores import OpenStores
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import MANIFEST_BYTES_MAX, ChunkChecksums, Manifest, parse_manifest
 from rlm.read_request import IndexType
+from rsm_backends.blocking_reads import BlockingObject
 
 INDEX_BYTES_MAX = 256 * 1024 * 1024
 """Of one index: a segment of 2 GiB with an entry a batch has less."""
@@ -185,7 +186,7 @@ class SegmentObjects:
     def _stored(self, start: int, wanted: Iterator[Range], end: int) -> Generator[memoryview]:
         """The object's bytes from `start` to `end`; CorruptData if it ends before."""
         at = start
-        opened = self._store.reads.open(self.keys.log)
+        opened = self._opened(self.keys.log, end)
         pieces = self._store.stream.pieces(opened, wanted)
         try:
             with closing(pieces):
@@ -201,6 +202,10 @@ class SegmentObjects:
                 source=self.keys.log,
                 position=at,
             )
+
+    def _opened(self, name: str, end: int) -> BlockingObject:
+        in_order = self._store.stream.in_order
+        return self._store.reads.open(name, in_order_to=end if in_order else None)
 
     def _transformed(
         self, transforms: ChunkTransforms, start: int, end: int
@@ -234,9 +239,10 @@ class SegmentObjects:
         """A range of one object, fewer bytes where it ends before."""
         if not wanted.size:
             return b""
-        opened = self._store.reads.open(name)
+        end = wanted.start + wanted.size
+        opened = self._opened(name, end)
         pieces = self._store.stream.pieces(
-            opened, ranges(wanted.start, wanted.start + wanted.size, self._store.stream.piece_bytes)
+            opened, ranges(wanted.start, end, self._store.stream.piece_bytes)
         )
         try:
             with closing(pieces):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused, RetryLater
 from rsm_backends.blocking_reads import BlockingStore, open_blocking
 from rsm_backends.store_config import StoreConfig
 from tests.rsm_backends.stores import opened
@@ -103,6 +103,30 @@ def test_a_read_of_s3_tells_how_long_the_object_is(config: StoreConfig) -> None:
         assert found.object_bytes == (len(DATA) if config.kind == "s3" else None)
 
 
+def test_in_order_a_read_goes_on_where_the_last_one_ended(config: StoreConfig) -> None:
+    buffer = memoryview(bytearray(300_000))
+    read = b""
+    with blocking(config) as store:
+        found = store.open(KEY, in_order_to=len(DATA))
+        while filled := found.read_into(buffer, len(read)):
+            read += buffer[:filled]
+        assert read == DATA
+        assert found.object_bytes == (len(DATA) if config.kind == "s3" else None)
+        found.close()
+
+
+def test_what_is_left_in_the_middle_is_not_what_the_next_reader_gets(config: StoreConfig) -> None:
+    buffer = memoryview(bytearray(1_000))
+    with blocking(config) as store:
+        for start in (7, 100_003, 0):
+            found = store.open(KEY, in_order_to=len(DATA))
+            for at in (start, start + 1_000, start + 5_000):  # the last one is a jump
+                assert found.read_into(buffer, at) == 1_000
+                assert buffer == DATA[at : at + 1_000]
+            found.close()
+            found.close()
+
+
 async def test_a_key_that_a_url_cannot_hold_as_it_is_is_read_too(
     moto_store_config: StoreConfig,
 ) -> None:
@@ -129,7 +153,7 @@ def test_a_store_in_memory_is_refused() -> None:
 
 
 @contextmanager
-def cutting_server(answers: list[bytes]) -> Iterator[str]:
+def cutting_server(answers: list[bytes], requests: list[bytes] | None = None) -> Iterator[str]:
     """A server that sends each answer to one connection, which it then closes."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -137,7 +161,9 @@ def cutting_server(answers: list[bytes]) -> Iterator[str]:
         for answer in answers:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(65_536)
+                asked = connection.recv(65_536)
+                if requests is not None:
+                    requests.append(asked)
                 connection.sendall(answer)
 
     thread = threading.Thread(target=serve)
@@ -147,8 +173,9 @@ def cutting_server(answers: list[bytes]) -> Iterator[str]:
     listener.close()
 
 
-def partial(body: bytes, length: int) -> bytes:
-    head = f"HTTP/1.1 206 OK\r\nContent-Length: {length}\r\nContent-Range: bytes 0-9/10\r\n\r\n"
+def partial(body: bytes, length: int, start: int = 0) -> bytes:
+    told = f"bytes {start}-9/10"
+    head = f"HTTP/1.1 206 OK\r\nContent-Length: {length}\r\nContent-Range: {told}\r\n\r\n"
     return head.encode() + body
 
 
@@ -175,6 +202,36 @@ def test_a_body_that_was_cut_off_is_read_again_whole(unused: StoreConfig) -> Non
     assert clock.waits == [0.05, 0.1]
 
 
+def test_an_answer_that_is_cut_off_in_order_is_asked_for_again_from_there(
+    unused: StoreConfig,
+) -> None:
+    clock, requests = Clock(), list[bytes]()
+    buffer, read = memoryview(bytearray(3)), b""
+    answers = [partial(b"0123", 10), partial(b"3456789", 7, start=3)]
+    with (
+        cutting_server(answers, requests) as url,
+        blocking(replace(unused, endpoint_url=url), clock) as store,
+    ):
+        found = store.open("k", in_order_to=10)
+        for size in (3, 3, 3, 1):
+            assert found.read_into(buffer, len(read)) == size
+            read += buffer[:size]
+        found.close()
+    assert read == b"0123456789"
+    ranges = [line for asked in requests for line in asked.split(b"\r\n") if b"bytes=" in line]
+    assert ranges == [b"Range: bytes=0-9", b"Range: bytes=3-9"]
+    assert clock.waits == [0.05]
+
+
+def test_an_answer_in_order_that_begins_elsewhere_is_refused(unused: StoreConfig) -> None:
+    with (
+        cutting_server([partial(b"0123456789", 10)]) as url,
+        blocking(replace(unused, endpoint_url=url)) as store,
+        pytest.raises(CorruptData, match="from 3"),
+    ):
+        store.open("k", in_order_to=10).read_into(memoryview(bytearray(4)), 3)
+
+
 def test_what_the_store_refuses_is_told_in_its_words(unused: StoreConfig) -> None:
     body = b"<Error><Code>AccessDenied</Code><Message>no right to read</Message></Error>"
     refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
@@ -191,7 +248,7 @@ def test_attempts_end_with_the_last_error(unused: StoreConfig) -> None:
     with (
         cutting_server(answers) as url,
         blocking(replace(unused, endpoint_url=url)) as store,
-        pytest.raises(RetryLater, match="after 4 of 10 bytes"),
+        pytest.raises(RetryLater, match="at byte 4, 6 before its end"),
     ):
         store.open("k").read_into(memoryview(bytearray(10)), 0)
 

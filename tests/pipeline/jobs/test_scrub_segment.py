@@ -295,16 +295,19 @@ class NetworkStore:
     files: BlockingStore
     folder: Path
 
-    def open(self, key: str) -> BlockingObject:
-        return NetworkObject(self.files.open(key), (self.folder / key).stat().st_size)
+    def open(self, key: str, *, in_order_to: int | None = None) -> BlockingObject:
+        opened = self.files.open(key, in_order_to=in_order_to)
+        return NetworkObject(opened, (self.folder / key).stat().st_size)
 
     def close(self) -> None:
         self.files.close()
 
 
+@pytest.mark.parametrize("at_once", [2, 4], ids=["fetched ahead", "in order"])
 def test_segments_on_the_network_are_read_side_by_side_with_the_same_verdicts(
-    tier: FolderTier, monkeypatch: pytest.MonkeyPatch
+    tier: FolderTier, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
+    monkeypatch.setattr("pipeline.jobs.scrub.SEGMENTS_AT_ONCE", at_once)
     segments = [segment for found in tier.found.values() for segment in found]
     turn(tier.file(segments[1]), 5_000)
     tier.file(segments[2], "indexes").unlink()
