@@ -1,11 +1,14 @@
 """A data source of Spark that gives one Arrow batch again and again: the ceiling of transport.
 
 What any data source in Python can reach at most: nothing is read and nothing decoded, the rest is
-Spark's: from the Python process through a socket to the rows of the JVM.
+Spark's: from the Python process through a socket to the rows of the JVM. Where a worker was spared
+the search for garbage among its modules (`pipeline.worker_garbage`), this source is as well, unless
+it is asked for workers as Spark has them.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from functools import cache
 
@@ -18,13 +21,16 @@ from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.decode.pure_rows import OUTPUT_BYTES
 from pipeline.decode.schema import COLUMNS
 from pipeline.source.data_source import spark_schema
+from pipeline.worker_garbage import begin_task
 
 NAME = "replayed-batch"
 FULL = tuple(name for name in COLUMNS if name != "headers")
 
 
 class ReplayedBatch(DataSource):
-    """Options: `rows` in all, in `tasks`, with values of `value-bytes`."""
+    """Options: `rows` in all, in `tasks`, with values of `value-bytes`; `spared` false: workers as
+    Spark has them.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -39,15 +45,19 @@ class ReplayedBatch(DataSource):
         """Of any query."""
         options = self.options
         return ReplayedReader(
-            int(options["rows"]), int(options["tasks"]), int(options["value-bytes"])
+            int(options["rows"]),
+            int(options["tasks"]),
+            int(options["value-bytes"]),
+            spared=options["spared"] == "true",
         )
 
 
 class ReplayedReader(DataSourceReader):
     """Gives the batch in the task, made by the decoder: so it is what the decoder gives."""
 
-    def __init__(self, rows: int, tasks: int, value_bytes: int) -> None:
+    def __init__(self, rows: int, tasks: int, value_bytes: int, *, spared: bool) -> None:
         self._rows, self._tasks, self._value_bytes = rows, tasks, value_bytes
+        self._spared = spared
 
     def partitions(self) -> list[InputPartition]:
         """As many rows in each."""
@@ -55,6 +65,10 @@ class ReplayedReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batch, and in the end a part of it."""
+        if self._spared:
+            begin_task()
+        else:
+            gc.unfreeze()
         batch, left = _batch(self._value_bytes), int(partition.value)
         while left:
             part = batch.slice(0, min(left, batch.num_rows))

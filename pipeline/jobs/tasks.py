@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kafka_formats.errors import InternalError, RetryLater, StrandlineError
+from pipeline.worker_garbage import begin_task
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,6 +50,7 @@ class _Guarded(Generic[Item, Result]):
     work: Callable[[Item], Result]
 
     def __call__(self, item: Item) -> Result | _Failed:
+        begin_task()
         try:
             return self.work(item)
         except RetryLater as error:

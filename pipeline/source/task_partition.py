@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.source.plan import Task
+from pipeline.worker_garbage import begin_task
 from rsm_backends.store_config import StoreConfig
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The records; none of the partition that Spark makes up where there is nothing to read."""
     if not isinstance(partition, TaskPartition):
         return iter(())
+    begin_task()
     return read_slices(partition.slices, partition.stores, partition.settings, on_lost=_lost)
 
 
