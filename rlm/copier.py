@@ -58,7 +58,7 @@ class CopyOrder:
     @property
     def first_known_offset(self) -> int:
         """Below it the segment has records that DeleteRecords took; -1: it has none."""
-        return -1 if self.held else self.local_log_start_offset
+        return self.segment.first_known_offset if self.held else self.local_log_start_offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,11 @@ class Segment(Protocol):
         """Size of the `.log` file."""
         ...
 
+    @property
+    def first_known_offset(self) -> int:
+        """Of a held one: below it, DeleteRecords took what it had before it was held."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
@@ -190,7 +195,9 @@ def _history_start(facts: PlanFacts) -> int:
     for segment in reversed(facts.segments[: facts.held]):
         if segment.next_base_offset != offset:
             break
-        offset = segment.base_offset
+        offset = _first_known(facts, segment)
+        if offset > segment.base_offset:
+            break
     return offset
 
 
@@ -201,7 +208,7 @@ def _without_diverged_held(facts: PlanFacts) -> PlanFacts:
         segment
         for segment in held
         if segment.next_base_offset is not None
-        and _in_lineage(facts, segment.base_offset, segment.next_base_offset)
+        and _in_lineage(facts, segment, segment.next_base_offset)
     ]
     if len(fitting) == len(held):
         return facts
@@ -217,7 +224,7 @@ def _first_offset_left(facts: PlanFacts) -> int:
     for segment in facts.segments[: facts.held]:
         end = segment.next_base_offset
         if end is None or end > facts.state.next_offset:
-            return segment.base_offset
+            return _first_known(facts, segment)
     return facts.local_log_start_offset
 
 
@@ -241,7 +248,7 @@ def _next_segment(facts: PlanFacts) -> Step:
             continue
         if end > facts.last_stable_offset:
             return _waiting_for_lso(facts, end)
-        if not _in_lineage(facts, segment.base_offset, end):
+        if not _in_lineage(facts, segment, end):
             return Wait(
                 WhyNot.DIVERGED,
                 f"segment {segment.base_offset} to {end - 1} does not lie in the partition's "
@@ -276,19 +283,24 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
     base, end = segment.base_offset, segment.next_base_offset
     if end is None or end > facts.last_stable_offset or base in facts.fills_tried:
         return False
-    first = base if _is_held(facts, segment) else max(base, facts.local_log_start_offset)
+    first = _first_known(facts, segment)
     overlaps = any(
         max(lost.start, first) <= min(lost.end, end - 1) for lost in facts.state.lost_ranges
     )
-    return overlaps and _in_lineage(facts, base, end)
+    return overlaps and _in_lineage(facts, segment, end)
 
 
-def _is_held(facts: PlanFacts, segment: Segment) -> bool:
-    return any(segment is each for each in facts.segments[: facts.held])
+def _first_known(facts: PlanFacts, segment: Segment) -> int:
+    """What DeleteRecords left of it, as far as this machine knows its epochs."""
+    held = segment.base_offset < facts.segments[facts.held].base_offset
+    known = segment.first_known_offset if held else facts.local_log_start_offset
+    return max(segment.base_offset, known)
 
 
-def _in_lineage(facts: PlanFacts, base: int, next_base: int) -> bool:
-    epochs = entries_in_range(facts.checkpoint, base, next_base)
+def _in_lineage(facts: PlanFacts, segment: Segment, next_base: int) -> bool:
+    """By its own epochs: below its first known offset the checkpoint has those of what is held."""
+    base = segment.base_offset
+    epochs = entries_in_range(facts.checkpoint, _first_known(facts, segment), next_base)
     log_end = max(facts.last_stable_offset, next_base)
     return within_lineage(base, next_base - 1, epochs, facts.state.lineage, log_end)
 

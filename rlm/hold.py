@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_work import PartitionWork
 from rlm.ports import MetadataPort
 from rlm.scanner import PARTITIONS_PER_BREATH
+from rlmm.partition_state import PartitionState
 from rlmm.segment import PartitionDeleteState, TopicIdPartition
 
 _DELETED = frozenset(
@@ -68,6 +69,26 @@ class _Order:
     local: LocalPartition
     facts: HoldFacts
     busy_base_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    """All of a pass. `deleted` are partitions that are not on this disk and nowhere else."""
+
+    by_partition: dict[TopicIdPartition, _Order]
+    deleted: frozenset[TopicIdPartition]
+
+    def busy(self, unit: Unit) -> bool:
+        """Its copy is under way and ends by itself."""
+        order = self.by_partition.get(unit.partition)
+        return order is not None and order.busy_base_offset == unit.base_offset
+
+    def why_let_go(self, unit: Unit) -> Release | None:
+        """None while it serves a purpose, or may: a replica that is not here may come back."""
+        order = self.by_partition.get(unit.partition)
+        if order is not None:
+            return why_let_go(order.facts, unit)
+        return Release.PARTITION_DELETED if unit.partition in self.deleted else None
 
 
 @dataclass(slots=True)
@@ -145,18 +166,32 @@ class Hold:
 
     async def _keep(self, works: Iterable[PartitionWork]) -> None:
         rows = [work for work in works if work.local is not None]
-        orders: dict[TopicIdPartition, _Order] = {}
+        found: dict[TopicIdPartition, _Order] = {}
         for number, work in enumerate(rows, 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._breathe()
-            orders[work.partition] = self._order(work)
+            found[work.partition] = self._order(work)
+        orders = _Orders(found, await self._deleted(found))
         known = {log_dir for each in self._directories for log_dir in each.log_dirs}
-        used = {order.local.directory.parent for order in orders.values()}
+        used = {order.local.directory.parent for order in found.values()}
         self._unknown = frozenset(used - known)
         try:
             await self._in_time(orders)
         finally:
             self._tell(rows)
+
+    async def _deleted(self, here: Container[TopicIdPartition]) -> frozenset[TopicIdPartition]:
+        """Those of which only what is held is on this machine, and nobody wants it any more."""
+        held = {unit.partition for units in self._held.values() for unit in units}
+        deleted = set()
+        for number, partition in enumerate(sorted(each for each in held if each not in here), 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._breathe()
+            state = self._metadata.partition_state(partition)
+            gone = self._metadata.is_deleted(partition) if state is None else _is_deleted(state)
+            if gone:
+                deleted.add(partition)
+        return frozenset(deleted)
 
     def _tell(self, works: Iterable[PartitionWork]) -> None:
         """Also after trouble: what is held is held, and nothing of it is lost."""
@@ -182,13 +217,13 @@ class Hold:
             last_stable_offset=stable,
             next_offset=-1 if state is None else state.next_offset,
             lost_ranges=() if state is None else state.lost_ranges,
-            deleted=state is not None and state.delete_state in _DELETED,
+            deleted=state is not None and _is_deleted(state),
             left_out=work.left_out is not None,
             log_start_offset=-1 if state is None else state.log_start_offset,
         )
         return _Order(local, facts, None if work.copying is None else work.copying.start_offset)
 
-    async def _in_time(self, orders: dict[TopicIdPartition, _Order]) -> None:
+    async def _in_time(self, orders: _Orders) -> None:
         """A pass that hangs is waited for again, never joined by a second one."""
         if self._running is None:
             self._running = asyncio.ensure_future(asyncio.to_thread(self._pass, orders))
@@ -205,14 +240,16 @@ class Hold:
         if passed.error is not None:
             raise passed.error
 
-    def _pass(self, orders: dict[TopicIdPartition, _Order]) -> _Passed:
+    def _pass(self, orders: _Orders) -> _Passed:
         """Blocks. What is linked is known, whatever fails afterwards."""
         passed = _Passed()
         for directory in self._directories:
             with passed.going_on():
+                if self._trouble is not None:
+                    directory.sweep()
                 held = self._look_again(directory, orders, passed.released)
                 self._held[directory] = held
-                for order in orders.values():
+                for order in orders.by_partition.values():
                     if order.local.directory.parent in directory.log_dirs:
                         with passed.going_on():
                             self._link(directory, order, held)
@@ -224,24 +261,22 @@ class Hold:
     def _look_again(
         self,
         directory: HoldDirectory,
-        orders: dict[TopicIdPartition, _Order],
+        orders: _Orders,
         released: list[HoldReleased],
     ) -> list[Unit]:
         kept = []
         for unit in self._held.get(directory, []):
-            order = orders.get(unit.partition)
+            order = orders.by_partition.get(unit.partition)
             live = None if order is None else _segment(order.local, unit.base_offset)
             now = directory.look_again(unit, live)
-            why = Release.CHANGED if now is None else None
-            if now is not None and order is not None:
-                why = why_let_go(order.facts, now)
+            why = Release.CHANGED if now is None else orders.why_let_go(now)
             if why is None and now is not None:
                 kept.append(now)
-            elif order is None or order.busy_base_offset != unit.base_offset:
+            elif orders.busy(unit):
+                kept.append(unit)
+            else:
                 directory.release(unit)
                 released.append(_event(now or unit, why))
-            else:
-                kept.append(unit)  # its copy is under way and ends by itself
         return kept
 
     @staticmethod
@@ -256,16 +291,12 @@ class Hold:
     def _within_budget(
         self,
         directory: HoldDirectory,
-        orders: dict[TopicIdPartition, _Order],
+        orders: _Orders,
         held: list[Unit],
         released: list[HoldReleased],
     ) -> list[Unit]:
-        def busy(unit: Unit) -> bool:
-            order = orders.get(unit.partition)
-            return order is not None and order.busy_base_offset == unit.base_offset
-
         going = over_budget(
-            (unit for unit in held if not busy(unit)),
+            (unit for unit in held if not orders.busy(unit)),
             bytes_max=self._limits.bytes_max,
             bytes_missing=self._limits.free_bytes_min - directory.free_bytes(),
         )
@@ -274,6 +305,10 @@ class Hold:
             released.append(_event(unit, why))
         gone = {id(unit) for unit, _ in going}
         return [unit for unit in held if id(unit) not in gone]
+
+
+def _is_deleted(state: PartitionState) -> bool:
+    return state.delete_state in _DELETED
 
 
 def _segment(local: LocalPartition, base_offset: int) -> LocalSegment | None:

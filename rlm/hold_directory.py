@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.errors import CorruptData, InvalidRequest, Refused, StrandlineError
+from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
@@ -65,6 +65,10 @@ class HoldDirectory:
             ) from error
         for log_dir in self.log_dirs:
             self._probe(log_dir)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove what a crash, or a disk that failed, left half-done."""
         for parent in self._unit_parents():
             for entry in _names(parent):
                 if entry.startswith((_ASIDE, _GONE)):
@@ -76,7 +80,9 @@ class HoldDirectory:
         return space.f_bavail * space.f_frsize
 
     def units(self) -> list[Unit]:
-        """What is held, as it lies; what cannot be read is left alone."""
+        """What is held, perhaps of another size by now (`look_again` tells); what cannot be read is
+        left alone.
+        """
         found = []
         for parent in self._unit_parents():
             parsed = parse_partition_directory(parent.parent.name)
@@ -108,6 +114,9 @@ class HoldDirectory:
                 _remove(aside)
                 return None
             found = _read_unit(id_, aside, base, next_base, segment.size_bytes)
+            if found.segment.log_path.stat().st_size != segment.size_bytes:
+                _remove(aside)
+                return None
             _sync(aside)
             if (parent / name).exists():  # links that nobody knows of: these replace them
                 os.rename(parent / name, parent / (_GONE + name))
@@ -265,14 +274,14 @@ def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
 def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, size: int) -> Unit:
     log = path / segment_file_name(base, LOG_SUFFIX)
     found = log.stat()
-    if found.st_size != size:
-        raise CorruptData(f"it has {found.st_size} bytes, not {size}", source=str(log), position=0)
     checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
     epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
+    first_known = max(base, epochs[0].start_offset) if epochs else base
+    sealed_at_ms = _sealed_at_ms(path, next_base, found)
     return Unit(
         partition=id_,
-        segment=LocalSegment(base, log, size, next_base, _sealed_at_ms(path, next_base, found)),
-        leader_epochs=segment_epochs(epochs, base, next_base),
+        segment=LocalSegment(base, log, size, next_base, sealed_at_ms, first_known),
+        leader_epochs=segment_epochs(epochs, first_known, next_base),
         modified_ms=found.st_mtime_ns // 1_000_000,
         alone=found.st_nlink == 1,
         witnessed=False,

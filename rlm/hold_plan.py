@@ -38,7 +38,8 @@ NOT_A_LOSS = frozenset({Release.COPIED, Release.PARTITION_DELETED, Release.NOT_T
 class Unit:
     """A held segment. `segment` is the one in the unit's own directory, always sealed.
 
-    `leader_epochs` are those inside it, the first moved to its base. `alone`: the broker has
+    `leader_epochs` are those inside it, the first moved to its first known offset: its base, unless
+    DeleteRecords had reached into it before it was held. `alone`: the broker has
     removed its own links, so the bytes stay for us only. `witnessed`: this process saw it as a part
     of the live log, and nothing since that contradicts it.
     """
@@ -54,6 +55,11 @@ class Unit:
     def base_offset(self) -> int:
         """First offset of the range."""
         return self.segment.base_offset
+
+    @property
+    def first_known_offset(self) -> int:
+        """Below it nothing tells the epochs."""
+        return self.leader_epochs[0].start_offset
 
     @property
     def next_base_offset(self) -> int:
@@ -90,8 +96,16 @@ def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
         if segment.next_base_offset is not None
         and segment.next_base_offset <= facts.last_stable_offset
         and (segment.base_offset, segment.next_base_offset) not in known
-        and not _copied(facts, segment.base_offset, segment.next_base_offset)
+        and _is_wanted(facts, segment.base_offset, segment.next_base_offset)
     )
+
+
+def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
+    """DeleteRecords cuts the checkpoint at once, and the segments below it go later."""
+    if not facts.checkpoint:
+        return False
+    first_known = max(base, facts.checkpoint[0].start_offset)
+    return first_known < next_base and not _copied(facts, first_known, next_base)
 
 
 def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
@@ -100,7 +114,7 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
         return Release.PARTITION_DELETED
     if facts.left_out:
         return Release.NOT_TIERED
-    if _copied(facts, unit.base_offset, unit.next_base_offset):
+    if _copied(facts, unit.first_known_offset, unit.next_base_offset):
         # What was copied went long before retention reached it: this never was.
         expired = unit.next_base_offset <= facts.log_start_offset
         return Release.BELOW_LOG_START if expired else Release.COPIED
@@ -109,11 +123,11 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
     return None
 
 
-def _copied(facts: HoldFacts, base: int, next_base: int) -> bool:
+def _copied(facts: HoldFacts, first_known: int, next_base: int) -> bool:
     """Every offset is in the tier or was expired there, and none of them is recorded as lost."""
     if next_base > facts.next_offset:
         return False
-    return not any(lost.start < next_base and base <= lost.end for lost in facts.lost_ranges)
+    return not any(lost.start < next_base and first_known <= lost.end for lost in facts.lost_ranges)
 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
@@ -130,8 +144,8 @@ def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
     borders = (entry.start_offset for entry in (*unit.leader_epochs, *facts.checkpoint))
     return any(
         epoch_for_offset(unit.leader_epochs, offset) != epoch_for_offset(facts.checkpoint, offset)
-        for offset in (*borders, unit.base_offset)
-        if max(unit.base_offset, first.start_offset) <= offset < end
+        for offset in (*borders, unit.first_known_offset)
+        if max(unit.first_known_offset, first.start_offset) <= offset < end
     )
 
 
@@ -170,12 +184,15 @@ def unbroken(units: Sequence[Unit], offset: int) -> tuple[Unit, ...]:
     """The witnessed units that end at `offset`, as far down as there is no gap.
 
     Behind a gap nobody knows what the log had there: it may have been truncated and begun anew.
+    What DeleteRecords took before it was held is such a gap.
     """
     found: list[Unit] = []
     for unit in reversed(units):
         if unit.next_base_offset != offset or not unit.witnessed:
             break
         found.append(unit)
+        if unit.first_known_offset > unit.base_offset:
+            break
         offset = unit.base_offset
     return tuple(reversed(found))
 

@@ -47,7 +47,8 @@ _NEVER_TIERED = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
     """A segment on this disk. `next_base_offset` and `sealed_at_ms` (since the epoch) are None for
-    the active one.
+    the active one. `first_known_offset` above the base: it is held, DeleteRecords had taken what is
+    below by then, and nothing tells the epochs there.
     """
 
     base_offset: int
@@ -55,6 +56,7 @@ class LocalSegment:
     size_bytes: int
     next_base_offset: int | None
     sealed_at_ms: int | None = None
+    first_known_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)

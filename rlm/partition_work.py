@@ -109,7 +109,7 @@ class PartitionWork:
         """What a claim may say: the broker's checkpoint, with the heads that this process saw."""
         if self.local is None:
             return ()
-        seen = unbroken(self.kept, self.local.segments[0].base_offset)
+        seen = unbroken(self.kept, self.local.local_log_start_offset)
         return with_heads(seen, self.local.leader_epochs)
 
     @property

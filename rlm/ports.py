@@ -85,6 +85,10 @@ class MetadataPort(SegmentRows, Protocol):
         """The partition's rows, or None if the log never heard of it."""
         ...
 
+    def is_deleted(self, tip: TopicIdPartition) -> bool:
+        """Whether the partition was known, and its deletion is finished."""
+        ...
+
     def partitions(self) -> Iterator[TopicIdPartition]:
         """All partitions of the view."""
         ...

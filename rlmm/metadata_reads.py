@@ -82,6 +82,10 @@ class MetadataReads:
         """Everything known of the partition; None if no record ever named it."""
         return self._states.state(tip)
 
+    def is_deleted(self, tip: TopicIdPartition) -> bool:
+        """Whether the partition was known, and its deletion is finished."""
+        return queries.is_partition_tombstone(self._view, tip)
+
     def partitions(self) -> Iterator[TopicIdPartition]:
         """Every partition that has a row."""
         return queries.partitions(self._view)

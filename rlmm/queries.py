@@ -292,6 +292,11 @@ def is_segment_tombstone(rows: RowReader, segment_uuid: Uuid) -> bool:
     return rows.get(keys.segment_tombstone_key(segment_uuid)) is not None
 
 
+def is_partition_tombstone(rows: RowReader, partition: TopicIdPartition) -> bool:
+    """Whether the partition's deletion is finished (kept for 30 days of record time)."""
+    return rows.get(keys.partition_tombstone_key(partition)) is not None
+
+
 def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionState | None:
     """What is known of the partition; None if the log does not know it, or no more."""
     row = read_partition_row(rows, partition)

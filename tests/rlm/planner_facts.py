@@ -73,6 +73,7 @@ class LogSegment:
     next_base_offset: int | None
     size_bytes: int = 1_000
     sealed_at_ms: int | None = None
+    first_known_offset: int = -1
 
 
 def log(*bases: int) -> tuple[LogSegment, ...]:

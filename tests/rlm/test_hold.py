@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from kafka_formats.log_names import segment_file_name
 from rlm.events import CopyEvent, HoldReleased, LostRangeRecorded
 from rlm.hold import HoldLimits
 from rlm.node_problem import ProblemArea
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
@@ -218,6 +220,36 @@ def test_a_held_segment_of_a_log_that_diverged_is_never_copied(
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 24), (25, 39)]
+
+    run_virtually(main)
+
+
+def test_what_is_held_of_a_topic_goes_with_its_data_and_not_with_its_directory(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            shutil.rmtree(orders.directory)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"], "a replica may come back"
+            await node.metadata.put_remote_partition_delete_metadata(
+                RemotePartitionDeleteMetadata(
+                    orders.partition, 1, 0, PartitionDeleteState.DELETE_PARTITION_MARKED,
+                    replaces_offset=-1, grace_ms=60_000,
+                )
+            )  # fmt: skip
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"], "and the deletion may be undone"
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.metadata.partition_state(orders.partition) is None
+            assert units(tmp_path) == []
+            assert released(node) == [(base, "partition_deleted", False) for base in (0, 10, 20)]
 
     run_virtually(main)
 

@@ -69,6 +69,17 @@ def test_a_unit_outlives_the_brokers_own_files_and_looks_like_a_replica(
     assert now.alone
 
 
+def test_a_unit_says_nothing_of_the_epochs_that_delete_records_took_before_it_was_held(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    orders.set_epochs((2, 17))
+    unit = held(directory, orders, 1)
+    assert unit.leader_epochs == epochs((2, 17))
+    assert unit.segment.first_known_offset == 17
+    (found,) = directory.units()
+    assert found.first_known_offset == 17
+
+
 def test_what_is_held_is_found_again_and_not_taken_for_witnessed(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
@@ -117,6 +128,18 @@ def test_a_unit_that_a_truncation_reached_through_its_inode_is_not_it_any_more(
     unit = held(directory, orders, 0)
     os.truncate(local(orders).segments[0].log_path, 50)
     assert directory.look_again(unit, None) is None
+
+
+def test_a_unit_that_a_truncation_reached_while_the_node_was_down_is_found_and_let_go(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    """What nobody knows of would take its bytes from the disk for good."""
+    unit = held(directory, orders, 1)
+    os.truncate(local(orders).segments[1].log_path, 10)
+    (found,) = directory.units()
+    assert found.base_offset == unit.base_offset
+    assert directory.look_again(found, None) is None
+    directory.release(found)
     assert directory.units() == []
 
 

@@ -66,6 +66,20 @@ def test_sealed_committed_and_uncopied_segments_are_held_and_nothing_else() -> N
     assert held_bases(facts(live(0, 10, 20, 30)), unit(10, 20)) == [0, 20]
 
 
+def test_a_lost_range_that_a_segment_cannot_fill_any_more_keeps_it_from_nothing() -> None:
+    lost = (LostOffsets(12, 14, "why"),)
+    planned = facts(live(0, 10, 20, 30), (0, 15), next_offset=30, lost=lost)
+    assert held_bases(planned) == []
+    assert why_let_go(planned, unit(10, 20, (0, 15))) is Release.COPIED
+    assert why_let_go(planned, unit(10, 20, (0, 10))) is None
+
+
+def test_what_delete_records_took_as_a_whole_is_not_held_since_nothing_tells_its_epochs() -> None:
+    assert held_bases(facts(live(0, 10, 20, 30), (2, 15))) == [10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30), (2, 20))) == [20]
+    assert to_hold(replace(facts(live(0, 10)), checkpoint=()), ()) == ()
+
+
 def test_a_segment_with_offsets_that_are_recorded_as_lost_is_held_though_the_tier_is_past_it() -> (
     None
 ):

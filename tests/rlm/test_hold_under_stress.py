@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlm.copy_plan import PlanFacts, RecordLostRange, plan
+from rlm.copy_plan import CopySegment, PlanFacts, RecordLostRange, plan
 from rlm.hold import HoldLimits
 from rlm.hold_directory import HoldDirectory, hold_directories
 from rlm.hold_plan import Unit
@@ -127,6 +127,34 @@ def test_room_is_made_on_a_disk_on_which_nothing_more_can_be_linked(
     run_virtually(main)
 
 
+def test_links_that_could_not_be_removed_are_removed_once_they_can(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage, listdir = Outage(), os.listdir
+
+    def fails(path: Path) -> list[str]:
+        if path.name.startswith(".removing-"):
+            raise OSError(5, "Input/output error", str(path))
+        return listdir(path)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            monkeypatch.setattr(os, "listdir", fails)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert [path.name for path in (tmp_path / "hold").glob("*/orders-0/*/.removing-*")]
+            monkeypatch.setattr(os, "listdir", listdir)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert [path.name for path in (tmp_path / "hold").glob("*/orders-0/*/*")] == []
+            assert node.hold is not None
+            assert node.hold.problems() == ()
+
+    run_virtually(main)
+
+
 def test_a_segment_removed_since_the_last_pass_of_the_hold_is_held_and_no_gap(
     orders: KafkaLog,
 ) -> None:
@@ -200,3 +228,53 @@ def test_a_held_segment_of_another_lineage_keeps_nothing_else_from_being_copied(
     step = plan(facts)
     assert isinstance(step, RecordLostRange)
     assert (step.start, step.end) == (600, 999)
+
+
+def test_what_is_held_below_a_head_that_delete_records_took_says_nothing_of_that_head(
+    orders: KafkaLog,
+) -> None:
+    """Else a claim says that the epoch of what is held went on, and is refused from then on."""
+    orders.delete_segment(0)
+    orders.set_epochs((2, 15))
+    work = PartitionWork(orders.partition, local=look_at(orders))
+    work.units = (unit_of(orders, 0, 10, 0),)
+    assert work.claimed_checkpoint == epochs((2, 15))
+    facts = PlanFacts(
+        segments=work.segments,
+        held=1,
+        checkpoint=work.checkpoint,
+        local_log_start_offset=15,
+        last_stable_offset=30,
+        state=replace(state(), next_offset=15, lineage=epochs((0, 0), (1, 10), (2, 12))),
+        now_ms=0,
+    )
+    assert plan(facts) == CopySegment(10, 20, work.segments[1].size_bytes)
+
+
+def test_of_a_held_segment_only_what_delete_records_left_of_it_is_copied(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
+            orders.set_epochs((0, 5))
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            orders.set_epochs((0, 15))
+            orders.write(30, 40, end=45)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(orders, 0, 10, start=20)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+            rows = list(node.metadata.list_remote_log_segments(orders.partition))
+            assert rows[0].leader_epochs == ((0, 5),), "it was held when its head was gone"
+            assert rows[1].leader_epochs == ((0, 10),), "it was held before"
+            assert lost(node.events) == [(5, 14)], "as long as the broker had the segments"
+            partition = node.metadata.partition_state(orders.partition)
+            assert partition is not None
+            assert partition.lost_ranges == ()
+
+    run_virtually(main)
