@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -21,6 +21,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.wire import frames
 from rlmm.wire.authorisation import READS, UNAUTHENTICATED, Authorisation
+from rlmm.wire.begun_at_once import begun_at_once
 from rlmm.wire.frames import REQUEST_HEAD, VERSIONS, Api, Request, UnsupportedVersionError
 from rlmm.wire.hot_codec import FETCH_VERSION, PRODUCE_VERSION, HotCodec, ProducedRecords
 from rlmm.wire.identity import OUR_TOPICS, PARTITION, directory_text
@@ -35,7 +36,7 @@ REMOVE_VOTER_WAIT_MS = 30_000
 ADD_VOTER_WAIT_MS_MAX = 60_000
 """However long an admin would wait: meanwhile no other change of voters may begin."""
 
-Begun = bytes | Coroutine[Any, Any, bytes]
+Begun = bytes | Awaitable[bytes]
 
 _CLIENT_ID_AT = REQUEST_HEAD.size
 _ALL_ACKS = -1
@@ -114,11 +115,11 @@ class Answers:
             return None  # tagged fields in the header, or no client id
         if is_fetch:
             fetch = self._hot.decode_fetch(frame, at + 1)
-            return None if fetch is None else self._fetch(fetch, correlation_id)
+            return None if fetch is None else begun_at_once(self._fetch(fetch, correlation_id))
         produced = self._hot.decode_produce(frame, at + 1)
         if produced is None or produced.acks != _ALL_ACKS:
             return None
-        return self._produce_hot(produced, correlation_id)
+        return begun_at_once(self._produce_hot(produced, correlation_id))
 
     async def _fetch(self, fetch: FetchRequest, correlation_id: int) -> bytes:
         answer = await self._server.answer(fetch)

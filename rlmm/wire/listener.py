@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.quorum.ports import QuorumServer
@@ -111,7 +110,7 @@ class QuorumListener:
 
     # ---- what connections ask for
 
-    def begin(self, caller: Caller, frame: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+    def begin(self, caller: Caller, frame: bytes) -> bytes | Awaitable[bytes]:
         return self._answers.begin(caller, frame)
 
     def accepted(self, connection: ServerConnection) -> Caller | None:

@@ -235,32 +235,37 @@ class _Link:
         """The answer's frame. PeerFailedError."""
         if self._in_flight >= self._limits.requests_in_flight_max:
             raise PeerFailedError(f"{self.name}: too many requests under way", sent=False)
-        connection = self._connection
-        sent = False
         self._in_flight += 1
         try:
-            async with asyncio.timeout(deadline_ms / 1000):
-                if connection is None or connection.closed:
-                    connection = await self._connected()
-                low, high = connection.versions.get(api, (0, -1))
-                if not low <= version <= high:
-                    raise PeerFailedError(
-                        f"{connection.name} does not know {api.name} version {version}",
-                        unsupported_version=True,
-                        sent=False,
-                    )
-                answer = connection.ask(encode)
-                sent = True
+            loop = asyncio.get_running_loop()
+            end_s = loop.time() + deadline_ms / 1000
+            connection = self._connection
+            if connection is None or connection.closed:
+                connection = await self._connected_by(end_s, api, deadline_ms)
+            low, high = connection.versions.get(api, (0, -1))
+            if not low <= version <= high:
+                raise PeerFailedError(
+                    f"{connection.name} does not know {api.name} version {version}",
+                    unsupported_version=True,
+                    sent=False,
+                )
+            answer = connection.ask(encode)
+            timer = loop.call_at(end_s, _expired, connection, answer, api, deadline_ms)
+            try:
                 return await answer
-        except TimeoutError as error:
-            if sent and connection is not None:
-                # It may be hung, and what comes behind this request would wait for it.
-                connection.abort(f"no answer to {api.name} within {deadline_ms} ms")
-            raise PeerFailedError(
-                f"{self.name}: no answer to {api.name} within {deadline_ms} ms", sent=sent
-            ) from error
+            finally:
+                timer.cancel()
         finally:
             self._in_flight -= 1
+
+    async def _connected_by(self, end_s: float, api: Api, deadline_ms: int) -> PeerConnection:
+        try:
+            async with asyncio.timeout_at(end_s):
+                return await self._connected()
+        except TimeoutError as error:
+            raise PeerFailedError(
+                f"{self.name}: no answer to {api.name} within {deadline_ms} ms", sent=False
+            ) from error
 
     def close(self, why: str) -> None:
         if self._opening is not None:
@@ -315,3 +320,11 @@ class _Link:
             return connection
         finally:
             self._opening = None
+
+
+def _expired(
+    connection: PeerConnection, answer: asyncio.Future[bytes], api: Api, deadline_ms: int
+) -> None:
+    """It may be hung, and what comes behind this request would wait for it."""
+    if not answer.done():
+        connection.abort(f"no answer to {api.name} within {deadline_ms} ms")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from kafka_formats.errors import RetryLater
 from rlmm.wire.authorisation import is_loopback
@@ -65,7 +65,7 @@ class Requests(Protocol):
 
     limits: ListenerLimits
 
-    def begin(self, caller: Caller, frame: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+    def begin(self, caller: Caller, frame: bytes) -> bytes | Awaitable[bytes]:
         """The answer's frame, or what computes it. FrameError, DisconnectError."""
         ...
 
@@ -259,7 +259,7 @@ class ServerConnection(asyncio.Protocol):
         self._slots.append(slot)
         slot.task = asyncio.get_running_loop().create_task(self._finish(slot, begun))
 
-    async def _finish(self, slot: _Slot, work: Coroutine[Any, Any, bytes]) -> None:
+    async def _finish(self, slot: _Slot, work: Awaitable[bytes]) -> None:
         try:
             slot.answer = await work
         except DisconnectError as error:

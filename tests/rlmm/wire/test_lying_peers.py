@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from itertools import count, cycle, islice
 
@@ -247,7 +247,7 @@ async def test_no_bytes_of_a_peer_make_the_listener_fail() -> None:
                 begun = listener.begin(caller, frame)
                 if isinstance(begun, bytes):
                     answered += 1
-                else:
+                elif isinstance(begun, Coroutine):
                     begun.close()
             except (FrameError, DisconnectError):
                 refused += 1

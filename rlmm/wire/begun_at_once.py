@@ -1,0 +1,50 @@
+"""Work of a request that begins where the request is read, not in the next turn of the event loop.
+
+A task makes its first step a turn later. Whoever waits for a commit waits for several requests one
+after the other, a Produce and the Fetches of followers, and for such a turn in each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Generator
+from typing import Any
+
+
+def begun_at_once(work: Coroutine[Any, Any, bytes]) -> bytes | Awaitable[bytes]:
+    """Make the first step of `work`, which must not ask for its task in it. Its result, or what a
+    task has to await; so are errors of this step.
+    """
+    try:
+        waiting = work.send(None)
+    except StopIteration as ended:
+        result: bytes = ended.value
+        return result
+    except Exception as error:  # noqa: BLE001 - for whoever awaits it
+        failed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        failed.set_exception(error)
+        failed.exception()  # taken note of: the connection may be lost before anybody awaits it
+        return failed
+    return _Rest(work, waiting)
+
+
+class _Rest:
+    """The steps behind the first one, which waits for `waiting`."""
+
+    def __init__(self, work: Coroutine[Any, Any, bytes], waiting: object) -> None:
+        self._work = work
+        self._waiting = waiting
+
+    def __await__(self) -> Generator[Any, Any, bytes]:
+        work, waiting = self._work, self._waiting
+        while True:
+            thrown: BaseException | None = None
+            try:
+                yield waiting
+            except BaseException as error:  # noqa: BLE001 - the work's, a cancellation above all
+                thrown = error
+            try:
+                waiting = work.send(None) if thrown is None else work.throw(thrown)
+            except StopIteration as ended:
+                result: bytes = ended.value
+                return result
