@@ -17,7 +17,7 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.custom_metadata import CustomMetadata
 from rlm.manifest import Manifest, parse_manifest
 from rlm.object_keys import ObjectSuffix, ParsedSegmentKey
-from rlmm.coverage import epoch_ranges, served_ranges
+from rlmm.coverage import epoch_ranges, ranges_in_lineage
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import PartitionState
 from rlmm.segment import (
@@ -174,5 +174,5 @@ def _first_served(lineage: Epochs, row: RemoteLogSegmentMetadata) -> int | None:
     """The first offset that look-ups would reach; None outside the lineage."""
     if not within_lineage(row.start_offset, row.end_offset, row.leader_epochs, lineage, None):
         return None
-    served = served_ranges(lineage, epoch_ranges(row))
+    served = ranges_in_lineage(lineage, epoch_ranges(row))
     return served[0][0] if served else None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
-from rlmm.coverage import EpochRange, epoch_ranges, served_ranges, without
+from rlmm.coverage import EpochRange, epoch_ranges, ranges_in_lineage, without
 from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
@@ -201,7 +201,7 @@ def _in_lineage(lineage: Epochs, row: RemoteLogSegmentMetadata) -> tuple[EpochRa
     return tuple(
         EpochRange(each.epoch, start, end)
         for each in epoch_ranges(row)
-        for start, end in served_ranges(lineage, (each,))
+        for start, end in ranges_in_lineage(lineage, (each,))
     )
 
 

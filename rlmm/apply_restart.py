@@ -24,7 +24,7 @@ from rlmm.apply_outcome import (
     without_token,
 )
 from rlmm.control_records import PartitionAdopted, Reconciled, SegmentMissing
-from rlmm.coverage import EpochRange, served_ranges, uncover
+from rlmm.coverage import EpochRange, ranges_in_lineage, uncover
 from rlmm.partition_state import Mode
 from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import read_lineage, read_partition_row, read_restart, read_segment
@@ -119,7 +119,7 @@ def _let_go(
 ) -> None:
     """Log start moves past what is gone at the low end; the rest is recorded as lost."""
     log_start = row.log_start_offset
-    for start, end in served_ranges(read_lineage(draft.rows, partition), unserved):
+    for start, end in ranges_in_lineage(read_lineage(draft.rows, partition), unserved):
         if end < log_start:
             continue
         if max(start, 0) <= log_start:

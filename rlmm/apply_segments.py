@@ -26,7 +26,7 @@ from rlmm.apply_outcome import (
     without_token,
 )
 from rlmm.apply_purge import bury
-from rlmm.coverage import EpochRange, cover, epoch_ranges, served_ranges, uncover
+from rlmm.coverage import EpochRange, cover, epoch_ranges, ranges_in_lineage, uncover
 from rlmm.lineage import ascending, epoch_bounds, within_lineage
 from rlmm.partition_state import Mode
 from rlmm.row_partitions import PartitionRow
@@ -219,7 +219,7 @@ def _copy_finished(
     ranges = epoch_ranges(finished)
     _raise_highest_copied(draft, partition, ranges)
     lineage = read_lineage(draft.rows, partition)
-    shrink_lost_ranges(draft, partition, served_ranges(lineage, ranges))
+    shrink_lost_ranges(draft, partition, ranges_in_lineage(lineage, ranges))
     draft.count(partition, row, copy_started=-1, copy_finished=1, size_bytes=finished.size_bytes)
     return ACCEPTED
 
@@ -244,7 +244,7 @@ def _out_of_place(
         return Outcome(
             Verdict.GAP, f"the log start of {partition} is not known: record a log start first"
         )
-    served = served_ranges(lineage, epoch_ranges(known))
+    served = ranges_in_lineage(lineage, epoch_ranges(known))
     first = served[0][0] if served else known.start_offset
     if first > following:
         return Outcome(

@@ -46,7 +46,7 @@ def epoch_ranges(segment: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
     return tuple(each for each in ranges if each.start <= each.end)
 
 
-def served_ranges(lineage: Epochs, ranges: Iterable[EpochRange]) -> list[Range]:
+def ranges_in_lineage(lineage: Epochs, ranges: Iterable[EpochRange]) -> list[Range]:
     """What of a segment's ranges look-ups can reach: what lies in its epoch's part of a lineage."""
     served: list[Range] = []
     for epoch, start, end in ranges:

@@ -20,7 +20,7 @@ from pipeline.rebuild.resolved_lineage import ResolvedLineage
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.apply_outcome import Draft
-from rlmm.coverage import cover, epoch_ranges, served_ranges, uncovered_ranges
+from rlmm.coverage import cover, epoch_ranges, ranges_in_lineage, uncovered_ranges
 from rlmm.partition_state import Claim, LostOffsets, Mode
 from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import highest_copied, highest_recorded
@@ -107,7 +107,9 @@ def partition_rows(
     for segment in finished:
         _put_finished(rows, partition, segment)
     rows.put(keys.lineage_key(partition), values.encode_lineage(lineage.epochs))
-    log_start = min(served_ranges(lineage.epochs, epoch_ranges(each))[0][0] for each in finished)
+    log_start = min(
+        ranges_in_lineage(lineage.epochs, epoch_ranges(each))[0][0] for each in finished
+    )
     highest = highest_copied(rows, partition, lineage.epochs)
     assert highest is not None, "every segment kept has an offset in the lineage"
     lost = tuple(

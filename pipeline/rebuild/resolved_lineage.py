@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from rlmm.coverage import EpochRange, Range, epoch_ranges, served_ranges, without
+from rlmm.coverage import EpochRange, Range, epoch_ranges, ranges_in_lineage, without
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 
@@ -61,7 +61,7 @@ def resolve_lineage(
         id_ = segment.segment_id.id
         if id_ in in_doubt:
             continue
-        served = served_ranges(lineage, epoch_ranges(segment))
+        served = ranges_in_lineage(lineage, epoch_ranges(segment))
         if not served:
             diverged.add(id_)
         elif served[-1][1] < segment.end_offset:

@@ -21,7 +21,7 @@ from rlm.retention_plan import (
     plan_retention,
 )
 from rlmm import queries
-from rlmm.coverage import epoch_ranges, served_ranges
+from rlmm.coverage import epoch_ranges, ranges_in_lineage
 from rlmm.partition_state import Mode, PartitionState, TopicPolicy
 from rlmm.segment import PartitionDeleteState, RemoteLogSegmentMetadata, SegmentState
 from tests.rlmm.state_world import START_MS, World
@@ -389,7 +389,7 @@ def finished_rows(of: World) -> list[RemoteLogSegmentMetadata]:
 
 def serves_below(row: RemoteLogSegmentMetadata, of: PartitionState, start: int) -> bool:
     """Whether the segment has an offset of the lineage from log start up to `start`."""
-    served = served_ranges(of.lineage, epoch_ranges(row))
+    served = ranges_in_lineage(of.lineage, epoch_ranges(row))
     return any(low < start and high >= of.log_start_offset for low, high in served)
 
 
