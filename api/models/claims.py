@@ -189,11 +189,17 @@ class ClaimResetRequest(Wire):
         if (after.cut_at, after.cut_offsets) != (self.cut_at, self.cut_offsets):
             return ResetRefusal(
                 "OTHER_OFFSETS",
-                f"the next claim would cut at {after.cut_at} and take {after.cut_offsets} copied "
-                f"offsets out of the lineage, not at {self.cut_at} and {self.cut_offsets}: look "
-                "at the claim, and confirm what it says",
+                f"the next claim would {_cut_text(after.cut_at, after.cut_offsets)}, and not "
+                f"{_cut_text(self.cut_at, self.cut_offsets)}: look at the claim, and confirm what "
+                "it says",
             )
         return None
+
+
+def _cut_text(cut_at: int | None, offsets: int) -> str:
+    if cut_at is None:
+        return "cut nothing"
+    return f"cut at {cut_at} and take {offsets} copied offsets out of the lineage"
 
 
 class ModeRequest(Wire):

@@ -21,7 +21,7 @@ from strandline.cli.output import (
     print_table,
 )
 from strandline.cli.policy_changes import policy_path
-from strandline.cli.quantities import parse_time_ms, size_text, time_text
+from strandline.cli.quantities import parse_wait_ms, size_text, time_text
 
 ASKED_EVERY_S = 1.0
 ALL_TOPIC_IDS = "all"
@@ -119,9 +119,7 @@ def topics_delete_command(
 
     Example: `strandline topics delete orders`, then `strandline topics delete orders --yes`
     """
-    grace_ms = parse_time_ms(grace, field="--grace")
-    if grace_ms is None:
-        raise InvalidRequest("a grace ends: give a time, as 7d", field="--grace")
+    grace_ms = parse_wait_ms(grace, field="--grace")
     with NodeClient(url, token_file) as client:
         partitions = _of_topic_id(_tiered(client, topic), topic, topic_id)
         change = None
@@ -140,8 +138,9 @@ def topics_delete_command(
     if change is None:
         text = f"nothing was marked: --yes marks {segments} segments, {size}, to go in {grace}"
     else:
+        marked = f"{change['changed']} partitions marked" if change["changed"] else "marked before"
         text = (
-            f"{change['changed']} partitions marked; nothing goes before "
+            f"{marked}; nothing goes before "
             f"{human_time(change['goes_from_ms'])}. `strandline topics undo-delete {topic}` takes "
             "it back"
         )
@@ -166,8 +165,10 @@ def topics_undo_delete_command(
         change = client.change("POST", path, topic_id=topic_id)
     if json:
         print_json(change)
-    else:
+    elif change["changed"]:
         console.print(f"{change['changed']} partitions of {topic} stay", markup=False)
+    else:
+        console.print(f"nothing of {topic} was to go: all of it stays", markup=False)
     return ExitCode.OK
 
 
@@ -185,9 +186,7 @@ def topics_deletion_command(
 
     Example: `strandline topics deletion orders --wait 10m`
     """
-    wait_ms = 0 if wait is None else parse_time_ms(wait, field="--wait")
-    if wait_ms is None:
-        raise InvalidRequest("give a time, as 10m", field="--wait")
+    wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
     with NodeClient(url, token_file) as client:
         partitions = _tiered(client, topic)
         if not partitions and wait is None:

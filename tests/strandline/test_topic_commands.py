@@ -43,11 +43,16 @@ def test_a_deletion_is_tried_made_shown_and_taken_back(changed_node: NodeProcess
     assert {each["grace_ms"] for each in made["partitions"]} == {WEEK_MS}
     shown = text(changed_node, "topics", "show", "events")
     assert "deletion 2 of 2 partitions are to go, from " in shown
+    assert "marked before; nothing goes before" in text(
+        changed_node, "topics", "delete", "events", "--yes"
+    )
     other = ask(changed_node, "topics", "delete", "events", "--yes", "--grace", "1h")
     assert other.exit_code == ExitCode.CONFLICT
     assert "undo that first" in other.stderr
 
     assert text(changed_node, "topics", "undo-delete", "events") == "2 partitions of events stay"
+    again = text(changed_node, "topics", "undo-delete", "events")
+    assert again == "nothing of events was to go: all of it stays"
     shown = answer(changed_node, "topics", "show", "events")
     assert [each["delete_state"] for each in shown["tiered_partitions"]] == [None, None]
     lines = answer(changed_node, "audit", "--topic", "events", "--lines", 4)
@@ -80,6 +85,7 @@ def test_what_is_not_there_is_not_marked(changed_node: NodeProcess) -> None:
     assert ask(changed_node, *wrong).exit_code == ExitCode.NOT_FOUND
     endless = ask(changed_node, "topics", "delete", "orders", "--yes", "--grace", "unlimited")
     assert endless.exit_code == ExitCode.USAGE
+    assert endless.stderr.rstrip().endswith("write 7d, 36h, 90m, 30s or 500ms")
     waited = ask(changed_node, "topics", "deletion", "orders", "--wait", "1ms")
     assert waited.exit_code == ExitCode.INCOMPLETE
     assert "nothing of it is to go" in waited.stdout
