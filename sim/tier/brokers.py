@@ -6,11 +6,12 @@ made again.
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_formats import offset_checkpoint
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.offset_checkpoint import LOG_START_FILE
+from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE, LOG_START_FILE
 from rlm.leadership import BrokerWord, NoAnswer
 from rlm.scanner import TopicPartition
 from rlmm.segment import TopicIdPartition
@@ -27,6 +28,7 @@ KINDS = (
 )  # fmt: skip
 OLD_MS_MAX = 600_000
 LEARN_MS_MAX = 20_000
+DEEDS_AMID = 4
 
 
 class Brokers:
@@ -61,6 +63,8 @@ class Brokers:
             for each in hosts
         }
         partition = Partition(tip, replicas, world.random)
+        for replica in replicas.values():
+            replica.open_at = partition.open_at if world.holds else None
         self.partitions.append(partition)
         self.elect(partition, world.random.choice(sorted(replicas)), unclean=False)
         return partition
@@ -68,6 +72,11 @@ class Brokers:
     def partition(self, tip: TopicIdPartition) -> Partition:
         """By its topic id, dead or alive."""
         return next(each for each in (*self.partitions, *self.deleted) if each.tip == tip)
+
+    def with_id(self, topic_id: Uuid) -> Partition:
+        """By its topic id alone, dead or alive."""
+        found = (*self.partitions, *self.deleted)
+        return next(each for each in found if each.tip.topic_id == topic_id)
 
     def named(self, name: TopicPartition) -> Partition | None:
         """By its name, as brokers are asked."""
@@ -114,12 +123,19 @@ class Brokers:
 
     def begin(self) -> None:
         if self.on:
-            if "delete_records" in self.kinds and not self._world.random.randrange(20):
+            looks = self._world.holds or "delete_records" in self.kinds
+            if looks and not self._world.random.randrange(20):
                 self._look_after(self._world.random.choice(self._world.machines))
             for _ in range(1 + self._world.random.randrange(3)):
                 self._act()
             delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
             self._world.schedule.after(delay_ms, self.begin)
+
+    def act_amid(self) -> None:
+        """Something happens while a thread of a node is at work."""
+        if self.on:
+            for _ in range(DEEDS_AMID):
+                self._act()
 
     def _act(self) -> None:
         world, random = self._world, self._world.random
@@ -201,16 +217,18 @@ class Brokers:
         down, as far as they are not the first segments' bases.
         """
         kept: dict[tuple[str, int], int] = {}
+        committed: dict[tuple[str, int], int] = {}
         for partition in self.partitions:
             replica = partition.replicas.get(machine.node_id)
             if replica is not None:
                 replica.tidy()
+                name = (partition.tip.topic, partition.tip.partition)
+                committed[name] = replica.high_watermark
                 if replica.log_start > replica.bases[0]:
-                    kept[partition.tip.topic, partition.tip.partition] = replica.log_start
-        path = machine.log_dir / LOG_START_FILE
-        aside = path.with_suffix(".tmp")
-        aside.write_bytes(offset_checkpoint.encode(kept))
-        aside.replace(path)
+                    kept[name] = replica.log_start
+        _write(machine.log_dir / LOG_START_FILE, kept)
+        if self._world.holds:
+            _write(machine.log_dir / HIGH_WATERMARK_FILE, committed)
 
     def _switch(self, machine: Machine) -> None:
         machine.broker_up = not machine.broker_up
@@ -240,3 +258,9 @@ class Brokers:
             for broker in sorted(partition.replicas):
                 partition.hear(broker)
                 partition.replicate(broker)
+
+
+def _write(path: Path, offsets: dict[tuple[str, int], int]) -> None:
+    aside = path.with_suffix(".tmp")
+    aside.write_bytes(offset_checkpoint.encode(offsets))
+    aside.replace(path)

@@ -19,6 +19,7 @@ KINDS = (
     "crash", "crash_at_step", "pause", "pause_at_step", "cut_off", "deaf", "no_quorum",
     "lost_answer", "twice", "store_away", "store_slow", "store_lost_answer", "store_late",
     "store_very_late", "torn", "damaged_get", "small_pages", "clock_skew", "clock_jump", "lagging",
+    "disk_full", "disk_error", "disk_amid",
 )  # fmt: skip
 LATE_MS_MAX = 12_000
 VERY_LATE_MS_MAX = 300_000
@@ -99,6 +100,7 @@ class Faults:
             machine.connect()
             machine.resume()
             machine.wall_ms = 0
+            machine.miss_bytes(0)
 
     def _hits(self, kind: str, permille: int) -> bool:
         return self.on and kind in self.kinds and self._world.random.randrange(1000) < permille
@@ -131,6 +133,9 @@ class Faults:
             case "clock_jump":
                 machine.wall_ms = random.choice((0, 0, HOUR_MS, -HOUR_MS, 30_000, -30_000))
                 world.note(f"{machine.name} has a clock that is {machine.wall_ms} ms off")
+            case "disk_full":
+                machine.miss_bytes(random.choice((0, 0, 300, 3_000)))
+                world.note(f"{machine.name} misses {machine.missing_bytes} bytes")
             case _:
                 pass
 
@@ -150,6 +155,13 @@ class Faults:
         if self._hits("pause_at_step", self._step_permille):
             return 1 + self._world.random.randrange(120_000)
         return 0
+
+    def disk_fails(self, step: str) -> bool:  # noqa: ARG002 (scripts name the step)
+        return self._hits("disk_error", self._permille)
+
+    def brokers_act_amid(self, step: str) -> bool:  # noqa: ARG002 (scripts name the step)
+        """Whether brokers do something between two calls of a thread."""
+        return self._hits("disk_amid", 4 * self._permille)
 
     def latency_ms(self) -> int:
         more = self._world.random.randrange(self._lag_ms_max + 1) if self._lag_ms_max else 0

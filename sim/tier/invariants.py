@@ -6,7 +6,7 @@ What the source's bytes are is known from `Partition.truth`; nothing that a node
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
@@ -19,6 +19,7 @@ from rlmm import queries
 from rlmm.apply_outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import UNLIMITED, PartitionState, TopicPolicy
+from rlmm.queries import SegmentAnswer
 from rlmm.records import (
     LogStart,
     LostRange,
@@ -75,6 +76,11 @@ class Auditor:
         self._policies: dict[str, list[tuple[int, TopicPolicy]]] = {}
         self._uploads: dict[Process, set[TopicIdPartition]] = {}
         self._missing: set[str] = set()
+
+    @property
+    def claimed(self) -> Collection[TopicIdPartition]:
+        """The partitions of which the metadata ever heard."""
+        return self._claims.keys()
 
     def check(self, holds: bool, name: str, message: str) -> None:
         """Remembered as well as raised: the code that is looked at may catch everything."""
@@ -233,6 +239,7 @@ class Auditor:
         assert state is not None
         assert state.claim is not None
         partition = self._world.brokers.partition(lost.partition)
+        self._world.hold_audit.lost(lost, state)
         replica = partition.replicas[state.claim.incarnation.node_id]
         self.check(
             partition.deleted or max(replica.bases[0], replica.log_start) > lost.end,
@@ -246,7 +253,10 @@ class Auditor:
         """
         state = queries.partition_state(self.reference.rows, record.partition)
         assert state is not None
-        if before is None or before.log_start_offset < 0 or state.highest_copied is None:
+        if before is None or before.log_start_offset < 0:
+            self._world.hold_audit.first_log_start(record, state)
+            return
+        if state.highest_copied is None:
             return
         start, lost = before.log_start_offset, before.lost_ranges
         truth = self.truth(record.partition, self._offset)
@@ -404,14 +414,19 @@ def unserved(reference: Reference, state: PartitionState) -> Iterator[tuple[int,
         if lost:
             offset = lost[0].end + 1
             continue
-        epoch = epoch_for_offset(state.lineage, offset)
-        answer = None
-        if epoch is not None:
-            answer = queries.segment_for_offset(reference.rows, state.partition, epoch, offset)
-        if answer is None:
+        found = answer(reference, state, offset)
+        if found is None:
             yield offset, highest
             return
-        offset = answer.valid_until + 1
+        offset = found.valid_until + 1
+
+
+def answer(reference: Reference, state: PartitionState, offset: int) -> SegmentAnswer | None:
+    """What serves an offset in the lineage."""
+    epoch = epoch_for_offset(state.lineage, offset)
+    if epoch is None:
+        return None
+    return queries.segment_for_offset(reference.rows, state.partition, epoch, offset)
 
 
 def _name(record: MetadataRecord) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +21,8 @@ from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.collector import Collector
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane import DataPlane
-from rlm.events import CopyEvent, SegmentCopied
+from rlm.events import CopyEvent, HoldReleased, SegmentCopied
+from rlm.hold import Hold, HoldLimits
 from rlm.leadership import BrokerWord, NoAnswer, NotLeading
 from rlm.limits import Ambient, Identity
 from rlm.ports import MetadataPort
@@ -36,6 +38,7 @@ from rsm_backends.store import ObjectStore
 from sim.nodes.loop import Life
 from sim.nodes.view import MemoryView, ViewDisk
 from sim.tier.bucket import NodeStore
+from sim.tier.holding import FREE_BYTES_MIN, WatchedHold
 from sim.tier.shared_log import NodeLog
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ class Process:
 class Machine:
     """`process` is None while the node is off; `broker_up` is the broker's own fate. `wall_ms` is
     how far the clock is off. `cut_off` from the metadata log, or only `deaf`: it is heard there.
+    `missing_bytes` are those that the disk would need to have enough of them free.
     """
 
     def __init__(self, world: World, node_id: int, log_dir: Path) -> None:
@@ -74,6 +78,9 @@ class Machine:
         self.node_id = node_id
         self.name = f"n{node_id}"
         self.log_dir = log_dir
+        self.hold_dir = log_dir.with_name(f"{log_dir.name}-hold")
+        self.missing_bytes = 0
+        self.missed_bytes_ms = -(1 << 40)
         self.boots = 0
         self.process: Process | None = None
         self.broker_up = True
@@ -163,6 +170,7 @@ class Machine:
             on_event=lambda event: self._heard(process, event),
             audit=process.audit.append,
             keep_audit=_keep(process),
+            hold=self._hold(process, manager),
         )
         assert process.log is not None
         assert process.view is not None
@@ -178,9 +186,27 @@ class Machine:
         )
         return remote_log
 
+    def _hold(self, process: Process, manager: RemoteLogMetadataManager) -> Hold | None:
+        if not self.world.holds:
+            return None
+        return Hold(
+            (WatchedHold(self.hold_dir, (self.log_dir,), process),),
+            cast(MetadataPort, manager),
+            HoldLimits(bytes_max=self.world.hold_bytes_max, free_bytes_min=FREE_BYTES_MIN),
+            breathe=partial(asyncio.sleep, 0),
+            on_event=partial(self._heard, process),
+        )
+
     def _heard(self, process: Process, event: CopyEvent) -> None:
         if isinstance(event, SegmentCopied):
             self.world.auditor.copied(process, event)
+        elif isinstance(event, HoldReleased):
+            self.world.note(f"{self.name} lets {event.start} to {event.end} go: {event.why}")
+
+    def miss_bytes(self, count: int) -> None:
+        """So many bytes would have to go for enough of the disk to be free."""
+        self.missing_bytes = count
+        self.missed_bytes_ms = self.world.schedule.now_ms if count else self.missed_bytes_ms
 
     def kill(self) -> None:
         """The node's process ends; it starts again some time later."""

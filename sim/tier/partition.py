@@ -26,6 +26,7 @@ class Partition:
         self.in_sync = sorted(replicas)
         self.truth: dict[int, list[Batch]] = {}
         self.open_from: int | None = None
+        self._decided: list[tuple[int, int]] = []
         self.deleted = False
         self._random = random
         self.roll_percent = random.choice((10, 25, 60))
@@ -111,9 +112,16 @@ class Partition:
             self.open_from = leader.end
 
     def end_transaction(self) -> None:
+        if self.open_from is not None and self.leading is not None:
+            self._decided.append((self.open_from, self.leading.end))
         self.open_from = None
         if (leader := self.leading) is not None:
             self._advance(leader)
+
+    def open_at(self, offset: int) -> int | None:
+        """Where the transaction begins that is open behind the records below `offset`."""
+        spans = [*self._decided, (offset if self.open_from is None else self.open_from, offset + 1)]
+        return next((start for start, end in spans if start < offset < end), None)
 
     def word(self, broker: int) -> BrokerWord:
         """What that broker answers to ListOffsets(latest, read_committed)."""

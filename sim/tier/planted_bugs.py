@@ -6,6 +6,7 @@ Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -14,16 +15,24 @@ import rlm.clean_up
 import rlm.collector
 import rlm.copy_plan
 import rlm.expirer
+import rlm.hold
+import rlm.hold_plan
+import rlm.partition_work
 import rlmm.apply_segments
 import rlmm.served_ranges
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.clean_up import CleanUp
 from rlm.collection_plan import ObjectClass, classify
 from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
 from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
 from rlm.delete_due import objects_due_ms
 from rlm.expirer import Expirer
+from rlm.hold import Hold
+from rlm.hold_directory import HoldDirectory
+from rlm.hold_plan import HoldFacts, Release, Unit, over_budget, unbroken, with_heads
 from rlm.object_keys import segment_keys
 from rlm.partition_driver import PartitionDriver
+from rlm.partition_work import PartitionWork
 from rlm.read_request import SegmentPiece
 from rlm.resolved_reads import ResolvedReads
 from rlm.retention_plan import RetentionFacts, RetentionPlan, plan_retention
@@ -179,6 +188,37 @@ async def _objects_only(clean_up: CleanUp, row: RemoteLogSegmentMetadata) -> Non
         await tier.store.delete_many(keys)
 
 
+def _links_cost_something(
+    units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
+) -> tuple[tuple[Unit, Release], ...]:
+    """Also those of what the broker still has."""
+    alone = (replace(unit, alone=True) for unit in units)
+    return over_budget(alone, bytes_max=bytes_max, bytes_missing=bytes_missing)
+
+
+def _none_usable(*_: object) -> tuple[Unit, ...]:
+    return ()
+
+
+def _copied_in_part(facts: HoldFacts, first_known: int, _: int) -> bool:
+    return first_known < facts.next_offset
+
+
+async def _begin_with_nothing(hold: Hold) -> None:
+    for directory in hold._directories:
+        directory.prepare()
+        hold._held[directory] = []
+
+
+def _joined_at_the_first_base(work: PartitionWork) -> Epochs:
+    if work.local is None:
+        return ()
+    seen = unbroken(work.kept, work.local.segments[0].base_offset)
+    return with_heads(seen, work.local.leader_epochs)
+
+
+_CLAIMED: Any = property(_joined_at_the_first_base)
+
 BUGS: dict[str, Patches] = {
     "a lost answer is cleaned up after": ((Copier, "_attempt", _clean_up_on_suspicion),),
     "a copy finishes without a manifest": ((DeadlineStore, "put", _put_no_manifest),),
@@ -193,6 +233,10 @@ BUGS: dict[str, Patches] = {
         (rlmm.apply_segments, "_out_of_place", _no_objection),
         (rlm.copy_plan, "_gap", _jump_the_gap),
     ),
+    "links of what the broker has count in the hold": (
+        (rlm.hold, "over_budget", _links_cost_something),
+    ),
+    "what is copied in part is held no more": ((rlm.hold_plan, "_copied", _copied_in_part),),
 }
 RARE_BUGS: dict[str, Patches] = {
     "uploads are left dangling": ((CleanUp, "delete_objects", _objects_only),),
@@ -200,10 +244,13 @@ RARE_BUGS: dict[str, Patches] = {
         (rlm.expirer, "plan_retention", _retain_by_the_last_epoch),
     ),
     "the source is not looked at again": ((SegmentSource, "check_unchanged", _no_objection),),
+    "what is held is forgotten at a restart": ((Hold, "begin", _begin_with_nothing),),
+    "half-made links stay": ((HoldDirectory, "sweep", _no_objection),),
 }
-"""Both are found by seeds."""
+"""All are found by seeds."""
 
 ZOMBIE = "zombie_put_before_the_deadline"
+HELD = "hold_through_an_outage"
 DELETE_RECORDS = "delete_records_past_the_copied_offset"
 BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "the fence is skipped": (
@@ -235,6 +282,11 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "a read behind a hole begins below what is served": (
         DELETE_RECORDS,
         ((ResolvedReads, "piece", _the_whole_piece),),
+    ),
+    "what is held is not planned with": (HELD, ((rlm.partition_work, "usable", _none_usable),)),
+    "what is held is said to reach a head that DeleteRecords took": (
+        "hold_below_what_delete_records_took",
+        ((PartitionWork, "claimed_checkpoint", _CLAIMED),),
     ),
     "the diverged tail is served": (
         "unclean_election",

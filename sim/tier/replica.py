@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_formats import leader_epoch_checkpoint, time_index
+from kafka_formats import leader_epoch_checkpoint, producer_snapshot, time_index
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import (
     EpochEntry,
@@ -25,12 +25,15 @@ from kafka_formats.log_names import (
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     segment_file_name,
 )
+from kafka_formats.producer_snapshot import ProducerState
 from kafka_formats.properties import encode_partition_metadata
 
 NS_PER_MS = 1_000_000
+FOREVER_MS = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,9 @@ class Replica:
     """`batches` go back to offset 0, also below `bases[0]`, where the disk begins. `bases` are
     those of the segments; the last one is active. `leads` and `epoch` are what the broker believes.
     `log_start` is set by DeleteRecords, inside a segment or above whole ones that go later.
+    `open_at` tells which transaction is open at an offset; None: there are no producer snapshots.
+    `cut_inside` are bases of segments that went some time after DeleteRecords reached into them.
+    `truncated_ms` is when it last forgot something from its end.
     """
 
     def __init__(self, directory: Path, topic_id: Uuid, now_ms: Callable[[], int]) -> None:
@@ -60,6 +66,9 @@ class Replica:
         self.leads = False
         self.high_watermark = 0
         self.last_stable = 0
+        self.cut_inside: set[int] = set()
+        self.open_at: Callable[[int], int | None] | None = None
+        self.truncated_ms = -FOREVER_MS
         self._now_ms = now_ms
         self._ticks = 0
         directory.mkdir(parents=True)
@@ -81,6 +90,10 @@ class Replica:
         if not self.epochs or batch.epoch > self.epochs[-1].epoch:
             self._write_epochs(append_entry(self.epochs, batch.epoch, batch.base))
         self.batches.append(batch)
+        path = self._path(self.bases[-1])
+        with path.open("ab") as file:
+            file.write(batch.data)
+        self._stamp(path)
 
     def begin_epoch(self, epoch: int) -> None:
         """It leads from its end on."""
@@ -91,9 +104,11 @@ class Replica:
         active = self.bases[-1]
         if self.end <= active:
             return False
-        self._fill(active, self.end)
+        self._index(active, self.end)
         self.bases.append(self.end)
         self._path(self.end).touch()
+        if self.open_at is not None:
+            self._write_snapshot(self.open_at(self.end))
         self._changed()
         return True
 
@@ -104,13 +119,18 @@ class Replica:
             if self.epochs and self.epochs[-1].start_offset >= self.end:
                 self._write_epochs(truncate_from_end(self.epochs, self.end))
             return
+        self.truncated_ms = self._now_ms()
         self.batches = [batch for batch in self.batches if batch.last < end]
         for base in [base for base in self.bases if base >= end]:
             self._drop(base)
         if not self.bases:
             self.bases = [end]
             self._path(end).touch()
-        self._fill(self.bases[-1], end)
+        kept = b"".join(each.data for each in self.within(self.bases[-1], end))
+        path = self._path(self.bases[-1])
+        os.truncate(path, len(kept))
+        self._stamp(path)
+        path.with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
         self.high_watermark = min(self.high_watermark, end)
         self.last_stable = min(self.last_stable, end)
         self.log_start = min(self.log_start, end)
@@ -119,6 +139,8 @@ class Replica:
     def trim(self, start: int) -> None:
         """Local retention: whole segments below `start`, a segment's base."""
         for base in [base for base in self.bases if base < start]:
+            if self.log_start > base:
+                self.cut_inside.add(base)
             self._drop(base)
         self._changed()
         self.cut(start)
@@ -136,6 +158,7 @@ class Replica:
 
     def start_over(self, before: list[Batch], start: int) -> None:
         """Kafka's truncateFullyAndStartAt; `before` is what everybody had below."""
+        self.truncated_ms = self._now_ms()
         for base in tuple(self.bases):
             self._drop(base)
         self.batches = list(before)
@@ -155,17 +178,21 @@ class Replica:
     def _drop(self, base: int) -> None:
         self.bases.remove(base)
         self._path(base).unlink()
-        self._path(base).with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
+        for suffix in (TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
+            self._path(base).with_suffix(suffix).unlink(missing_ok=True)
 
-    def _fill(self, base: int, end: int) -> None:
-        """In place: who has the file open sees it change."""
-        batches = self.within(base, end)
-        path = self._path(base)
-        path.write_bytes(b"".join(each.data for each in batches))
+    def _index(self, base: int, end: int) -> None:
+        newest = max((each.timestamp_ms, each.last) for each in self.within(base, end))
+        times = time_index.encode([newest], base)
+        self._path(base).with_suffix(TIME_INDEX_SUFFIX).write_bytes(times)
+
+    def _write_snapshot(self, open_from: int | None) -> None:
+        """At the end, as a roll does. One producer, who did everything so far."""
+        first = -1 if open_from is None else open_from
+        who = ProducerState(1, 0, 0, self.end - 1, 0, self._now_ms(), 0, first)
+        path = self._path(self.end).with_suffix(SNAPSHOT_SUFFIX)
+        path.write_bytes(producer_snapshot.encode([who]))
         self._stamp(path)
-        newest = max(((each.timestamp_ms, each.last) for each in batches), default=None)
-        times = time_index.encode([] if newest is None else [newest], base)
-        path.with_suffix(TIME_INDEX_SUFFIX).write_bytes(times)
 
     def _write_epochs(self, epochs: tuple[EpochEntry, ...]) -> None:
         self.epochs = epochs

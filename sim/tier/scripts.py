@@ -5,7 +5,7 @@
     append K           the leader writes K batches; `roll [N]` seals them, `replicate N` fetches
                        them, `drop N` takes the broker from those in sync
     elect N [unclean]  the controller makes broker N leader; the other hears of it by `hear N`
-    trim N OFFSET      local retention of broker N
+    trim N OFFSET      local retention of broker N, of `all` that is sealed
     cut N OFFSET       DeleteRecords at broker N; the segments below go with the next `trim`
     policy MS          the topic's remote retention
     recreate           the topic is deleted and made again; `delete data` marks what it left behind
@@ -14,6 +14,9 @@
     at STEP, lose      a proposal or request by its name, as `n1 COPY_SEGMENT_FINISHED`: the answer
     at STEP, late S    ... or it arrives S seconds later, and its sender gives it up at once
     at STEP, refuse    ... or the store refuses it, each time
+    away               the store takes nothing until it is `back`
+    hold BYTES         at first: nodes hold what is not copied, so much of it alone
+    full N BYTES       so much of it would have to go for enough of N's disk to be free
     run S              S seconds pass
     read N OFFSET      node N reads all records from there on
     collect N          garbage collection on node N
@@ -39,6 +42,7 @@ from rlmm.partition_state import TopicPolicy
 from sim.invariants import InvariantError
 from sim.nodes.view import memory_batches
 from sim.tier.faults import Faults, ProposalFate, RequestFate
+from sim.tier.holding import disks_of, held_logs
 from sim.tier.loop import the_dead_are_unheard
 from sim.tier.machine import Machine
 from sim.tier.partition import Partition
@@ -59,6 +63,7 @@ LIMITS = CopyLimits(
 NOTHING: frozenset[str] = frozenset()
 TOPIC = "t0"
 EFFECTS = ("log ", "store: put", "store: complete", "store: delete")
+DEEDS = (" crashes ", " stands still ", " lets ")
 ALL_BYTES = 1 << 30
 READ_MS_MAX = 60_000
 ROLL_PERCENT = 25
@@ -72,6 +77,7 @@ class ScriptedFaults(Faults):
         super().__init__(world, NOTHING)
         self.traps: dict[str, list[str]] = {}
         self.refused: set[str] = set()
+        self.away = False
         self.steps: list[str] = []
         self.crash_at = -1
 
@@ -97,7 +103,7 @@ class ScriptedFaults(Faults):
         return ProposalFate(late_ms, answer_lost=True)
 
     def request(self, machine: Machine, name: str) -> RequestFate:
-        if f"{machine.name} {name}" in self.refused:
+        if self.away or f"{machine.name} {name}" in self.refused:
             return RequestFate(1, refused=True)
         trap = self._trap(f"{machine.name} {name}", "lose", "late", "refuse")
         if trap is None:
@@ -154,7 +160,8 @@ class Script:
             case "hear", [node]:
                 self.partition.hear(int(node))
             case "trim", [node, offset]:
-                self.partition.replicas[int(node)].trim(int(offset))
+                replica = self.partition.replicas[int(node)]
+                replica.trim(replica.bases[-1] if offset == "all" else int(offset))
             case "cut", [node, offset]:
                 self.partition.replicas[int(node)].cut(int(offset))
             case "recreate", []:
@@ -185,6 +192,12 @@ class Script:
                 assert self.faults.crash_at >= 0 or not left, f"never came to {left}"
                 self.world.heal()
                 self.out.append("  all is quiet")
+            case "hold", [_]:
+                pass  # it is in the plan
+            case "full", [node, count]:
+                self.world.machine(int(node)).miss_bytes(int(count))
+            case "away" | "back", []:
+                self.faults.away = verb == "away"
             case _:
                 raise AssertionError(f"no such deed: {line}")
 
@@ -236,6 +249,10 @@ class Script:
             for row in queries.list_segments(rows, partition.tip):
                 name = self.world.short_id(row.segment_id.id)
                 yield f"  {name} {row.start_offset} to {row.end_offset} {row.state.name}"
+        for machine in self.world.machines:
+            for log in held_logs(machine):
+                start, end, _ = map(int, log.parent.name.split("-"))
+                yield f"  {machine.name} holds {start} to {end - 1}"
         for key in sorted(self.world.bucket.contents):
             if key not in self.world.foreign and "_strandline" not in key:
                 yield f"  {self.world.short(key)}"
@@ -246,7 +263,7 @@ class Script:
         assert trace is not None
         for line in trace[self.told :]:
             what = line[9:]
-            if what.startswith(EFFECTS) or " crashes " in what or " stands still " in what:
+            if what.startswith(EFFECTS) or any(each in what for each in DEEDS):
                 self.out.append(f"  {what}")
         self.told = len(trace)
 
@@ -283,7 +300,8 @@ def _played(lines: list[str], crash_at: int) -> tuple[list[str], list[str]]:
 
 
 def _play(lines: list[str], crash_at: int, path: Path) -> tuple[list[str], list[str]]:
-    plan = Plan(2, 1, NOTHING, NOTHING, NOTHING, LIMITS)
+    held = [int(line.split()[1]) for line in lines if line.startswith("hold ")]
+    plan = Plan(2, 1, NOTHING, NOTHING, NOTHING, LIMITS, held[0] if held else -1)
     world = World(1, path, plan=plan, trace=[])
     world.faults = faults = ScriptedFaults(world)
     faults.crash_at = crash_at
@@ -293,7 +311,7 @@ def _play(lines: list[str], crash_at: int, path: Path) -> tuple[list[str], list[
     script.partition.elect(1, unclean=False)
     script.partition.hear(2)
     steps: list[str] = []
-    with world.loop.running(), memory_batches(), silence():
+    with world.loop.running(), memory_batches(), disks_of(world), silence():
         try:
             for line in lines:
                 script.out.append(line)

@@ -32,6 +32,7 @@ from sim.tier.admins import EVERYTHING, Admins
 from sim.tier.brokers import Brokers
 from sim.tier.bucket import Bucket, at_once
 from sim.tier.faults import HOUR_MS, Faults
+from sim.tier.holding import HoldAuditor, disks_of
 from sim.tier.invariants import Auditor
 from sim.tier.loop import TierLoop, the_dead_are_unheard
 from sim.tier.machine import Machine, Process
@@ -47,6 +48,7 @@ HEAL_AFTER_JUMPS_MS = HEAL_MS + 2 * HOUR_MS
 LOOK_MS = 2_000
 COLLECT_MS = 400_000
 PREFIX = "tier/"
+ROOM_BYTES = 1 << 30
 SHARED_MEMORY = Path("/dev/shm")
 FOREIGN = (
     "tier/notes.txt",
@@ -64,6 +66,8 @@ class Plan:
     brokers: frozenset[str] | None = None
     admins: frozenset[str] | None = None
     limits: CopyLimits | None = None
+    hold_bytes_max: int | None = None
+    """-1: nothing is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +106,22 @@ class World:
         self.events = 0
         self.prefix = PREFIX
         self.schedule = Schedule()
-        self.loop = TierLoop(self.schedule, random, on_power_cut=_never, on_job=lambda _: None)
+        self.loop = TierLoop(
+            self.schedule, random, on_power_cut=_already_dead, on_job=lambda _: None
+        )
         self._uuids = 0
         self.foreign: frozenset[str] = frozenset()
         self.machines: list[Machine] = []
         self.faults = Faults(self, plan.faults)
         self.auditor = Auditor(self)
+        self.hold_audit = HoldAuditor(self)
         self.log = SharedLog(self)
         self.bucket = Bucket(self)
         self._draw_limits()
         if plan.limits is not None:
             self.limits = plan.limits
+        if plan.hold_bytes_max is not None:
+            self.hold_bytes_max = plan.hold_bytes_max
         nodes = plan.nodes or random.choice((1, 2, 3, 3))
         self.machines = [Machine(self, at + 1, path / f"broker{at + 1}") for at in range(nodes)]
         self.brokers = Brokers(
@@ -148,6 +157,12 @@ class World:
         self.proposal_ms_max = 40_000
         self.collector_limits = CollectorLimits()
         self.metadata_limits = MetadataLimits(apply_cost_max=choose((1, 30)))
+        self.hold_bytes_max = choose((-1, -1, 600, 4_000, ROOM_BYTES))
+
+    @property
+    def holds(self) -> bool:
+        """Whether nodes keep what is not copied."""
+        return self.hold_bytes_max >= 0
 
     def machine(self, node_id: int) -> Machine:
         return self.machines[node_id - 1]
@@ -223,7 +238,7 @@ class World:
 
     def run(self, events: int) -> Result:
         """`events` with faults, then healing."""
-        with self.loop.running(), memory_batches(), silence():
+        with self.loop.running(), memory_batches(), disks_of(self), silence():
             try:
                 for machine in self.machines:
                     machine.start()
@@ -306,6 +321,7 @@ class World:
             if queries.partition_state(rows, partition.tip) is not None:
                 yield f"{partition.tip} was deleted and is still there"
         yield from self.auditor.unquiet()
+        yield from self.hold_audit.unquiet()
 
     def _why_not(self, node_id: int, topic: str) -> str:
         process = self.machine(node_id).up
@@ -353,5 +369,5 @@ def silence() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-def _never(_: Life) -> None:
-    raise AssertionError("no disk of this world forgets")
+def _already_dead(_: Life) -> None:
+    """Whoever ended a process amid a job has said so."""

@@ -1,0 +1,255 @@
+"""What nodes keep from local retention (design 6.5), among real files: crashes, full disks and
+brokers that go on while links are made, and what an auditor sees of it all in the directories.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import rlm.hold_directory
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
+from rlm.hold_directory import HoldDirectory
+from rlm.hold_plan import Unit
+from rlm.log_dir import LocalPartition, LocalSegment
+from rlmm import queries
+from rlmm.partition_state import PartitionState
+from rlmm.records import LogStart, LostRange
+from rlmm.segment import Incarnation, TopicIdPartition
+from sim.forgetful_disk import PowerCut
+from sim.nodes.loop import LIFE
+from sim.tier.invariants import answer
+from sim.tier.replica import batches_within
+
+if TYPE_CHECKING:
+    from sim.tier.machine import Machine, Process
+    from sim.tier.partition import Partition
+    from sim.tier.world import World
+
+FREE_BYTES_MIN = 1 << 20
+STALE_MS_MAX = 200_000
+"""So long a node may stand still between a look at the log directories and what it does by it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchedHold(HoldDirectory):
+    """One process's hold directory; the auditor sees every link that comes and goes."""
+
+    process: Process
+
+    def free_bytes(self) -> int:
+        return FREE_BYTES_MIN - self.process.machine.missing_bytes
+
+    def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
+        unit = HoldDirectory.hold(self, local, segment)
+        if unit is not None:
+            self.process.machine.world.hold_audit.held(self.process, unit)
+        return unit
+
+    def release(self, unit: Unit) -> None:
+        self.process.machine.world.hold_audit.releasing(self.process, unit)
+        HoldDirectory.release(self, unit)
+
+
+class _DiskAmid:
+    """`os` as `rlm.hold_directory` finds it: between two calls anything may happen."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def link(self, source: Path, target: Path) -> None:
+        if target.parent.name.startswith(".making-") and target.suffix == ".log":
+            self._step(f"link {_told(target.parent)}")
+        os.link(source, target)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step(f"rename {_told(source)}")
+        os.rename(source, target)
+
+    def listdir(self, path: Path) -> list[str]:
+        if path.name.startswith(".removing-"):
+            self._step(f"remove {_told(path)}")
+        return os.listdir(path)
+
+    def _step(self, what: str) -> None:
+        world, life = self._world, LIFE.get()
+        (process,) = (m.process for m in world.machines if m.process and m.process.life is life)
+        where = f"{process.machine.name} before {what}"
+        world.note(where)
+        if world.faults.crashes_at(where):
+            world.note(f"{process.machine.name} crashes before {what}")
+            process.life.alive = False
+            world.schedule.after(0, process.machine.kill)
+            raise PowerCut
+        if world.faults.disk_fails(where):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if world.faults.brokers_act_amid(where):
+            world.brokers.act_amid()
+
+
+def disks_of(world: World) -> AbstractContextManager[object]:
+    """For the length of the block the disk is the world's."""
+    return patch.object(rlm.hold_directory, "os", _DiskAmid(world))
+
+
+class HoldAuditor:
+    """Believes only what lies in the directories and in the replicas."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._linked: dict[Path, Incarnation] = {}
+
+    def held(self, process: Process, unit: Unit) -> None:
+        """A unit was linked."""
+        self._linked[unit.segment.log_path] = process.incarnation
+
+    def releasing(self, process: Process, unit: Unit) -> None:
+        """A unit is about to go: it is copied, not this log's any more, or there is no room."""
+        world, machine = self._world, process.machine
+        partition = world.brokers.partition(unit.partition)
+        path = unit.segment.log_path
+        self._linked.pop(path, None)
+        start, end = unit.base_offset, unit.next_base_offset
+        if partition.deleted or not self._is_of_the_log(machine, partition, path, start, end):
+            return
+        alone_bytes = sum(found.stat().st_size for found in held_logs(machine) if _alone(found))
+        world.auditor.check(
+            self._served(unit.partition, _first_known(path, start), end)
+            or alone_bytes > world.hold_bytes_max
+            or world.schedule.now_ms - machine.missed_bytes_ms < STALE_MS_MAX,
+            "hold_keeps_what_is_not_copied",
+            f"{machine.name} lets {start} to {end - 1} of {unit.partition} go, {alone_bytes} bytes "
+            "are held alone",
+        )
+
+    def lost(self, record: LostRange, state: PartitionState) -> None:
+        """What is said to be lost is not held by who says so. Where DeleteRecords reached into a
+        segment, its head counts as lost, and may fill the range once it is held alone.
+        """
+        assert state.claim is not None
+        node_id = state.claim.incarnation.node_id
+        replica = self._world.brokers.partition(record.partition).replicas[node_id]
+        for base, start, end in self._held_by_claimant(state):
+            if base in replica.cut_inside or base >= replica.bases[0]:
+                continue
+            self._world.auditor.check(
+                record.end < start or end <= record.start,
+                "hold_keeps_what_is_not_copied",
+                f"{record} is said to be lost, {start} to {end - 1} is held",
+            )
+
+    def first_log_start(self, record: LogStart, state: PartitionState) -> None:
+        """Nothing that is held and joins it comes before it."""
+        for _, start, end in self._held_by_claimant(state):
+            self._world.auditor.check(
+                end != record.offset,
+                "hold_keeps_what_is_not_copied",
+                f"{record} passes over {start} to {end - 1}, which is held",
+            )
+
+    def unquiet(self) -> Iterator[str]:
+        """When all is copied nothing is held, and nothing half-done is left, but for what may yet
+        fill a lost range, and for topics that the metadata never heard of.
+        """
+        for machine in self._world.machines:
+            waiting = {log.parent for log in held_logs(machine) if self._waits(machine, log)}
+            for path in sorted({*machine.hold_dir.glob("*/*/*")} - waiting):
+                yield f"{machine.name} still has {path.relative_to(machine.hold_dir)}"
+
+    def _waits(self, machine: Machine, log: Path) -> bool:
+        """For its broker to lead, or to remove its own segment, whose head DeleteRecords took, or
+        to have other records at these offsets.
+        """
+        start, end, _ = map(int, log.parent.name.split("-"))
+        partition = self._world.brokers.with_id(Uuid.parse(log.parent.parent.name))
+        if partition.deleted:
+            return partition.tip not in self._world.auditor.claimed
+        rows = self._world.auditor.reference.rows
+        state = queries.partition_state(rows, partition.tip)
+        lost = () if state is None else state.lost_ranges
+        fills = any(each.start < end and start <= each.end for each in lost)
+        if end > partition.replicas[machine.node_id].bases[-1]:
+            return _alone(log)
+        return fills and (partition.leader != machine.node_id or not _alone(log))
+
+    def _held_by_claimant(self, state: PartitionState) -> Iterator[tuple[int, int, int]]:
+        """Base, first known offset and end of what the process that claims has linked itself, if
+        it is of the log that it claims for.
+        """
+        assert state.claim is not None
+        incarnation = state.claim.incarnation
+        machine = self._world.machine(incarnation.node_id)
+        partition = self._world.brokers.partition(state.partition)
+        for path in held_logs(machine):
+            start, end, _ = map(int, path.parent.name.split("-"))
+            if (
+                self._linked.get(path) == incarnation
+                and path.parent.parent.name == str(state.partition.topic_id)
+                and self._is_of_the_log(machine, partition, path, start, end)
+            ):
+                yield start, _first_known(path, start), end
+
+    def _is_of_the_log(
+        self, machine: Machine, partition: Partition, path: Path, start: int, end: int
+    ) -> bool:
+        """Of the replica's own and of the latest leader's, and surely known to be."""
+        replica = partition.replicas[machine.node_id]
+        if self._world.now_ms() - replica.truncated_ms < STALE_MS_MAX or not path.exists():
+            return False
+        data = path.read_bytes()
+        logs = (replica.batches, partition.truth[partition.epoch])
+        return all(
+            b"".join(batch.data for batch in batches_within(log, start, end)) == data
+            for log in logs
+        )
+
+    def _served(self, tip: TopicIdPartition, start: int, end: int) -> bool:
+        """Whether the tier has it, or had it."""
+        reference = self._world.auditor.reference
+        state = queries.partition_state(reference.rows, tip)
+        if state is None:
+            return False
+        offset = max(start, state.log_start_offset)
+        while offset < end:
+            found = answer(reference, state, offset)
+            if found is None:
+                return False
+            offset = found.valid_until + 1
+        return True
+
+
+def held_logs(machine: Machine) -> list[Path]:
+    """The held segments, as they lie: `<hold>/<partition>/<topic id>/<unit>/<base>.log`."""
+    return sorted(
+        log
+        for unit in machine.hold_dir.glob("*/*/[0-9]*")
+        for log in unit.glob(f"{unit.name[:20]}.log")
+    )
+
+
+def _first_known(log: Path, start: int) -> int:
+    """What DeleteRecords took before the segment was held counts for nothing."""
+    path = log.with_name(LEADER_EPOCH_CHECKPOINT_FILE)
+    return max(start, leader_epoch_checkpoint.parse(path.read_bytes(), source="")[0].start_offset)
+
+
+def _alone(path: Path) -> bool:
+    return path.stat().st_nlink == 1
+
+
+def _told(unit: Path) -> str:
+    """A unit's directory without its zeros."""
+    mark, _, name = unit.name.rpartition(".")
+    words = name.removeprefix("making-").removeprefix("removing-").split("-")
+    return f"{mark or ''}{unit.parent.parent.name} " + "-".join(str(int(each)) for each in words)
