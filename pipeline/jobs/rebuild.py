@@ -17,11 +17,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.storagelevel import StorageLevel
 
 from kafka_formats.errors import InvalidRequest, NotFound
 from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
+from pipeline.jobs.kept_frames import Keep, kept_frames
 from pipeline.listing.listed_objects import listed_objects
 from pipeline.rebuild.left_out import MEANING, NEEDS_SOMEBODY, Reason
 from pipeline.rebuild.manifest_rows import listed_segments, told_segments
@@ -124,22 +124,21 @@ def run(context: JobContext, options: RebuildOptions) -> RebuildReport:
     """NotFound: no manifest is there at all. InvalidRequest: the snapshot's file is there already.
     Errors of the stores as they are.
     """
-    with our_errors():
-        return _run(context, options)
+    with our_errors(), kept_frames() as keep:
+        return _run(context, options, keep)
 
 
-def _run(context: JobContext, options: RebuildOptions) -> RebuildReport:
+def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildReport:
     stores = context.catalogue.stores
     slots = context.spark.sparkContext.defaultParallelism
     with context.console.status("listing the bucket"):
         objects = listed_objects(context.spark, stores)
-        segments = listed_segments(objects).persist(StorageLevel.DISK_ONLY)
+        segments = keep(listed_segments(objects))
         found = segments.count()
     if not found:
         raise NotFound(f"there is no segment in {', '.join(stores)}: correct bucket and prefix")
     with context.console.status(f"reading the manifests of {found} segments"):
-        told = told_segments(segments, stores, tasks=TASKS_PER_SLOT * slots)
-        told = told.persist(StorageLevel.DISK_ONLY)
+        told = keep(told_segments(segments, stores, tasks=TASKS_PER_SLOT * slots))
         begins, end_offset = _first_offsets(told)
     work = RebuildPartitions(
         begins,
@@ -152,15 +151,12 @@ def _run(context: JobContext, options: RebuildOptions) -> RebuildReport:
     with context.console.status("making the rows"):
         # A function of one argument: Spark counts the `self` of a method as one.
         grouped = told.groupBy("topic_id", "partition")
-        rows = grouped.applyInArrow(lambda table: work.rows_of(table), ROWS_SCHEMA)
-        rows = rows.persist(StorageLevel.DISK_ONLY)
+        rows = keep(grouped.applyInArrow(lambda table: work.rows_of(table), ROWS_SCHEMA))
         report = _report(rows.where("told IS NOT NULL"))
     if options.output is not None and report.partitions:
         with context.console.status("writing the snapshot"):
             path = _write(options.output, end_offset, rows.where("key IS NOT NULL"), report)
         report.snapshot = str(path)
-    for frame in (rows, told, segments):
-        frame.unpersist()
     return report
 
 

@@ -25,6 +25,7 @@ from pipeline.catalogue.node_address import URL_OPTION, NodeAddress
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
+from pipeline.jobs.kept_frames import Keep, kept_frames
 from pipeline.listing.listed_objects import listed_objects
 from pipeline.reconcile.judged import judged_objects, judged_segments
 from pipeline.reconcile.known_rows import (
@@ -33,11 +34,11 @@ from pipeline.reconcile.known_rows import (
     known_of_node,
     known_of_snapshot,
 )
+from pipeline.reconcile.tally import Found, tally
 from pipeline.reconcile.uploads import dangling_uploads
 from pipeline.reconcile.verdict import MEANING, SegmentClass
 from rlm.collection_plan import ObjectClass
 
-EXAMPLES_MAX = 20
 ASKED_EVERY_S = 0.5
 ID = ["topic_id", "partition", "segment_id"]
 SEGMENT = ["topic", *ID]
@@ -58,15 +59,6 @@ class ReconcileOptions:
     accept_objects: int
     now_ms: Callable[[], int]
     wait: Callable[[float], None]
-
-
-@dataclass
-class Found:
-    """Objects (or segments) of a class, their bytes, the first few."""
-
-    count: int = 0
-    size_bytes: int = 0
-    examples: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -157,27 +149,26 @@ def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
     are.
     """
     check_options(options)
-    with our_errors():
-        report = _compare(context, options)
+    with our_errors(), kept_frames() as keep:
+        report = _compare(context, options, keep)
     if options.apply and report.objects[ObjectClass.ORPHAN.value].count:
         with context.console.status("the collector looks anew"):
             report.collection = _collect(options)
     return report
 
 
-def _compare(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
+def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> ReconcileReport:
     spark, stores = context.spark, context.catalogue.stores
     with context.console.status("listing the bucket"):
         # Kept on two executors where there are two: a list that is made anew is younger than the
         # rows it is compared with. What it then has more is asked for by its id.
-        objects = listed_objects(spark, stores).persist(StorageLevel.DISK_ONLY_2)
+        objects = keep(listed_objects(spark, stores), StorageLevel.DISK_ONLY_2)
         objects.count()
     with context.console.status("asking the metadata"):
-        known = _known(context, options, objects).persist(StorageLevel.DISK_ONLY)
+        known = keep(_known(context, options, objects, keep))
         rows = known.where("state NOT IN ('DELETED', 'NEVER')").count()
     with context.console.status("comparing"):
-        judged = judged_objects(objects, known, stores, options.now_ms())
-        judged = judged.persist(StorageLevel.DISK_ONLY)
+        judged = keep(judged_objects(objects, known, stores, options.now_ms()))
         segments = judged_segments(judged, known, stores)
         report = ReconcileReport(rows=rows, table=options.table)
         report.uncompared = (
@@ -185,12 +176,10 @@ def _compare(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
             .where(f.col("known_store").isNull() | ~f.col("known_store").isin(*stores))
             .count()
         )
-        _count(judged, "class", [each.value for each in ObjectClass], report.objects)
-        _count(segments, "class", [each.value for each in SegmentClass], report.segments)
-        found = dangling_uploads(known, judged, stores).persist(StorageLevel.DISK_ONLY)
-        uploads: dict[str, Found] = {}
-        _count(found.withColumn("class", f.lit("upload")), "class", ["upload"], uploads)
-        report.uploads = uploads["upload"]
+        report.objects = tally(judged, (each.value for each in ObjectClass))
+        report.segments = tally(segments, (each.value for each in SegmentClass))
+        uploads = dangling_uploads(known, judged, stores).withColumn("class", f.lit("upload"))
+        report.uploads = tally(uploads, ["upload"])["upload"]
     if options.table is not None:
         with context.console.status("writing the table"):
             writer = judged.write.mode("errorifexists")
@@ -198,38 +187,22 @@ def _compare(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
                 writer.option("header", "true").csv(options.table)
             else:
                 writer.parquet(options.table)
-    for frame in (objects, known, judged, found):
-        frame.unpersist()
     return report
 
 
-def _known(context: JobContext, options: ReconcileOptions, objects: DataFrame) -> DataFrame:
+def _known(
+    context: JobContext, options: ReconcileOptions, objects: DataFrame, keep: Keep
+) -> DataFrame:
     if options.snapshot is not None:
         return known_of_snapshot(context.spark, options.snapshot)
     assert options.node is not None
-    rows = known_of_node(context.spark, options.node).persist(StorageLevel.DISK_ONLY)
+    rows = keep(known_of_node(context.spark, options.node))
     rows.count()  # now: the bucket was listed before
     listed = objects.where("segment_id IS NOT NULL").select(*SEGMENT).distinct()
     unclear = listed.join(rows.where(~f.col("state").isin(*DELETE_STATES)), ID, "left_anti")
     again = asked_anew(unclear.select(*SEGMENT), options.node)
     settled = rows.join(again.select(*ID), ID, "left_anti")
     return settled.unionByName(again)
-
-
-def _count(frame: DataFrame, by: str, names: list[str], into: dict[str, Found]) -> None:
-    grouped = frame.groupBy(by).agg(
-        f.count("*").alias("objects"),
-        f.sum("size").alias("size_bytes"),
-    )
-    for name in names:
-        into[name] = Found()
-    for row in grouped.collect():
-        examples = (
-            frame.where(f.col(by) == row[by]).select("name").orderBy("name").limit(EXAMPLES_MAX)
-        )
-        into[row[by]] = Found(
-            row["objects"], row["size_bytes"] or 0, [each[0] for each in examples.collect()]
-        )
 
 
 def _collect(options: ReconcileOptions) -> dict[str, Any]:

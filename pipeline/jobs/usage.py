@@ -10,11 +10,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.storagelevel import StorageLevel
 
 from kafka_formats.errors import InvalidRequest, NotFound
 from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
+from pipeline.jobs.kept_frames import kept_frames
 from pipeline.listing.listed_objects import listed_objects
 from pipeline.usage.page import usage_page
 from pipeline.usage.pictures import growth_picture, price_picture, topics_picture
@@ -95,12 +95,11 @@ class UsageReport:
 
 def run(context: JobContext, options: UsageOptions) -> UsageReport:
     """NotFound: the bucket is empty. InvalidRequest: the folder takes no files."""
-    with our_errors(), context.console.status("listing the bucket"):
-        objects = listed_objects(context.spark, context.catalogue.stores)
-        objects = objects.persist(StorageLevel.DISK_ONLY)
+    listing = context.console.status("listing the bucket")
+    with our_errors(), kept_frames() as keep, listing:
+        objects = keep(listed_objects(context.spark, context.catalogue.stores))
         holdings = _holdings(objects, options.now_ms)
         days = _days(objects)
-        objects.unpersist()
     if not holdings:
         raise NotFound("the bucket holds nothing under this prefix: correct bucket and prefix")
     usages = topic_usages(holdings, options.prices)

@@ -21,6 +21,7 @@ IN_TASKS = (
     "pipeline.rebuild.partition_group",
     "pipeline.reconcile.judged",
     "pipeline.reconcile.known_rows",
+    "pipeline.reconcile.tally",
     "pipeline.reconcile.uploads",
     "pipeline.restore.produce",
     "pipeline.source.data_source",

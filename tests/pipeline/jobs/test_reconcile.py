@@ -10,13 +10,15 @@ from typing import Any
 import duckdb
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 from rich.console import Console
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import InternalError, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
+from pipeline.reconcile.tally import EXAMPLES_MAX, Found, tally
 from rlm.custom_metadata import CustomMetadata
 from rlm.object_keys import ObjectSuffix, segment_keys
 from rlmm import row_keys as keys
@@ -123,6 +125,27 @@ def test_every_object_has_the_class_that_the_collector_would_give_it(
     }
     assert "DATA IS GONE" in "\n".join(report.lines())
     json.dumps(report.as_json())
+
+
+def test_what_a_run_that_failed_had_listed_is_not_what_the_next_one_sees(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tier = tmp_path / "tier"
+    row = segment(1, SegmentState.COPY_SEGMENT_FINISHED)
+    put(tier, row.segment_id, row.start_offset, ObjectSuffix.LOG)
+    with pytest.raises(InternalError):
+        reconcile(spark, tier, snapshot=tmp_path / "00000000000000000009-0000000001.checkpoint")
+    put(tier, row.segment_id, row.start_offset)
+    report = reconcile(spark, tier, snapshot=snapshot(tmp_path, [row], Uuid(b"b" * 16)))
+    assert (report.objects["live"].count, report.segments["missing"].count) == (3, 0)
+
+
+def test_a_class_is_told_by_its_first_names_whichever_task_had_them(spark: SparkSession) -> None:
+    names = f.format_string("%03d", 99 - f.col("id")).alias("name")
+    frame = spark.range(0, 100, 1, 4).select(f.lit("orphan").alias("class"), names, "id")
+    found = tally(frame.withColumnRenamed("id", "size"), ["live", "orphan"])
+    first = [f"{number:03}" for number in range(EXAMPLES_MAX)]
+    assert found == {"live": Found(), "orphan": Found(100, sum(range(100)), first)}
 
 
 def test_what_it_is_to_be_compared_with_has_to_be_named(
