@@ -1,4 +1,5 @@
-"""Kafka 4.3's own tools and librdkafka look at a quorum through its listener, and cannot change it.
+"""Kafka 4.3's own tools, kcat and librdkafka look at a quorum through its listener, and cannot
+change it.
 
 Everything is asked of a node that does not lead, where there is one.
 """
@@ -20,6 +21,7 @@ from rlmm.raft.timers import RaftSettings
 from rlmm.records import encode
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from tests.real.kafka import run_tool
+from tests.real.kcat import run_kcat
 from tests.rlmm.quorum.local_network import directory_id
 from tests.rlmm.test_records import ADD
 from tests.rlmm.wire.wire_network import (
@@ -121,6 +123,43 @@ async def test_kafka_features_shows_the_levels_a_node_knows(nodes: list[WireRepl
         ("SupportedMaxVersion:", LEVELS_KNOWN.highest),
     ):
         assert words[words.index(name) + 1 :][:2] == ["UNKNOWN", str(level)]
+
+
+async def test_kcat_lists_the_topic_with_its_leader(nodes: list[WireReplica]) -> None:
+    leader = await leader_of(nodes)
+    done = await asyncio.to_thread(run_kcat, "-b", other_than(leader, nodes), "-L", "-t", TOPIC)
+    assert done.returncode == 0, done.stderr
+    assert f'topic "{TOPIC}" with 1 partitions:' in done.stdout
+    replicas_listed = ",".join(str(node.node_id) for node in nodes)
+    assert f"partition 0, leader {leader.node_id}, replicas: {replicas_listed}," in done.stdout
+    assert f"broker {leader.node_id} at 127.0.0.1:{leader.port}" in done.stdout
+
+
+async def test_kcat_reads_as_many_records_as_were_written(nodes: list[WireReplica]) -> None:
+    leader = await leader_of(nodes)
+    written = [encode(ADD).value, *(b"%d" % number for number in range(200))]
+    await leader.log.propose(tuple(Proposal(None, each) for each in written[1:]), deadline_s=10)
+    done = await asyncio.to_thread(
+        run_kcat,
+        *("-b", other_than(leader, nodes), "-C", "-t", TOPIC, "-p", "0"),
+        *("-o", "beginning", "-e", "-q", "-f", "%S\n"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(len(each)) for each in written]
+
+
+async def test_kcat_without_the_secret_is_refused_to_produce(nodes: list[WireReplica]) -> None:
+    leader = await leader_of(nodes)
+    end = leader.log.describe().log_end_offset
+    done = await asyncio.to_thread(
+        run_kcat,
+        *("-b", other_than(leader, nodes), "-P", "-t", TOPIC, "-p", "0"),
+        *("-X", "message.timeout.ms=10000"),
+        stdin="produced\n",
+    )
+    assert done.returncode != 0
+    assert "Cluster authorization failed" in done.stderr
+    assert leader.log.describe().log_end_offset == end
 
 
 def consumed(bootstrap: str, count: int) -> list[bytes]:
