@@ -216,6 +216,12 @@ def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanSto
     if node_id not in voters:
         return CanStop(True, f"node {node_id} is no voter")
     others = [replica for replica in known.voters if replica.key.node_id != node_id]
+    if not others:
+        return CanStop(
+            False,
+            f"node {node_id} is the only voter: stopping it stops the quorum, and nothing is "
+            "recorded until it runs again",
+        )
     needed = len(voters) // 2 + 1
     alive = [
         replica
@@ -228,6 +234,12 @@ def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanSto
     ]
     if len(alive) >= needed:
         return CanStop(True, f"{len(alive)} other voters keep up, {needed} are needed")
+    if len(others) < needed:
+        return CanStop(
+            False,
+            f"both voters are needed: stopping node {node_id} stops the quorum until it runs "
+            "again; of three voters, one may stop",
+        )
     behind = sorted(replica.key.node_id for replica in others if replica not in alive)
     return CanStop(
         False,

@@ -7,8 +7,6 @@ resigns when no majority has fetched for `check_quorum_ms`: cut off, it would he
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from rlmm.raft import (
     barriers,
     leader_append,
@@ -173,20 +171,22 @@ def transfer_requested(r: Replica, event: TransferLeadership) -> None:
         r.emit(CommandDone(event.handle, Error.REQUEST_TIMED_OUT, message))
         return
     candidates = progress.by_end_offset(r, leader)
-    if event.target is None and not candidates:
-        _refuse_target(r, event.handle, "there is no other voter")
+    if not candidates:
+        why = (
+            f"node {r.key.node_id} is the only voter: there is nobody to hand leadership to; add "
+            "a voter first"
+        )
+        r.emit(CommandDone(event.handle, Error.VOTER_NOT_FOUND, why))
         return
     target = event.target if event.target is not None else candidates[0]
     if target not in candidates:
-        _refuse_target(r, event.handle, f"{target} is no other voter")
+        is_what = "leads already" if target == r.key else "is no voter with that directory id"
+        why = f"node {target.node_id} {is_what}: name one of the other voters"
+        r.emit(CommandDone(event.handle, Error.VOTER_NOT_FOUND, why))
         return
     deadline_ms = r.now + r.settings.transfer_timeout_ms
     leader.transfer = Transfer(event.handle, target, deadline_ms)
     _continue_transfer(r, leader)
-
-
-def _refuse_target(r: Replica, handle: Hashable, why: str) -> None:
-    r.emit(CommandDone(handle, Error.VOTER_NOT_FOUND, f"{why}: name one of the voters"))
 
 
 def _continue_transfer(r: Replica, leader: Leader) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from kafka_formats.errors import RetryLater
 from rlmm.wire.authorisation import is_loopback
 from rlmm.wire.frame_check import FrameError
-from rlmm.wire.frames import SIZE
+from rlmm.wire.frames import REQUEST_HEAD, SIZE, Api
 from rlmm.wire.sasl_server import SaslServer
 
 log = logging.getLogger(__name__)
@@ -242,8 +242,11 @@ class ServerConnection(asyncio.Protocol):
                     break
                 self._begin(data[at + SIZE.size : frame_end])
                 at = frame_end
-        except (DisconnectError, FrameError) as error:
+        except DisconnectError as error:
             self.end(str(error))
+            return
+        except FrameError as error:
+            self.end(_unreadable(data[at + SIZE.size : frame_end], error))
             return
         if at < end:
             self._partial += data[at:] if at else data
@@ -307,3 +310,14 @@ class ServerConnection(asyncio.Protocol):
             data = bytes(self._partial)
             self._partial.clear()
             self._frames(data)
+
+
+def _unreadable(frame: bytes, error: FrameError) -> str:
+    """For the log: a request of a known API and version whose content is cut short or garbage."""
+    api_key, version, _ = REQUEST_HEAD.unpack_from(frame)
+    return (
+        f"sent {Api(api_key).name} version {version} of {len(frame)} bytes that cannot be read "
+        f"({error}): nothing of it was taken, its connection is ended. If it comes again, look at "
+        "what runs at that address: a client that does not speak Kafka's protocol, or a proxy "
+        "between that breaks connections"
+    )

@@ -256,10 +256,35 @@ def test_the_last_voter_cannot_be_removed() -> None:
         await alone.start()
         with pytest.raises(InvalidRequest, match="last voter"):
             await admin(alone).remove_voter(1, None, deadline_s=DEADLINE_S)
-        assert not admin(alone).can_stop(1).allowed
         await alone.stop()
 
     run_virtually(main)
+
+
+def test_a_lone_voter_is_told_that_nobody_can_take_over() -> None:
+    async def main() -> None:
+        alone = Replica(Network(), 1, voters_of(1))
+        await alone.start()
+        asked = admin(alone)
+        for target in (None, 1):
+            with pytest.raises(NotFound, match="node 1 is the only voter: there is nobody to hand"):
+                await asked.transfer(target, deadline_s=DEADLINE_S)
+        refusal = asked.can_stop(1)
+        assert not refusal.allowed
+        assert "node 1 is the only voter: stopping it stops the quorum" in refusal.reason
+        await written(alone, b"goes on")
+        await alone.stop()
+
+    run_virtually(main)
+
+
+def test_of_two_voters_neither_may_stop() -> None:
+    voters = tuple(ReplicaDescription(ReplicaKey(each, "d"), 5, 40, 40) for each in (1, 2))
+    known = DescribeQuorumResponse(Error.NONE, 1, 1, 5, voters)
+    for node_id in (1, 2):
+        refusal = can_stop(known, node_id, now_ms=50)
+        assert not refusal.allowed
+        assert refusal.reason.startswith("both voters are needed")
 
 
 def test_a_node_may_stop_while_the_others_are_a_majority_that_keeps_up() -> None:

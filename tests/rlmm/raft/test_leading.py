@@ -339,19 +339,22 @@ def test_a_transfer_refuses_records_and_ends_when_the_target_does_not_catch_up()
 
 
 @pytest.mark.parametrize(
-    ("node", "target", "error"),
+    ("node", "target", "error", "says"),
     [
-        (2, None, Error.NOT_LEADER_OR_FOLLOWER),
-        (1, key(1), Error.VOTER_NOT_FOUND),
-        (1, key(9), Error.VOTER_NOT_FOUND),
-        (1, key(2, "old"), Error.VOTER_NOT_FOUND),
+        (2, None, Error.NOT_LEADER_OR_FOLLOWER, "node 1 does"),
+        (1, key(1), Error.VOTER_NOT_FOUND, "node 1 leads already: name one of the other voters"),
+        (1, key(9), Error.VOTER_NOT_FOUND, "node 9 is no voter"),
+        (1, key(2, "old"), Error.VOTER_NOT_FOUND, "node 2 is no voter with that directory id"),
     ],
 )
-def test_a_transfer_that_cannot_be_is_refused(node: int, target: object, error: Error) -> None:
+def test_a_transfer_that_cannot_be_is_refused(
+    node: int, target: object, error: Error, says: str
+) -> None:
     story = leading()
     (done,) = story.feed(node, TransferLeadership("t", target))  # type: ignore[arg-type]  # a key
     assert isinstance(done, CommandDone)
     assert done.error is error
+    assert says in done.message
 
 
 def test_a_clean_stop_hands_over_before_it_closes() -> None:

@@ -283,6 +283,24 @@ async def test_bytes_that_are_no_request_end_the_connection(
     writer.close()
 
 
+async def test_a_request_cut_short_is_logged_with_who_sent_what_and_where_to_look(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    reader, writer = await served.connect()
+    host, port = writer.get_extra_info("sockname")[:2]
+    low, _ = VERSIONS[Api.PRODUCE]
+    head = struct.pack(">hhih", Api.PRODUCE, low, 1, -1)
+    cut = head + struct.pack(">hhii", -1, -1, 1_000, -1)  # no topics: null
+    writer.write(SIZE.pack(len(cut)) + cut)
+    await assert_hung_up(reader)
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert f"{host}:{port} sent PRODUCE version {low} of {len(cut)} bytes" in line
+    assert "a list is null before byte" in line
+    assert "look at what runs at that address" in line
+    writer.close()
+
+
 async def test_an_unknown_version_of_api_versions_is_answered_as_kafka_does(serve: Serve) -> None:
     served = await serve()
     reader, writer = await served.connect()
