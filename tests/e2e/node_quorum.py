@@ -37,7 +37,7 @@ class NodeQuorum:
         self._kafka = (
             {f"{COPIER_ID}": {"log_dirs": [str(kafka)]}} if isinstance(kafka, Path) else kafka
         )
-        self._cluster_id = str(ambient.new_uuid())
+        self._cluster_id = ""
         self._secret = home / "quorum-secret"
         self._secret.touch(0o600)
         self._secret.write_text(ambient.new_nonce())
@@ -45,16 +45,11 @@ class NodeQuorum:
         self.nodes: dict[int, NodeProcess] = {}
 
     def __enter__(self) -> Self:
-        directories: Mapping[int, Uuid] = {each: ambient.new_uuid() for each in FOUNDERS}
         for node_id in FOUNDERS:
             self._add(node_id)
-        voters = ",".join(f"{self._address(each)}:{directories[each]}" for each in FOUNDERS)
+        self.format()
         try:
-            for node_id in FOUNDERS:
-                self._format(node_id, "--initial-voters", voters)
-                self.nodes[node_id].spawn()
-            for node in self.nodes.values():
-                node.wait_until_ready()
+            self.start(*FOUNDERS)
         except BaseException:
             self._kill_all()
             raise
@@ -67,6 +62,21 @@ class NodeQuorum:
         trace: TracebackType | None,
     ) -> None:
         self._kill_all()
+
+    def format(self, *options: str) -> None:
+        """The founders' directories, as voters of a new cluster."""
+        self._cluster_id = str(ambient.new_uuid())
+        directories: Mapping[int, Uuid] = {each: ambient.new_uuid() for each in FOUNDERS}
+        voters = ",".join(f"{self._address(each)}:{directories[each]}" for each in FOUNDERS)
+        for node_id in FOUNDERS:
+            self._format(node_id, "--initial-voters", voters, *options)
+
+    def start(self, *node_ids: int) -> None:
+        """All of these at once: alone, a node of several is not ready."""
+        for node_id in node_ids:
+            self.nodes[node_id].spawn()
+        for node_id in node_ids:
+            self.nodes[node_id].wait_until_ready()
 
     def join(self, node_id: int) -> None:
         """A new node with an empty directory follows, then votes."""

@@ -1,4 +1,4 @@
-"""The data directory is lost; a new cluster goes on from an older snapshot and the store.
+"""Data directories are lost; a new cluster goes on from an older snapshot and the store.
 
 Real node processes, captured Kafka segments, a store of files.
 """
@@ -9,16 +9,19 @@ import hashlib
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from kafka_formats.properties import parse_meta_properties
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
 from tests.e2e.tier_client import TierClient
-from tests.strandline.command import CAPTURED_SEGMENTS, invoke, strandline
+from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS, invoke, strandline
 from tests.strandline.conftest import copied_segments, sections
 
 DEADLINE_S = 120
@@ -38,24 +41,31 @@ def partitions(url: str) -> list[tuple[str, int]]:
     return [(each["topic"], number) for each in topics for number in range(each["partitions"])]
 
 
+def finished(url: str) -> list[tuple[str, int, dict[str, Any]]]:
+    """Topic, partition and row of every segment that is copied."""
+    return [
+        (topic, partition, row)
+        for topic, partition in partitions(url)
+        for row in TierClient(url, topic, partition).segments()
+        if row["state"] == "COPY_SEGMENT_FINISHED"
+    ]
+
+
 def segments(url: str) -> dict[str, dict[str, Any]]:
     """Finished segments by id, with the SHA-256 of what is read of each `.log`."""
     found = {}
-    for topic, partition in partitions(url):
-        for row in TierClient(url, topic, partition).segments():
-            if row["state"] != "COPY_SEGMENT_FINISHED":
-                continue
-            base = f"{url}/v1/topics/{topic}/partitions/{partition}/segments/{row['segment_id']}"
-            data = httpx.get(f"{base}/log", timeout=DEADLINE_S)
-            assert data.status_code == 200, data.text
-            found[row["segment_id"]] = {
-                "topic": topic,
-                "partition": partition,
-                "start": row["start_offset"],
-                "end": row["end_offset"],
-                "objects": row["objects"],
-                "sha256": hashlib.sha256(data.content).hexdigest(),
-            }
+    for topic, partition, row in finished(url):
+        base = f"{url}/v1/topics/{topic}/partitions/{partition}/segments/{row['segment_id']}"
+        data = httpx.get(f"{base}/log", timeout=DEADLINE_S)
+        assert data.status_code == 200, data.text
+        found[row["segment_id"]] = {
+            "topic": topic,
+            "partition": partition,
+            "start": row["start_offset"],
+            "end": row["end_offset"],
+            "objects": row["objects"],
+            "sha256": hashlib.sha256(data.content).hexdigest(),
+        }
     return found
 
 
@@ -149,6 +159,89 @@ def test_all_is_read_again_after_the_data_directory_was_lost(tmp_path: Path) -> 
         assert stored(tier) == objects
         node.stop()
     assert reconcile(node.config)["unknown"] == 0
+
+
+def lose(quorum: NodeQuorum) -> None:
+    """Every data directory is somewhere else now."""
+    for node in quorum.running.values():
+        node.kill()
+    swap(quorum, "data", "lost")
+
+
+def swap(quorum: NodeQuorum, there: str, aside: str) -> None:
+    for node in quorum.nodes.values():
+        home = node.config.parent
+        (home / there).rename(home / aside)
+
+
+def copy_all(node: NodeProcess) -> None:
+    """From its next start on every topic is named in its settings."""
+    if node.running:
+        node.stop()
+    config = node.config.read_text()
+    node.config.write_text(config.replace(f'["{FIRST_TOPIC}"]', '["*"]'))
+
+
+def check_majority_shut_out(quorum: NodeQuorum, predecessor: str) -> None:
+    """All old nodes at once, at their old addresses: nobody is in their way but the marker."""
+    for node in quorum.running.values():
+        node.stop()
+    swap(quorum, "data", "new")
+    swap(quorum, "lost", "data")
+    configs = [node.config for node in quorum.nodes.values()]
+    with ThreadPoolExecutor(len(configs)) as threads:
+        ends = list(threads.map(lambda each: strandline("node", "--config", each), configs))
+    for end in ends:
+        assert end.returncode == ExitCode.REFUSED, end.stderr
+        assert f"took this prefix over from {predecessor}" in end.stderr
+    swap(quorum, "data", "lost")
+    swap(quorum, "new", "data")
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+def test_all_is_read_again_after_all_three_nodes_were_lost(tmp_path: Path) -> None:
+    tier = tmp_path / "tier"
+    meta = (CAPTURED / "meta.properties").read_bytes()
+    kafka_cluster_id = parse_meta_properties(meta, source="captured").cluster_id
+    given = settings(tier, FIRST_TOPIC)
+    with NodeQuorum(tmp_path, str(kafka_cluster_id), given, CAPTURED) as quorum:
+        copier = quorum.nodes[COPIER_ID]
+        quorum.wait_until(lambda: bool(snapshots(tier)), "a snapshot", deadline_s=DEADLINE_S)
+        (snapshot,) = snapshots(tier)
+        copy_all(copier)
+        copier.start()
+        quorum.wait_until(
+            lambda: len(finished(copier.url)) == CAPTURED_SEGMENTS, "copies", deadline_s=DEADLINE_S
+        )
+        before, objects = segments(copier.url), stored(tier)
+        lose(quorum)
+        assert snapshots(tier) == [snapshot]
+
+        quorum.format("--from-snapshot", str(snapshot))
+        copy_all(copier)
+        others = [each for each in quorum.nodes if each != COPIER_ID]
+        quorum.start(*others)  # a majority of the new cluster, which the record needs
+        assert segments(quorum.nodes[others[0]].url).items() < before.items()
+        report = reconcile(copier.config, "--apply")
+        assert (report["missing"], report["reconciled"]) == ([], True)
+        assert report["unknown"] > 0
+
+        quorum.start(COPIER_ID)
+        urls = [node.url for node in quorum.nodes.values()]
+        quorum.wait_until(
+            lambda: all(len(finished(url)) == len(before) for url in urls),
+            "adoptions",
+            deadline_s=DEADLINE_S,
+        )
+        assert [segments(url) for url in urls] == [before] * len(urls)
+        assert copied_segments(copier.url) == 0  # nothing was copied a second time
+        assert stored(tier) == objects
+
+        check_majority_shut_out(quorum, snapshot.parent.name)
+        assert stored(tier) == objects
+        quorum.start(*quorum.nodes)
+        assert segments(copier.url) == before
 
 
 def formatted_once(tmp_path: Path) -> tuple[Path, Path]:
