@@ -56,6 +56,11 @@ class NodeProcess:
         return self._config()
 
     @property
+    def metadata_log(self) -> Path:
+        """The directory with the metadata log's segments and snapshots."""
+        return self._home / "data" / "metadata" / "__remote_log_metadata-0"
+
+    @property
     def log(self) -> str:
         """What it has written so far."""
         return self._log().read_text(errors="replace")

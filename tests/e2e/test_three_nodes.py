@@ -16,6 +16,7 @@ from rsm_backends.store_config import StoreConfig
 from strandline.demo_feed import DemoFeed
 from tests.capture.captured import LOG_DIR
 from tests.e2e.bucket import named_objects, store_settings, stored_objects
+from tests.e2e.dumped_logs import assert_consecutive, dumped, segments, snapshots
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
 from tests.e2e.tier_client import TierClient
@@ -25,6 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 SEED = 20_261_121
 TOPICS = ("codecs", "events", "orders", "payments")
 FINISHED = "COPY_SEGMENT_FINISHED"
+SNAPSHOT_RECORDS = 40
 NOTHING_LEFT = {"no_sealed_segment", "waiting_for_lso"}
 
 
@@ -107,6 +109,7 @@ def scene(tmp_path: Path, store: StoreConfig) -> Iterator[Scene]:
         "topics": {"include": ["*"]},
         "stores.main": store_settings(tmp_path, store),
         "http": {"anonymous_role": "admin"},
+        "metadata": {"snapshot_records": SNAPSHOT_RECORDS},
         "copier": {
             "interval_s": 0.3,
             "upload_deadline_s": 5,
@@ -194,6 +197,37 @@ def assert_same_bytes(stage: Scene, node: NodeProcess, rows: list[dict[str, Any]
         assert same_bytes, local
 
 
+def assert_kafka_reads_the_logs(
+    nodes: dict[int, NodeProcess], *, voters: set[int], end: int
+) -> None:
+    """Stock kafka-dump-log, once all have stopped: no damage, and below `end` the same batches on
+    all voters. What is behind may never have been committed.
+    """
+    logs = {node_id: segments(node.metadata_log) for node_id, node in nodes.items()}
+    views = {node_id: snapshots(node.metadata_log) for node_id, node in nodes.items()}
+    found = dumped([path for paths in (*logs.values(), *views.values()) for path in paths])
+    committed = []
+    for node_id, paths in logs.items():
+        batches = [batch for path in paths for batch in found[path]]
+        assert_consecutive(batches)
+        assert batches, node_id
+        if node_id in voters:
+            assert batches[-1].last_offset + 1 >= end
+            committed.append([batch for batch in batches if batch.base_offset < end])
+    assert len(committed) == len(voters)
+    start = max(batches[0].base_offset for batches in committed)
+    shared = [[each for each in batches if each.base_offset >= start] for batches in committed]
+    assert shared[0]
+    assert all(batches == shared[0] for batches in shared)
+    contents: dict[str, object] = {}
+    for node_id, paths in views.items():
+        assert paths, node_id
+        for path in paths:
+            assert_consecutive(found[path])
+            assert found[path]
+            assert contents.setdefault(path.name, found[path]) == found[path]
+
+
 def test_nothing_acknowledged_is_lost_by_kills_membership_changes_and_restarts(
     tmp_path: Path, minio_store_config: StoreConfig
 ) -> None:
@@ -221,7 +255,10 @@ def test_nothing_acknowledged_is_lost_by_kills_membership_changes_and_restarts(
         rows = list(stage.acknowledged.values())
         assert stored_objects(stage.store) == named_objects(stage.store.prefix, rows)
         assert_same_bytes(stage, quorum.nodes[4], rows)
+        voters = quorum.voters()
+        ((applied, _),) = quorum.states()
         for node in quorum.running.values():
             assert "Traceback" not in node.log
             assert " ERROR " not in node.log
             node.stop()
+        assert_kafka_reads_the_logs(quorum.nodes, voters=voters, end=applied + 1)
