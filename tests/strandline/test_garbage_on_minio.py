@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,19 +13,13 @@ from rlm.object_keys import segment_keys
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 from strandline.cli.exit_codes import ExitCode
-from tests.e2e.bucket import store_settings, stored_objects
+from tests.e2e.bucket import stored_objects
 from tests.e2e.node_process import NodeProcess
 from tests.real.s3_admin import client
-from tests.strandline.command import CAPTURED, invoke
-from tests.strandline.conftest import COPY_DEADLINE_S, copied_segments
+from tests.strandline.captured_node import ask, captured_node, uploads
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
-SEGMENTS = sum(
-    len(list(path.glob("*.log"))) - 1
-    for path in CAPTURED.glob("*")
-    if path.name[:5] in ("codec", "event")
-)
 NEVER_KNOWN = TopicIdPartition("events", Uuid(b"nobodys topic id"), 0)
 
 
@@ -38,25 +30,8 @@ def config(minio_store_config: StoreConfig) -> StoreConfig:
 
 @pytest.fixture
 def node(tmp_path: Path, config: StoreConfig) -> Iterator[NodeProcess]:
-    sections: dict[str, dict[str, object]] = {
-        "kafka": {"log_dirs": [str(CAPTURED)]},
-        "topics": {"include": ["codecs", "events"]},
-        "stores.main": store_settings(tmp_path, config),
-        "copier": {"interval_s": 0.5},
-        "retention": {"delete_delay_s": 0.5},
-        "http": {"anonymous_role": "admin"},
-    }
-    with NodeProcess(tmp_path / "node", sections) as running:
-        running.wait_until(
-            lambda: copied_segments(running.url) == SEGMENTS, "copies", deadline_s=COPY_DEADLINE_S
-        )
+    with captured_node(tmp_path, config) as running:
         yield running
-
-
-def ask(node: NodeProcess, *arguments: object, code: ExitCode = ExitCode.OK) -> Any:
-    done = invoke(*arguments, "--json", env={"STRANDLINE_URL": node.url})
-    assert done.exit_code == code, done.stdout + done.stderr
-    return json.loads(done.stdout)
 
 
 def test_late_requests_of_the_dead_are_collected_and_nothing_else(
@@ -101,9 +76,3 @@ def test_late_requests_of_the_dead_are_collected_and_nothing_else(
     lines = ask(node, "audit", "--action", "orphan_deleted")
     assert sum("objects of a deleted segment" in line["why"] for line in lines) == len(lines) > 0
     s3.close()
-
-
-def uploads(s3: Any, bucket: str, key: str) -> int:
-    """Unfinished ones of a key; MinIO lists them by exact key only."""
-    listed = s3.list_multipart_uploads(Bucket=bucket, Prefix=key)
-    return len(listed.get("Uploads", ()))

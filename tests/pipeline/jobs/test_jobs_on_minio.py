@@ -6,39 +6,45 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
+from typer.testing import CliRunner
 
-from kafka_formats.errors import Conflict, RetryLater
+from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.catalogue.tiered_segment import Catalogue
+from pipeline.cli.main import app
+from pipeline.cli.options import ENVIRONMENT_OPTIONS
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
-from rlm.object_keys import segment_keys
+from pipeline.reconcile.known_rows import snapshot_knowledge
+from pipeline.reconcile.verdict import DELETED
+from rlm.object_keys import ObjectSuffix, segment_keys, snapshots_prefix
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 from strandline.cli.exit_codes import ExitCode
-from tests.e2e.bucket import store_settings, stored_objects
+from tests.e2e.bucket import stored_objects
 from tests.e2e.node_process import NodeProcess
 from tests.pipeline.catalogue.test_manifest_catalogue import PREFIX, put
+from tests.real.process_tree import kill_tree
 from tests.real.s3_admin import client
-from tests.strandline.command import CAPTURED, environment, invoke
-from tests.strandline.conftest import COPY_DEADLINE_S, copied_segments
-from tests.strandline.test_garbage_on_minio import SEGMENTS, uploads
+from tests.strandline.captured_node import SEGMENTS, ask, captured_node, uploads
+from tests.strandline.command import COMMAND, environment, invoke
+from tests.strandline.conftest import COPY_DEADLINE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -48,9 +54,8 @@ OTHERS_SEGMENTS = 350
 
 HALF = RemoteLogSegmentId(OTHERS, Uuid(b"half of a copy.."))
 UPLOADS_AT_ONCE = 8
-TYPED_DEADLINE_S = 300
+TYPED_DEADLINE_S = 120
 NOW_MS = 1_800_000_000_000
-RUNS_MAX = 30
 
 
 @dataclass(frozen=True)
@@ -75,20 +80,10 @@ def bucket(
 ) -> Iterator[Bucket]:
     home = tmp_path_factory.mktemp("jobs")
     config = replace(minio_store_config, prefix="jobs/prod/")
-    sections: dict[str, dict[str, object]] = {
-        "kafka": {"log_dirs": [str(CAPTURED)]},
-        "topics": {"include": ["codecs", "events"]},
-        "stores.main": store_settings(home, config),
-        "copier": {"interval_s": 0.5},
-        "retention": {"delete_delay_s": 0.5},
-        "http": {"anonymous_role": "admin"},
-    }
-    with NodeProcess(home / "node", sections) as node:
+    snapshots = {"snapshot_upload_interval_s": 1.0, "snapshot_upload_check_s": 0.5}
+    with captured_node(home, config, {"metadata": snapshots}) as node:
         there = Bucket(config, node, client(config))
         put_others(there, home / "others")
-        node.wait_until(
-            lambda: copied_segments(node.url) == SEGMENTS, "copies", deadline_s=COPY_DEADLINE_S
-        )
         yield there
         there.s3.close()
 
@@ -146,43 +141,88 @@ def test_a_bucket_alone_tells_of_the_same_segments_as_its_node(bucket: Bucket) -
     assert sum(map(len, told.values())) == SEGMENTS
 
 
-def typed(config: StoreConfig, *commands: list[object]) -> list[dict[str, Any]]:
-    """The commands' reports; keys are in the environment, as they are for the tools of AWS."""
-    access = [
-        *("-o", f"strandline.s3.endpoint={config.endpoint_url}"),
-        *("-o", "strandline.s3.path-style=true", "--json", "--master", "local[2,4]"),
-        *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.cli.typed_commands"],
-        input=json.dumps([[*map(str, command), *access] for command in commands]),
+def typed_here(
+    bucket: Bucket, spark: SparkSession, *commands: list[object]
+) -> Iterator[dict[str, Any]]:
+    """The commands' reports, on the session that runs; keys come as `--config` hands them over."""
+    env = {ENVIRONMENT_OPTIONS: json.dumps(s3_options(bucket.config))}
+    for command in commands:
+        with mock.patch.object(SparkSession, "stop", return_value=None):
+            done = CliRunner().invoke(
+                app, [*map(str, command), "--json"], env=env, catch_exceptions=False
+            )
+        assert done.stdout.startswith("{"), done.stderr
+        yield json.loads(done.stdout) | {"code": done.exit_code}
+    assert spark.range(1).count() == 1
+
+
+@contextmanager
+def typed(bucket: Bucket, *command: object) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, while the caller does something else. Keys are in its
+    environment, as they are for the tools of AWS.
+    """
+    config = bucket.config
+    process = subprocess.Popen(
+        [
+            *COMMAND,
+            "pipeline",
+            *map(str, command),
+            *("-o", f"strandline.s3.endpoint={config.endpoint_url}"),
+            *("-o", "strandline.s3.path-style=true", "--json", "--master", "local[2,4]"),
+            *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
+        ],
         env=environment()
         | {
             "AWS_ACCESS_KEY_ID": str(config.access_key_id),
             "AWS_SECRET_ACCESS_KEY": str(config.secret_access_key),
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=TYPED_DEADLINE_S,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr[-4_000:]
-    reports = []
-    for code, output, errors in json.loads(done.stdout.splitlines()[-1]):
-        assert output.startswith("{"), errors
-        reports.append(json.loads(output) | {"code": code})
-    return reports
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            kill_tree(process.pid)
+        process.communicate()
 
 
-def test_jobs_are_typed_with_the_address_of_the_bucket_and_its_keys(
-    bucket: Bucket, tmp_path: Path
+def newest_snapshot(bucket: Bucket, folder: Path, deleted: int) -> Path:
+    """The metadata's snapshot in the store, as an operator takes it from there: one that knows of
+    so many deleted segments.
+    """
+    folder.mkdir()
+    found: list[Path] = []
+
+    def holds() -> bool:
+        prefix = snapshots_prefix(bucket.config.prefix)
+        listed = bucket.s3.list_objects_v2(Bucket=bucket.config.bucket, Prefix=prefix)
+        key = max(each["Key"] for each in listed["Contents"])
+        path = folder / key.rpartition("/")[2]
+        if not path.exists():
+            path.write_bytes(
+                bucket.s3.get_object(Bucket=bucket.config.bucket, Key=key)["Body"].read()
+            )
+            states = [row["state"] for row in snapshot_knowledge(path)]
+            if states.count(DELETED) == deleted:
+                found.append(path)
+        return bool(found)
+
+    bucket.node.wait_until(holds, "a snapshot", deadline_s=COPY_DEADLINE_S)
+    return found[0]
+
+
+def test_jobs_are_typed_with_the_address_of_the_bucket(
+    bucket: Bucket, spark: SparkSession, tmp_path: Path
 ) -> None:
     there = stored_objects(bucket.config)
     store, topics = ["--store", bucket.address], ["--topic", "codecs", "--topic", "events"]
     lake = f"s3://{bucket.config.bucket}/jobs/lake"
-    rebuilt, used, compared, scrubbed, exported = typed(
-        bucket.config,
+    rebuilt, used, compared, scrubbed, exported = typed_here(
+        bucket,
+        spark,
         ["rebuild", *store, "--output", tmp_path],
         ["usage", *store, "--output", tmp_path / "usage"],
         ["reconcile", "--url", bucket.node.url, "--table", tmp_path / "verdicts"],
@@ -215,12 +255,6 @@ class Killed(BaseException):
     """The job's process ends here."""
 
 
-def ask(node: NodeProcess, *arguments: object) -> Any:
-    done = invoke(*arguments, "--json", env={"STRANDLINE_URL": node.url})
-    assert done.exit_code == ExitCode.OK, done.stdout + done.stderr
-    return json.loads(done.stdout)
-
-
 def put_late(bucket: Bucket, keys: Iterable[str]) -> None:
     """A zombie's PUTs, done after DELETE_SEGMENT_FINISHED."""
     for key in keys:
@@ -244,7 +278,7 @@ def reconciled(
 
 
 def test_orphans_go_by_the_nodes_collector_whatever_is_killed_in_between_and_nothing_else(
-    bucket: Bucket, spark: SparkSession
+    bucket: Bucket, spark: SparkSession, tmp_path: Path
 ) -> None:
     config, node = bucket.config, bucket.node
     reconcile = partial(reconciled, bucket, spark)
@@ -257,16 +291,21 @@ def test_orphans_go_by_the_nodes_collector_whatever_is_killed_in_between_and_not
     put_late(bucket, late)
     bucket.s3.create_multipart_upload(Bucket=config.bucket, Key=late[0])
 
-    seen = reconcile()
-    collected = ask(node, "collect")
-    of_segments = collected["found"].keys() - {"own"}  # a snapshot may be uploaded at any time
-    assert {name: seen.objects[name].count for name in of_segments} == {
-        name: collected["found"][name]["objects"] for name in of_segments
-    }
-    assert (seen.objects["orphan"].count, seen.segments["missing"].count) == (len(late), 0)
-    assert seen.uploads.count == 2
-
-    braked = reconcile(apply=True)
+    snapshot = newest_snapshot(bucket, tmp_path / "snapshots", len(late) // len(ObjectSuffix))
+    command = ("reconcile", "--store", bucket.address, "--snapshot", snapshot)
+    with typed(bucket, *command) as process:
+        collected = ask(node, "collect")
+        braked = reconcile(apply=True)
+        output, errors = process.communicate(timeout=TYPED_DEADLINE_S)
+    assert process.returncode == ExitCode.OK, errors
+    by_snapshot = json.loads(output)
+    for name in collected["found"].keys() - {"own"}:  # a snapshot may be uploaded at any time
+        objects = collected["found"][name]["objects"]
+        assert (name, braked.objects[name].count) == (name, objects)
+        assert (name, by_snapshot["objects"][name]["count"]) == (name, objects)
+    assert (braked.objects["orphan"].count, braked.segments["missing"].count) == (len(late), 0)
+    assert (braked.uploads.count, by_snapshot["dangling_uploads"]["count"]) == (2, 2)
+    assert [by_snapshot["segments"][each]["count"] for each in ("missing", "incomplete")] == [0, 1]
     assert braked.collection is not None
     assert (braked.collection["state"], braked.ok) == ("stopped", False)
     assert stored_objects(config).keys() == kept.keys() | set(late)
@@ -285,13 +324,12 @@ def test_orphans_go_by_the_nodes_collector_whatever_is_killed_in_between_and_not
     put_late(bucket, late)
     with pytest.raises(Killed):
         reconcile(kill_job, apply=True, accept_objects=len(late))
-    for _ in range(RUNS_MAX):
-        try:
-            done = reconcile(apply=True, accept_objects=len(late))
-            break
-        except Conflict:  # the killed job's pass goes on in the node
-            continue
-    assert done.ok
+    node.wait_until(
+        lambda: invoke("collect", env={"STRANDLINE_URL": node.url}).exit_code == ExitCode.OK,
+        "the killed job's pass, which goes on in the node",
+        deadline_s=COPY_DEADLINE_S,
+    )
+    assert reconcile(apply=True, accept_objects=len(late)).ok
     assert stored_objects(config) == kept
     assert uploads(bucket.s3, config.bucket, late[0]) == 0
     assert uploads(bucket.s3, config.bucket, segment_keys(config.prefix, HALF, 0).log) == 1
