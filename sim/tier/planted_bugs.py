@@ -240,9 +240,6 @@ BUGS: dict[str, Patches] = {
 }
 RARE_BUGS: dict[str, Patches] = {
     "uploads are left dangling": ((CleanUp, "delete_objects", _objects_only),),
-    "retention goes by an unmerged lineage": (
-        (rlm.expirer, "plan_retention", _retain_by_the_last_epoch),
-    ),
     "the source is not looked at again": ((SegmentSource, "check_unchanged", _no_objection),),
     "what is held is forgotten at a restart": ((Hold, "begin", _begin_with_nothing),),
     "half-made links stay": ((HoldDirectory, "sweep", _no_objection),),
@@ -270,6 +267,10 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "objects go without the delay for readers": (
         "retention",
         ((rlm.clean_up, "objects_due_ms", _at_once),),
+    ),
+    "retention goes by an unmerged lineage": (
+        "retention_over_two_leaders",
+        ((rlm.expirer, "plan_retention", _retain_by_the_last_epoch),),
     ),
     "a finished copy has no late requests": (
         "late_put_of_a_finished_copy",
