@@ -127,6 +127,7 @@ class HoldAuditor:
         world.auditor.check(
             self._served(unit.partition, _first_known(path, start), end)
             or alone_bytes > world.hold_bytes_max
+            or machine.missing_bytes > 0
             or world.schedule.now_ms - machine.missed_bytes_ms < STALE_MS_MAX,
             "hold_keeps_what_is_not_copied",
             f"{machine.name} lets {start} to {end - 1} of {unit.partition} go, {alone_bytes} bytes "

@@ -205,8 +205,9 @@ class Machine:
 
     def miss_bytes(self, count: int) -> None:
         """So many bytes would have to go for enough of the disk to be free."""
+        if self.missing_bytes:
+            self.missed_bytes_ms = self.world.schedule.now_ms
         self.missing_bytes = count
-        self.missed_bytes_ms = self.world.schedule.now_ms if count else self.missed_bytes_ms
 
     def kill(self) -> None:
         """The node's process ends; it starts again some time later."""
