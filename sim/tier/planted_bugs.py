@@ -49,6 +49,7 @@ from rsm_backends.store import ObjectInfo
 from sim.planting import Patches, planting
 
 SEEDS_MAX = 60
+RARE_SEEDS_MAX = 200
 EVENTS = 800
 COMMITTED_UP_TO = 1 << 60
 
@@ -244,7 +245,7 @@ RARE_BUGS: dict[str, Patches] = {
     "what is held is forgotten at a restart": ((Hold, "begin", _begin_with_nothing),),
     "half-made links stay": ((HoldDirectory, "sweep", _no_objection),),
 }
-"""All are found by seeds."""
+"""Found by seeds as well, these within `RARE_SEEDS_MAX`."""
 
 ZOMBIE = "zombie_put_before_the_deadline"
 HELD = "hold_through_an_outage"

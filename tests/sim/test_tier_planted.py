@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sim.invariants import InvariantError
-from sim.tier.planted_bugs import BUGS, BUGS_OF_SCRIPTS, EVENTS, RARE_BUGS, SEEDS_MAX, planted
+from sim.tier.planted_bugs import (
+    BUGS,
+    BUGS_OF_SCRIPTS,
+    EVENTS,
+    RARE_BUGS,
+    RARE_SEEDS_MAX,
+    SEEDS_MAX,
+    planted,
+)
 from sim.tier.scripts import play
 from sim.tier.world import run
 from tests.sim.test_tier_scripts import SCRIPTS
@@ -22,7 +30,7 @@ def test_a_planted_mistake_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", RARE_BUGS)
 def test_a_planted_mistake_that_shows_seldom_is_found(name: str) -> None:
     with planted(name):
-        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS)
+        assert_found(name, run, seeds=RARE_SEEDS_MAX, events=EVENTS)
 
 
 @pytest.mark.parametrize("name", BUGS_OF_SCRIPTS)
