@@ -105,6 +105,9 @@ class MemoryView(View):
     ) -> Iterator[tuple[bytes, bytes]]:
         return iter(list(self._memory.rows.scan(start, end, reverse=reverse)))
 
+    def rows_in_key_order(self) -> Iterator[tuple[bytes, bytes]]:
+        return self.scan(LOGICAL_START, LOGICAL_END)
+
     def install_from(
         self, rows: Iterable[tuple[bytes, bytes]], *, applied_offset: int, epoch: int
     ) -> None:

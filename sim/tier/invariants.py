@@ -262,35 +262,42 @@ class Auditor:
         truth = self.truth(record.partition, self._offset)
         below = batches_within(truth, start, record.offset)
         below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
-        newest_ms = max((batch.timestamp_ms for batch in below), default=0)
-        # Segments count as a whole, also with a head that DeleteRecords took.
-        rows = queries.list_segments(self.reference.rows, record.partition)
-        first = min(
-            (
-                row.start_offset
-                for row in rows
-                if row.state is COPY_FINISHED
-                and row.start_offset <= record.offset <= row.end_offset
-            ),
-            default=record.offset,
-        )
-        kept = batches_within(truth, first, state.highest_copied[0] + 1)
-        kept_bytes = sum(len(batch.data) for batch in kept)
-        slack_ms = round(2 * self._world.limits.clock_difference_max_s * 1000)
         policies = self._policies_of_late(record.partition.topic)
-        allowed = (
-            (
-                each.retention_ms != UNLIMITED
-                and newest_ms + each.retention_ms < self._world.now_ms() + slack_ms
-            )
-            or (each.retention_bytes != UNLIMITED and kept_bytes >= each.retention_bytes)
-            for each in policies
-        )
         self.check(
-            not below or any(allowed),
+            any(self._takes(each, record.partition, state, below) for each in policies),
             "local_retention_deletes_nothing",
-            f"{record} takes what {policies} keep, the newest of it from {newest_ms}",
+            f"{record} takes what {policies} keep: {below}",
         )
+
+    def _takes(
+        self,
+        policy: TopicPolicy,
+        partition: TopicIdPartition,
+        state: PartitionState,
+        below: list[Batch],
+    ) -> bool:
+        """Whether a policy lets all of `below` go. What is not past its time goes by size: what is
+        behind it suffices, also if some of that goes at once by its time.
+        """
+        slack_ms = round(2 * self._world.limits.clock_difference_max_s * 1000)
+        past_ms = self._world.now_ms() + slack_ms - policy.retention_ms
+        timed = policy.retention_ms != UNLIMITED
+        fresh = [each for each in below if not timed or each.timestamp_ms >= past_ms]
+        if not fresh or policy.retention_bytes == UNLIMITED:
+            return not fresh
+        assert state.highest_copied is not None
+        behind = fresh[-1].last + 1
+        # Segments count as a whole, also with a head that DeleteRecords took.
+        holding = (
+            row.start_offset
+            for row in queries.list_segments(self.reference.rows, partition)
+            if row.state is COPY_FINISHED and row.start_offset <= behind <= row.end_offset
+        )
+        first = min(holding, default=behind)
+        kept = batches_within(
+            self.truth(partition, self._offset), first, state.highest_copied[0] + 1
+        )
+        return sum(len(batch.data) for batch in kept) >= policy.retention_bytes
 
     def _policies_of_late(self, topic: str) -> list[TopicPolicy]:
         """The present one, and those that a node which stood still may have read."""
