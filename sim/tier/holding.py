@@ -20,7 +20,9 @@ from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
 from rlm.hold_directory import HoldDirectory
 from rlm.hold_plan import Unit
 from rlm.log_dir import LocalPartition, LocalSegment
+from rlm.segment_facts import segment_epochs
 from rlmm import queries
+from rlmm.lineage import within_lineage
 from rlmm.partition_state import PartitionState
 from rlmm.records import LogStart, LostRange
 from rlmm.segment import Incarnation, TopicIdPartition
@@ -170,7 +172,8 @@ class HoldAuditor:
 
     def _waits(self, machine: Machine, log: Path) -> bool:
         """For its broker to lead, or to remove its own segment, whose head DeleteRecords took, or
-        to have other records at these offsets.
+        to have other records at these offsets; or for its turn when there is no room: a claim that
+        knew less of the log's head contradicts it, and what it holds stays lost.
         """
         start, end, _ = map(int, log.parent.name.split("-"))
         partition = self._world.brokers.with_id(Uuid.parse(log.parent.parent.name))
@@ -182,7 +185,12 @@ class HoldAuditor:
         fills = any(each.start < end and start <= each.end for each in lost)
         if end > partition.replicas[machine.node_id].bases[-1]:
             return _alone(log)
-        return fills and (partition.leader != machine.node_id or not _alone(log))
+        if not fills or partition.leader != machine.node_id or not _alone(log):
+            return fills
+        assert state is not None, "it has lost ranges"
+        known = _first_known(log, start)
+        epochs = segment_epochs(_epochs(log), known, end)
+        return not within_lineage(start, end - 1, epochs, state.lineage, None)
 
     def _held_by_claimant(self, state: PartitionState) -> Iterator[tuple[int, int, int]]:
         """Base, first known offset and end of what the process that claims has linked itself, if
@@ -239,10 +247,14 @@ def held_logs(machine: Machine) -> list[Path]:
     )
 
 
+def _epochs(log: Path) -> leader_epoch_checkpoint.Epochs:
+    path = log.with_name(LEADER_EPOCH_CHECKPOINT_FILE)
+    return leader_epoch_checkpoint.parse(path.read_bytes(), source="")
+
+
 def _first_known(log: Path, start: int) -> int:
     """What DeleteRecords took before the segment was held counts for nothing."""
-    path = log.with_name(LEADER_EPOCH_CHECKPOINT_FILE)
-    return max(start, leader_epoch_checkpoint.parse(path.read_bytes(), source="")[0].start_offset)
+    return max(start, _epochs(log)[0].start_offset)
 
 
 def _alone(path: Path) -> bool:
