@@ -25,6 +25,7 @@ from rlm.audit import WHY_CHARACTERS_MAX, AuditAction, AuditLine
 from rlm.json_fields import Fields
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlmm.segment import TopicIdPartition
+from rlmm.synced_path import sync_path
 
 logger = logging.getLogger(__name__)
 
@@ -258,7 +259,7 @@ def append_lines(directory: Path, data: bytes, limits: AuditLimits) -> None:
     if is_new:
         for old in numbers[: max(0, len(numbers) + 1 - limits.files_max)]:
             file_path(directory, old).unlink(missing_ok=True)
-        _sync(directory)
+        sync_path(directory)
 
 
 def read_newest(
@@ -344,11 +345,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

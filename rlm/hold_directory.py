@@ -38,6 +38,7 @@ from rlm.log_dir import LocalPartition, LocalSegment
 from rlm.replica_directory import read_small
 from rlm.segment_facts import segment_epochs
 from rlmm.segment import TopicIdPartition
+from rlmm.synced_path import sync_path
 
 _UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)")
 _ASIDE, _GONE = ".making-", ".removing-"
@@ -117,7 +118,7 @@ class HoldDirectory:
             if found.segment.log_path.stat().st_size != segment.size_bytes:
                 _remove(aside)
                 return None
-            _sync(aside)
+            sync_path(aside)
             if (parent / name).exists():  # links that nobody knows of: these replace them
                 os.rename(parent / name, parent / (_GONE + name))
                 _remove(parent / (_GONE + name))
@@ -301,14 +302,6 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _names(directory: Path) -> Iterable[str]:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from rlmm.synced_path import sync_path
+
 
 def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
     """Write `pieces` in its place. Blocks. OSError: the old one stands."""
@@ -20,8 +22,4 @@ def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
     except OSError:
         scratch.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_path(path.parent)

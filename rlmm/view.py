@@ -49,7 +49,8 @@ from kafka_formats.errors import (
 from rlmm.row_keys import LOGICAL_END, LOGICAL_START
 from rlmm.row_reads import read_record_time
 from rlmm.rows import RowChange, RowWrite, in_slices
-from rlmm.view_directory import beside, damage_mark, mark_damage, set_aside, settle_swap, sync
+from rlmm.synced_path import sync_path
+from rlmm.view_directory import beside, damage_mark, mark_damage, set_aside, settle_swap
 from rlmm.view_manifest import check_manifest
 
 BLOCK_CACHE_BYTES = 128 * 1024 * 1024
@@ -337,7 +338,7 @@ class View:
         _wait_until_free(self._path)
         self._path.rename(old)
         new.rename(self._path)
-        sync(self._path.parent)
+        sync_path(self._path.parent)
         shutil.rmtree(old)
         self._use(_open_database(self._path))
 
@@ -388,9 +389,9 @@ def _build(
     finally:
         database.close()
     for file in path.iterdir():
-        sync(file)
-    sync(path)
-    sync(path.parent)
+        sync_path(file)
+    sync_path(path)
+    sync_path(path.parent)
 
 
 def _open_database(path: Path) -> Rdict:

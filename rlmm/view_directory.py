@@ -5,11 +5,11 @@ All of it blocks.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
+from rlmm.synced_path import sync_path
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def settle_swap(path: Path) -> None:
         # Only a complete .new makes the view step aside. Where .new is missing as well, somebody
         # removed it: the old view is still a true one.
         (new if new.exists() else old).rename(path)
-        sync(path.parent)
+        sync_path(path.parent)
     shutil.rmtree(new, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
 
@@ -55,16 +55,8 @@ def set_aside(path: Path, reason: str) -> None:
         path.rename(damaged)
     # The mark goes last and durably: a crash before only repeats this.
     damage_mark(path).unlink(missing_ok=True)
-    sync(path.parent)
+    sync_path(path.parent)
 
 
 def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-def sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

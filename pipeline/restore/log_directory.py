@@ -30,9 +30,9 @@ from pipeline.restore.log_directory_plan import RestoredLog
 from pipeline.restore.log_segment import (
     NOTE_SUFFIX,
     UNFINISHED_SUFFIX,
-    sync_folder,
     write_durably,
 )
+from rlmm.synced_path import sync_path
 
 STAGING_PREFIX = ".strandline-restore-"
 PLAN_FILE = f"plan{NOTE_SUFFIX}"
@@ -142,13 +142,13 @@ def publish(place: Place, log: RestoredLog) -> None:
     for path in staging.iterdir():
         if path.suffix in (NOTE_SUFFIX, UNFINISHED_SUFFIX):
             path.unlink()
-    sync_folder(staging)
+    sync_path(staging)
     _set_log_start(place, log)
     if place.directory.exists():
         check_empty(place.directory)
         shutil.rmtree(place.directory)
     staging.rename(place.directory)
-    sync_folder(place.log_dir)
+    sync_path(place.log_dir)
 
 
 def _set_log_start(place: Place, log: RestoredLog) -> None:

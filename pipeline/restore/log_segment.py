@@ -234,19 +234,10 @@ class _SegmentWriter:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Whole or absent, and on the disk when this returns, but for its name (`sync_folder`)."""
+    """Whole or absent, and on the disk when this returns, but for its name (`sync_path`)."""
     unfinished = path.with_name(f"{path.name}{UNFINISHED_SUFFIX}")
     with unfinished.open("wb") as out:
         out.write(data)
         out.flush()
         os.fdatasync(out.fileno())
     unfinished.replace(path)
-
-
-def sync_folder(folder: Path) -> None:
-    """Names in it are on the disk when this returns."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

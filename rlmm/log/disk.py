@@ -17,6 +17,8 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from rlmm.synced_path import sync_path
+
 TEMPORARY_SUFFIX = ".tmp"
 
 
@@ -161,8 +163,4 @@ class OsDisk:
         path.unlink(missing_ok=True)
 
     def sync_directory(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(path)

@@ -11,46 +11,29 @@ import pytest
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.log_names import segment_file_name
-from rlm.events import CopyEvent, HoldReleased, LostRangeRecorded
+from rlm.events import HoldReleased
 from rlm.hold import HoldLimits
 from rlm.node_problem import ProblemArea
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.held_segments import (
+    A_FEW_SCANS_S,
+    AFTER_ANY_BACK_OFF_S,
+    ROOM,
+    Outage,
+    four_segments,
+    holding,
+    lost,
+    retention,
+    units,
+)
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
-
-ROOM = HoldLimits(bytes_max=2**40, free_bytes_min=1)
-A_FEW_SCANS_S = 30.0
-AFTER_ANY_BACK_OFF_S = 700.0
 
 
 @pytest.fixture
 def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, 30, end=35)
-    return log
-
-
-class Outage:
-    """A hook: copies fail while it lasts."""
-
-    def __init__(self) -> None:
-        self.lasts = True
-
-    async def __call__(self, name: str) -> None:
-        if self.lasts and name in ("before put .log", "before put part .log"):
-            raise RetryLater("the store is down")
-
-
-def retention(log: KafkaLog, *bases: int, start: int, epoch: int = 0) -> None:
-    """Local retention: segments go, and the head of the checkpoint is cut."""
-    for base in bases:
-        log.delete_segment(base)
-    log.set_epochs((epoch, start))
-
-
-def lost(events: list[CopyEvent]) -> list[tuple[int, int]]:
-    return [(each.start, each.end) for each in events if isinstance(each, LostRangeRecorded)]
+    return four_segments(tmp_path)
 
 
 def released(node: Node) -> list[tuple[int, str, bool]]:
@@ -61,13 +44,6 @@ def released(node: Node) -> list[tuple[int, str, bool]]:
     ]
 
 
-def units(tmp_path: Path) -> list[str]:
-    """The base offsets of what is held."""
-    return sorted(
-        path.name[:20].lstrip("0") or "0" for path in (tmp_path / "hold").glob("*/orders-0/*/*")
-    )
-
-
 def test_what_local_retention_took_while_the_store_was_down_is_copied_from_the_hold(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
@@ -75,9 +51,7 @@ def test_what_local_retention_took_while_the_store_was_down_is_copied_from_the_h
 
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, outage) as node:
             assert units(tmp_path) == ["0", "10", "20"]
             retention(orders, 0, 10, start=20)
             await asyncio.sleep(A_FEW_SCANS_S)
@@ -104,9 +78,8 @@ def test_a_hold_survives_a_restart_and_brings_back_the_epochs_that_retention_cut
 
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, outage):
+            pass
         retention(orders, 0, 10, start=20, epoch=2)
         outage.lasts = False
         async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
@@ -132,9 +105,7 @@ def test_history_that_left_before_anything_was_recorded_begins_where_the_hold_do
     async def main() -> None:
         nonlocal down
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=no_claims, data_plane=True, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, no_claims) as node:
             retention(orders, 0, 10, start=20)
             await asyncio.sleep(A_FEW_SCANS_S)
             down = False
@@ -159,9 +130,7 @@ def test_a_kill_before_the_log_start_was_recorded_loses_nothing_that_is_held(
     async def main() -> None:
         nonlocal down
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=no_log_start, data_plane=True, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, no_log_start) as node:
             assert units(tmp_path) == ["0", "10", "20"]
         retention(orders, 0, 10, start=20)
         down = False
@@ -184,9 +153,7 @@ def test_when_the_budget_was_not_enough_the_oldest_is_recorded_as_lost_and_the_r
 
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=outage, data_plane=True, hold=one) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, outage, hold=one) as node:
             assert units(tmp_path) == ["0", "10", "20"], "links of what the broker has are free"
             retention(orders, 0, 10, start=20)
             await asyncio.sleep(A_FEW_SCANS_S)
@@ -207,9 +174,7 @@ def test_a_held_segment_of_a_log_that_diverged_is_never_copied(
 
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, outage) as node:
             # An unclean leader began at 10: this replica was cut there and follows it.
             for base in (10, 20, 30):
                 orders.delete_segment(base)
@@ -231,9 +196,7 @@ def test_what_is_held_of_a_topic_goes_with_its_data_and_not_with_its_directory(
 
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, outage) as node:
             shutil.rmtree(orders.directory)
             await asyncio.sleep(A_FEW_SCANS_S)
             assert units(tmp_path) == ["0", "10", "20"], "a replica may come back"

@@ -18,26 +18,26 @@ from rlm.log_dir import LocalPartition, LocalSegment, find_partitions
 from rlm.partition_work import PartitionWork
 from rlm.work_table import WorkTable
 from rlmm.lineage import merge
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import new_world
-from tests.rlm.planner_facts import epochs, state
-from tests.rlm.test_hold import (
+from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
     ROOM,
     Outage,
+    four_segments,
+    holding,
     lost,
     retention,
     units,
 )
+from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.one_node import new_world
+from tests.rlm.planner_facts import epochs, state
 from tests.rlm.virtual_time import run_virtually
 
 
 @pytest.fixture
 def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, 30, end=35)
-    return log
+    return four_segments(tmp_path)
 
 
 def directory_of(tmp_path: Path, log: KafkaLog) -> HoldDirectory:
@@ -139,9 +139,7 @@ def test_links_that_could_not_be_removed_are_removed_once_they_can(
 
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, outage) as node:
             monkeypatch.setattr(os, "listdir", fails)
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)

@@ -1,0 +1,63 @@
+"""A node that holds what local retention takes, beside a broker's log of four segments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kafka_formats.errors import RetryLater
+from rlm.events import CopyEvent, LostRangeRecorded
+from rlm.hold import HoldLimits
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import Hook, Node, World
+
+ROOM = HoldLimits(bytes_max=2**40, free_bytes_min=1)
+A_FEW_SCANS_S = 30.0
+AFTER_ANY_BACK_OFF_S = 700.0
+
+
+def four_segments(tmp_path: Path) -> KafkaLog:
+    """From 0 to 34; the last one is active."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, 30, end=35)
+    return log
+
+
+class Outage:
+    """A hook: copies fail while it lasts."""
+
+    def __init__(self) -> None:
+        self.lasts = True
+
+    async def __call__(self, name: str) -> None:
+        if self.lasts and name in ("before put .log", "before put part .log"):
+            raise RetryLater("the store is down")
+
+
+def retention(log: KafkaLog, *bases: int, start: int, epoch: int = 0) -> None:
+    """Local retention: segments go, and the head of the checkpoint is cut."""
+    for base in bases:
+        log.delete_segment(base)
+    log.set_epochs((epoch, start))
+
+
+def lost(events: list[CopyEvent]) -> list[tuple[int, int]]:
+    return [(each.start, each.end) for each in events if isinstance(each, LostRangeRecorded)]
+
+
+def units(tmp_path: Path) -> list[str]:
+    """The base offsets of what is held."""
+    return sorted(
+        path.name[:20].lstrip("0") or "0" for path in (tmp_path / "hold").glob("*/orders-0/*/*")
+    )
+
+
+@asynccontextmanager
+async def holding(world: World, hook: Hook, *, hold: HoldLimits = ROOM) -> AsyncIterator[Node]:
+    """A node that has run for a few scans: what is sealed is held."""
+    async with world.boot(hook=hook, data_plane=True, hold=hold) as node:
+        await node.remote_log.start()
+        await asyncio.sleep(A_FEW_SCANS_S)
+        yield node
