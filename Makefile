@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test check unit spark integration e2e soak golden lock executors clean
+.PHONY: demo test check unit spark tools integration e2e soak golden lock executors clean
 
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
@@ -24,13 +24,16 @@ unit: $(VENV)/.dev
 spark: $(VENV)/.dev        ## one process: a Spark session takes ten seconds to start
 	$(PYTEST) -m "spark and not integration and not e2e and not soak" -q
 
-integration: $(VENV)/.dev
+tools: $(VENV)/.dev        ## servers and clients that tests run against, once a machine
+	$(BIN)/python -m tests.real.fetch
+
+integration: tools
 	$(PYTEST) -m "integration and not soak" -q
 
-e2e: $(VENV)/.dev
+e2e: tools
 	$(PYTEST) -m "e2e and not soak" -q
 
-soak: $(VENV)/.dev         ## long runs
+soak: tools                 ## long runs
 	$(PYTEST) -m soak -q
 
 golden: $(VENV)/.dev       ## rewrite golden files; read the diff before you commit it

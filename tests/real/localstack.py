@@ -20,6 +20,15 @@ from tests.real.toolbox import REPOSITORY, only_one, require_program
 INSTALL_DEADLINE_S = 900
 START_DEADLINE_S = 120
 BUCKET = "strandline-test"
+SCRIPTS = REPOSITORY / "localstack"
+
+
+def install_localstack() -> str:
+    """Install it, once a machine. The path of bash, which runs its scripts."""
+    bash = require_program("bash")
+    with only_one("localstack"):
+        subprocess.run([bash, str(SCRIPTS / "install.sh")], check=True, timeout=INSTALL_DEADLINE_S)
+    return bash
 
 
 class LocalStackServer:
@@ -45,16 +54,11 @@ class LocalStackServer:
 
     def start(self) -> None:
         """Start it and wait until the start-up script has made the bucket."""
-        scripts = REPOSITORY / "localstack"
-        bash = require_program("bash")
+        bash = install_localstack()
         require_program("curl")
-        with only_one("localstack"):
-            subprocess.run(
-                [bash, str(scripts / "install.sh")], check=True, timeout=INSTALL_DEADLINE_S
-            )
         self._home.mkdir(parents=True, exist_ok=True)
         self._process = ServerProcess(
-            [bash, str(scripts / "start.sh"), str(self._port), BUCKET, str(self._home / "data")],
+            [bash, str(SCRIPTS / "start.sh"), str(self._port), BUCKET, str(self._home / "data")],
             environment=os.environ,
             cwd=self._home,
             log_path=self._home / "localstack.log",

@@ -1,0 +1,49 @@
+"""`python -m tests.real.fetch`: fetch and build what tests against real servers run, before them.
+
+Building MinIO takes longer than a test may; `make` does it first, once a machine. What can't be had
+is said here, and then the tests that need it say so again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from subprocess import SubprocessError
+from time import perf_counter
+
+import pytest
+
+from tests.real.kafka import KAFKA_VERSION, kafka_jars
+from tests.real.kcat import kcat_folder
+from tests.real.localstack import install_localstack
+from tests.real.minio import MINIO_VERSION, minio_program
+from tests.real.spark_kafka import CONNECTOR_VERSION, spark_kafka_jars
+
+WORTH_TELLING_S = 2.0
+
+TOOLS: dict[str, Callable[[], object]] = {
+    f"MinIO {MINIO_VERSION}, built from its Go module (some minutes, once)": minio_program,
+    f"Kafka {KAFKA_VERSION}": kafka_jars,
+    f"Spark's Kafka source {CONNECTOR_VERSION}": spark_kafka_jars,
+    "kcat": kcat_folder,
+    "LocalStack": install_localstack,
+}
+
+
+def main() -> None:
+    """Fetch one after the other; what is there already costs nothing."""
+    for name, fetch in TOOLS.items():
+        sys.stdout.write(f"{name}: ")
+        sys.stdout.flush()
+        began = perf_counter()
+        try:
+            fetch()
+        except (pytest.skip.Exception, pytest.fail.Exception, SubprocessError, OSError) as error:
+            print(f"not to be had: {error}")
+            continue
+        took_s = perf_counter() - began
+        print(f"fetched in {took_s:.0f} s" if took_s > WORTH_TELLING_S else "there")
+
+
+if __name__ == "__main__":
+    main()
