@@ -21,8 +21,8 @@ class MetadataLimits:
     level than `feature_levels` are not applied at all.
     """
 
-    apply_cost_max: int = 60
-    apply_rest_ms: int = 10
+    apply_cost_max: int = 120
+    apply_rest_ms: int = 20
     view_flush_records: int = 10_000
     snapshot_records: int = 100_000
     snapshot_bytes: int = 20 * 1024 * 1024

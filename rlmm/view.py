@@ -56,6 +56,7 @@ from rlmm.view_manifest import check_manifest
 BLOCK_CACHE_BYTES = 128 * 1024 * 1024
 WRITE_BUFFER_BYTES = 32 * 1024 * 1024
 BLOOM_BITS_PER_KEY = 10
+MEMTABLE_BLOOM_SHARE = 0.05
 LEVEL_ZERO_FILES = 2
 INSTALL_BATCH_ROWS = 500
 SWAP_ATTEMPTS_MAX = 600
@@ -399,6 +400,9 @@ def _open_database(path: Path) -> Rdict:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    # A segment that is added is looked for first: what is not there is known without a search.
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_SHARE)
     options.set_keep_log_file_num(2)
     # A look-up's seek reads a block of every file at level 0; writes are few.
     options.set_level_zero_file_num_compaction_trigger(LEVEL_ZERO_FILES)

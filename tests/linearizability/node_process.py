@@ -19,8 +19,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import uvloop
-
 from kafka_formats.errors import Conflict, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
@@ -42,6 +40,7 @@ from rlmm.wire.peers import PeerLimits, WirePeers
 from rlmm.wire.sasl import SaslCredentials
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from strandline import ambient
+from strandline.event_loop import leave_out_of_collections, node_runner
 from strandline.settings import MetadataSettings
 
 HOST = "127.0.0.1"
@@ -253,14 +252,14 @@ async def serve(config: NodeConfig) -> None:
 
 
 async def _door(config: NodeConfig, door: ClientDoor, ended: asyncio.Event) -> None:
+    leave_out_of_collections()  # as `strandline node` does
     server = await asyncio.start_server(door.serve, HOST, config.client_port, limit=LINE_BYTES_MAX)
     await ended.wait()
     server.close()
 
 
 def main() -> None:
-    sys.setswitchinterval(0.0005)  # as `strandline node` does
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with node_runner() as runner:
         runner.run(serve(NodeConfig.from_json(sys.argv[1])))
 
 
