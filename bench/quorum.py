@@ -14,6 +14,7 @@ import asyncio
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from bench.etcd_nodes import EtcdNodes, etcd_nodes, put
 from bench.metadata_node import CACHE
@@ -134,10 +135,10 @@ def table(seen: dict[tuple[str, Case], Samples]) -> list[Measure]:
             rates = [a / b for a, b in zip(samples.per_s, etcd.per_s, strict=True)]
             waits = [a / b for a, b in zip(samples.p50_ms, etcd.p50_ms, strict=True)]
             if case.proposers > 1:
-                held = sorted(rates)[len(rates) // 2] >= 1
+                held = median(rates) >= 1
                 lines.append(Measure(f"{name}: commits, of etcd's", "x", rates, ">= 1", held))
             else:
-                held = sorted(waits)[len(waits) // 2] <= 1.5
+                held = median(waits) <= 1.5
                 lines.append(Measure(f"{name}: latency, of etcd's", "x", waits, "<= 1.5", held))
         lines += [
             per_s,
