@@ -26,6 +26,7 @@ from tests.real.maven import require_java
 from tests.real.ports import free_ports
 from tests.real.process_tree import kill_tree
 from tests.real.server_process import ServerProcess
+from tests.real.spark_jvm import JAVA_OPTIONS
 
 START_DEADLINE_S = 60
 EXECUTOR_MB = 700
@@ -106,6 +107,7 @@ class SparkCluster:
                 "PATH": os.environ["PATH"],
                 "SPARK_HOME": str(SPARK_HOME),
                 "SPARK_DAEMON_MEMORY": "256m",
+                "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
                 "SPARK_LOCAL_DIRS": str(self._home / "local"),
                 "PYSPARK_PYTHON": str(self.python),
             },

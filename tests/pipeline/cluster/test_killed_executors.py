@@ -38,6 +38,7 @@ from tests.real.kafka_clients import consume_all
 from tests.real.process_tree import kill_tree
 from tests.real.s3_admin import client
 from tests.real.spark_cluster import EXECUTOR_MB, SPARK_HOME, SparkCluster
+from tests.real.spark_jvm import QUICK_START
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -150,6 +151,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         signals.mkdir()
         command = [
             *(str(spark_home / "bin" / "spark-submit"), *submit),
+            *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *(str(DRIVER), str(signals), json.dumps(dict(options))),
