@@ -100,6 +100,9 @@ class MemoryRows:
 Unencoded = tuple[Any, Callable[[Any], bytes]]
 """What a row means, and what writes it."""
 
+# No reference of the overlay to itself: it goes, with all it read, as soon as nobody has it.
+_NOT_PENDING = object()
+
 
 class OverlayRows:
     """Rows with pending writes over them, which are read back before they are committed.
@@ -118,7 +121,7 @@ class OverlayRows:
         self._lowest: dict[bytes, bytes | None] = {}
         self._kinds: set[int] = set()  # first bytes of the pending keys, and of some taken back
         self._keys: list[bytes] = []  # of the pending writes, in order once asked for
-        # What the writes since `begin` replaced: of keys that were not pending, this overlay.
+        # What the writes since `begin` replaced; `_NOT_PENDING` of keys that were not.
         self._journal: list[tuple[bytes, object]] = []
 
     def get(self, key: bytes) -> bytes | None:
@@ -182,7 +185,7 @@ class OverlayRows:
     def take_back(self) -> None:
         """Undo the writes since `begin`."""
         for key, before in reversed(self._journal):
-            if before is self:
+            if before is _NOT_PENDING:
                 del self._pending[key]
             else:
                 self._pending[key] = before  # type: ignore[assignment]  # it was there
@@ -191,8 +194,8 @@ class OverlayRows:
 
     def _set(self, key: bytes, value: bytes | Unencoded | None) -> None:
         pending = self._pending
-        before = pending.get(key, self)
-        if before is self:
+        before = pending.get(key, _NOT_PENDING)
+        if before is _NOT_PENDING:
             self._kinds.add(key[0])
         self._journal.append((key, before))
         pending[key] = value

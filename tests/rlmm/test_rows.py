@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,6 +97,21 @@ def test_only_what_was_written_since_the_beginning_is_taken_back() -> None:
     overlay.put(b"c", b"6")
     assert overlay.writes() == ((b"a", b"2"), (b"c", b"6"))
     assert overlay.lowest_key(b"b") is None
+
+
+def test_an_overlay_goes_at_once_when_nobody_has_it() -> None:
+    """Without a garbage collection, which would hold the event loop for what many of them read."""
+    base = MemoryRows([(b"a", b"1")])
+    gone = weakref.ref(base)
+    overlay = OverlayRows(base)
+    overlay.put(b"a", overlay.get(b"b") or b"2")
+    assert overlay.writes() == ((b"a", b"2"),)
+    gc.disable()
+    try:
+        del overlay, base
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_writes_come_in_key_order_without_those_that_change_nothing() -> None:
