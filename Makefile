@@ -27,8 +27,8 @@ spark: $(VENV)/.dev        ## one process: a Spark session takes ten seconds to 
 tools: $(VENV)/.dev        ## servers and clients that tests run against, once a machine
 	$(BIN)/python -m tests.real.fetch
 
-integration: tools
-	$(PYTEST) -m "integration and not soak" -q
+integration: tools         ## a file goes to one process: its tests share servers
+	$(PYTEST) -m "integration and not soak" -n 2 --dist loadfile -q
 
 e2e: tools
 	$(PYTEST) -m "e2e and not soak" -q
