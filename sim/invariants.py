@@ -25,6 +25,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.raft.messages import VotersRecord as Voters
 from sim.disk import SnapshotContent
+from sim.elections import Elections
 
 if TYPE_CHECKING:
     from sim.quorum import World
@@ -49,8 +50,7 @@ class Auditor:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._leaders: dict[int, ReplicaKey] = {}
-        self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
+        self._elections = Elections(check)
         self._records: dict[tuple[int, int], tuple[Batch, int]] = {}
         self.committed: dict[int, Batch] = {}
         self._committed_in: dict[int, int] = {}
@@ -74,60 +74,34 @@ class Auditor:
         if change.role is not act.Role.LEADER or change.established:
             return
         key, epoch = host.disk.key, change.epoch
-        known = self._leaders.setdefault(epoch, key)
-        check(known == key, "one_leader_per_epoch", f"{known} and {key} lead epoch {epoch}")
+        self._elections.leads(key, epoch)
         stored = host.disk.quorum
         check(
             stored is not None and (stored.epoch, stored.leader_id) == (epoch, key.node_id),
             "persisted_first",
             f"{host.name} leads epoch {epoch}, its disk says {stored}",
         )
-        # A late winner may lack what was committed in an epoch after its own: it cannot commit.
-        before = [offset for offset, within in self._committed_in.items() if within < epoch]
-        committed_end = self.committed[max(before)].end_offset if before else 0
-        end = host.disk.end_offset
-        check(
-            end >= committed_end,
-            "leader_completeness",
-            f"{host.name} leads epoch {epoch} up to {end}, {committed_end} is committed",
+        self._elections.leader_is_complete(
+            host.name,
+            epoch,
+            host.disk.batches,
+            host.disk.end_offset,
+            self.committed,
+            self._committed_in,
         )
-        for batch in host.disk.batches:
-            if batch.end_offset <= committed_end:
-                check(
-                    self.committed[batch.base_offset] == batch,
-                    "leader_completeness",
-                    f"{host.name} leads epoch {epoch} with another record: {batch}",
-                )
 
     def persisting(self, host: ReplicaHost, state: act.PersistedState) -> None:
         if state.voted is not None:
-            self._vote(host, state.epoch, state.voted)
-        old = host.disk.quorum
-        if old is None:
-            return
-        check(old.epoch <= state.epoch, "epoch_monotone", f"{host.name} goes from {old} to {state}")
-        if old.epoch == state.epoch:
-            check(
-                old.voted in (None, state.voted) and old.leader_id in (-1, state.leader_id),
-                "vote_is_kept",
-                f"{host.name} forgets in one epoch: {old} becomes {state}",
-            )
-
-    def _vote(self, host: ReplicaHost, epoch: int, candidate: ReplicaKey) -> None:
-        key = host.disk.key
-        known = self._votes.setdefault((key, epoch), candidate)
-        check(
-            known == candidate,
-            "one_vote_per_epoch",
-            f"{key} votes for {known} and {candidate} in epoch {epoch}",
-        )
+            self._elections.votes(host.disk.key, state.epoch, state.voted)
+        if host.disk.quorum is not None:
+            self._elections.persists(host.name, host.disk.quorum, state)
 
     def responding(self, host: ReplicaHost, request: Request, response: Response) -> None:
         if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
             return
         if request.pre_vote or not response.vote_granted:
             return
-        self._vote(host, request.epoch, request.candidate)
+        self._elections.votes(host.disk.key, request.epoch, request.candidate)
         stored = host.disk.quorum
         check(
             stored is not None

@@ -22,6 +22,7 @@ from rlmm.raft.messages import (
     VotersRecord,
 )
 from rlmm.view import View
+from sim.elections import Elections
 from sim.invariants import InvariantError
 from sim.nodes.durable import holds, snapshot_end, stored_quorum_state
 from sim.nodes.log_copy import StoredBytes
@@ -44,8 +45,7 @@ class Auditor:
         self.acknowledged_end = 0
         self.voter_sets: dict[tuple[int, int], tuple[ReplicaKey, ...]] = {}
         """Every one that was ever written anywhere, by offset and epoch."""
-        self._leaders: dict[int, ReplicaKey] = {}
-        self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
+        self._elections = Elections(self.check)
         self._records: dict[tuple[int, int], StoredBytes] = {}
         self._committed_in: dict[int, int] = {}
         self._before: dict[tuple[int, int], int] = {}
@@ -133,55 +133,26 @@ class Auditor:
         if change.role is not act.Role.LEADER or change.established:
             return
         key, epoch = machine.key, change.epoch
-        known = self._leaders.setdefault(epoch, key)
-        self.check(known == key, "one_leader_per_epoch", f"{known} and {key} lead epoch {epoch}")
+        self._elections.leads(key, epoch)
         stored = stored_quorum_state(machine.disk.medium)
         self.check(
             stored is not None and (stored.leader_epoch, stored.leader_id) == (epoch, key.node_id),
             "persisted_first",
             f"{machine.name} leads epoch {epoch}, its disk says {stored}",
         )
-        self._leader_completeness(machine, process, epoch)
-
-    def _leader_completeness(self, machine: Machine, process: Process, epoch: int) -> None:
-        """A late winner may lack what was committed in an epoch after its own."""
-        before = [offset for offset, within in self._committed_in.items() if within < epoch]
-        committed_end = self.committed[max(before)].end_offset if before else 0
-        end = process.copy.end_offset
-        self.check(
-            end >= committed_end,
-            "leader_completeness",
-            f"{machine.name} leads epoch {epoch} up to {end}, {committed_end} is committed",
+        self._elections.leader_is_complete(
+            machine.name,
+            epoch,
+            process.copy.batches,
+            process.copy.end_offset,
+            self.committed,
+            self._committed_in,
         )
-        for batch in process.copy.batches:
-            if batch.end_offset <= committed_end:
-                self.check(
-                    self.committed[batch.base_offset] == batch,
-                    "leader_completeness",
-                    f"{machine.name} leads epoch {epoch} with another record: {batch}",
-                )
 
     def _persisting(self, machine: Machine, state: act.PersistedState) -> None:
         stored = stored_quorum_state(machine.disk.medium)
-        if stored is None:
-            return
-        old = persisted(stored)
-        name = machine.name
-        self.check(old.epoch <= state.epoch, "epoch_monotone", f"{name}: {old} becomes {state}")
-        if old.epoch == state.epoch:
-            self.check(
-                old.voted in (None, state.voted) and old.leader_id in (-1, state.leader_id),
-                "vote_is_kept",
-                f"{name} forgets in one epoch: {old} becomes {state}",
-            )
-
-    def _vote(self, machine: Machine, epoch: int, candidate: ReplicaKey) -> None:
-        known = self._votes.setdefault((machine.key, epoch), candidate)
-        self.check(
-            known == candidate,
-            "one_vote_per_epoch",
-            f"{machine.key} votes for {known} and {candidate} in epoch {epoch}",
-        )
+        if stored is not None:
+            self._elections.persists(machine.name, persisted(stored), state)
 
     def answering(self, machine: Machine, request: Request, response: Response) -> None:
         """An answer leaves the machine."""
@@ -189,13 +160,13 @@ class Auditor:
             return
         if request.pre_vote or not response.vote_granted:
             return
-        self._vote(machine, request.epoch, request.candidate)
+        self._elections.votes(machine.key, request.epoch, request.candidate)
         self._has_stored(machine, request, f"grants {request.candidate} its vote")
 
     def asking(self, machine: Machine, request: PeerRequest) -> None:
         """A request leaves the machine."""
         if isinstance(request, VoteRequest) and not request.pre_vote:
-            self._vote(machine, request.epoch, request.candidate)
+            self._elections.votes(machine.key, request.epoch, request.candidate)
             self._has_stored(machine, request, "stands for election")
         process = machine.process
         if isinstance(request, FetchRequest) and process is not None:

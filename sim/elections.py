@@ -1,0 +1,82 @@
+"""What holds of leaders and votes in every world of replicas (Raft), by what was seen of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from rlmm.raft.actions import PersistedState
+from rlmm.raft.messages import ReplicaKey
+
+
+class Check(Protocol):
+    """Raises, and perhaps remembers, that an invariant does not hold."""
+
+    def __call__(self, holds: bool, name: str, message: str) -> None: ...
+
+
+class Placed(Protocol):
+    """A batch at its place in a log."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+
+
+class Elections:
+    """Who led and who voted for whom, whatever the hosts themselves remember."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._leaders: dict[int, ReplicaKey] = {}
+        self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
+
+    def leads(self, key: ReplicaKey, epoch: int) -> None:
+        known = self._leaders.setdefault(epoch, key)
+        self._check(known == key, "one_leader_per_epoch", f"{known} and {key} lead epoch {epoch}")
+
+    def votes(self, key: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
+        known = self._votes.setdefault((key, epoch), candidate)
+        self._check(
+            known == candidate,
+            "one_vote_per_epoch",
+            f"{key} votes for {known} and {candidate} in epoch {epoch}",
+        )
+
+    def persists(self, name: str, old: PersistedState, new: PersistedState) -> None:
+        """What is on a host's disk is about to be replaced."""
+        self._check(old.epoch <= new.epoch, "epoch_monotone", f"{name}: {old} becomes {new}")
+        if old.epoch == new.epoch:
+            self._check(
+                old.voted in (None, new.voted) and old.leader_id in (-1, new.leader_id),
+                "vote_is_kept",
+                f"{name} forgets in one epoch: {old} becomes {new}",
+            )
+
+    def leader_is_complete(
+        self,
+        leader: str,
+        epoch: int,
+        log: Iterable[Placed],
+        end_offset: int,
+        committed: Mapping[int, Placed],
+        committed_in: Mapping[int, int],
+    ) -> None:
+        """`log` of a new leader holds what was committed before. A late winner may lack what was
+        committed in an epoch after its own: it cannot commit.
+        """
+        before = [offset for offset, within in committed_in.items() if within < epoch]
+        committed_end = committed[max(before)].end_offset if before else 0
+        self._check(
+            end_offset >= committed_end,
+            "leader_completeness",
+            f"{leader} leads epoch {epoch} up to {end_offset}, {committed_end} is committed",
+        )
+        for batch in log:
+            if batch.end_offset <= committed_end:
+                self._check(
+                    committed[batch.base_offset] == batch,
+                    "leader_completeness",
+                    f"{leader} leads epoch {epoch} with another record: {batch}",
+                )
