@@ -3,8 +3,8 @@ rest, in which more of them come.
 
 What a step of apply touches has left the processor's caches after a few milliseconds of other work:
 fetching it again costs as much as some twenty records. A node for which nobody waits, which most
-are for most records, pays that fifty times a second instead of with every commit. A record
-that comes after the rest is applied at once.
+are for most records, pays that once a rest instead of with every commit. A record that comes after
+the rest is applied at once.
 """
 
 from __future__ import annotations

@@ -400,7 +400,8 @@ def _open_database(path: Path) -> Rdict:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    # A segment that is added is looked for first: what is not there is known without a search.
+    # A segment that is added is looked for first. What a table in memory lacks is known without a
+    # search there, by a filter that takes this share of the buffer beside it.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_SHARE)
     options.set_keep_log_file_num(2)
