@@ -5,7 +5,7 @@ What differs in a byte is left to `record_batch`. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from kafka_formats import varints
@@ -16,6 +16,7 @@ _NO_BARE_RECORD = 0x07 | _CONTROL  # a codec, control records
 _BARE = b"\x00\x00\x00\x01"  # attributes, time and offset as the batch's, no key
 _BARE_FRONT_BYTES = range(len(_BARE) + 2, len(_BARE) + 11)
 _FRONTS_KEPT = 2_048
+_WRITTEN_KEPT = 2_048
 
 
 def sole_value(data: bytes, header: BatchHeader) -> bytes | None:
@@ -84,12 +85,16 @@ def encode_control_values(
 
 
 def _records(values: Sequence[bytes], key: bytes | None) -> bytes:
-    fronts = _fronts(key)
+    fronts: Iterable[bytes] = _fronts(key)
+    if len(values) > _FRONTS_KEPT:
+        fronts = (_front(index, key) for index in range(len(values)))
     parts: list[bytes] = []
-    for index, value in enumerate(values):
-        front = fronts[index] if index < _FRONTS_KEPT else _front(index, key)
-        length = _written(len(value))
-        parts += (_written(len(front) + len(length) + len(value) + 1), front, length, value, b"\0")
+    for front, value in zip(fronts, values, strict=False):
+        bytes_ = len(value)
+        length = _WRITTEN[bytes_] if bytes_ < _WRITTEN_KEPT else _written(bytes_)
+        bytes_ += len(front) + len(length) + 1
+        size = _WRITTEN[bytes_] if bytes_ < _WRITTEN_KEPT else _written(bytes_)
+        parts += (size, front, length, value, b"\0")
     return b"".join(parts)
 
 
@@ -105,11 +110,13 @@ def _sealed(
     return seal_batch(fields, body, base_offset=base_offset, leader_epoch=leader_epoch)
 
 
-@lru_cache(maxsize=4_096)
 def _written(number: int) -> bytes:
     out = bytearray()
     varints.write(out, number)
     return bytes(out)
+
+
+_WRITTEN = tuple(map(_written, range(_WRITTEN_KEPT)))
 
 
 def _front(index: int, key: bytes | None) -> bytes:

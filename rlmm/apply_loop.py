@@ -27,7 +27,6 @@ from rlmm.records import ControlRecordType
 from rlmm.rows import OverlayRows
 from rlmm.segment import TopicIdPartition
 from rlmm.segment_records import SEGMENT_FRONT
-from rlmm.snapshot_due import snapshot_due
 from rlmm.view import View
 from rlmm.view_snapshots import install_if_needed
 
@@ -69,8 +68,6 @@ class ApplyLoop:
         self.snapshot_due = asyncio.Event()
         self._records_since_snapshot = 0
         self._bytes_since_snapshot = 0
-        # Of rows, in the last one that this process wrote; how far off the next is depends on it.
-        self.last_snapshot_bytes = 0
         self._count_for_snapshot(_records_behind(log, view), 0)
 
     @contextmanager
@@ -150,11 +147,9 @@ class ApplyLoop:
     def _count_for_snapshot(self, records: int, size_bytes: int) -> None:
         self._records_since_snapshot += records
         self._bytes_since_snapshot += size_bytes
-        if snapshot_due(
-            self._records_since_snapshot,
-            self._bytes_since_snapshot,
-            last_snapshot_bytes=self.last_snapshot_bytes,
-            limits=self._limits,
+        if (
+            self._records_since_snapshot >= self._limits.snapshot_records
+            or self._bytes_since_snapshot >= self._limits.snapshot_bytes
         ):
             self.snapshot_due.set()
 

@@ -317,7 +317,7 @@ class RemoteLogMetadataManager(MetadataReads):
             # Only now: what was applied during the flush is in it. Still due, it would be for ever.
             self._applying.snapshot_begun()
             slice_rows = self._limits.snapshot_slice_rows
-            snapshot, self._applying.last_snapshot_bytes = await write_snapshot(
+            snapshot = await write_snapshot(
                 self._log, self._view, slice_rows=slice_rows, check_open=self._check_open
             )
             self._snapshot_taken_ms = self._now_ms()

@@ -14,8 +14,10 @@ class MetadataLimits:
     """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (what other
     records count for: `apply_loop.COST_OF_OTHERS`); for `apply_rest_ms` after records were applied
     no others are, while nobody waits for any (`apply_loop_pace`); `view_flush_records` how
-    much is replayed after a crash; a snapshot is made after so many records or bytes of them, the
-    bytes growing with the last snapshot (`snapshot_due`).
+    much is replayed after a crash. A snapshot is made after so many records or bytes of them. It is
+    the whole state, and a node starts from its view, so they are far apart: what a fresh node has
+    to apply behind one is bounded, and the log's size (Kafka, which starts from snapshots, makes
+    one every 20 MiB).
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
     `states_kept_max` partition states are remembered while nothing changes them. Records of another
     level than `feature_levels` are not applied at all.
@@ -25,9 +27,7 @@ class MetadataLimits:
     apply_rest_ms: int = 20
     view_flush_records: int = 10_000
     snapshot_records: int = 100_000
-    snapshot_bytes: int = 20 * 1024 * 1024
-    snapshot_bytes_max: int = 128 * 1024 * 1024
-    snapshot_growth_percent: int = 100
+    snapshot_bytes: int = 128 * 1024 * 1024
     snapshot_slice_rows: int = 400
     outcomes_kept_max: int = 65_536
     states_kept_max: int = 20_000

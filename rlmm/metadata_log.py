@@ -7,7 +7,7 @@ of what is read, so offsets are sparse for the reader and every group says where
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -99,8 +99,8 @@ class LogDescription:
 class SnapshotSink(Protocol):
     """One snapshot being written. Ends with `finish` or `abandon`."""
 
-    async def add(self, rows: Sequence[Proposal]) -> None:
-        """Append rows, in key order."""
+    async def add(self, rows: Iterable[Proposal]) -> None:
+        """Append rows, in key order, which a thread may read."""
         ...
 
     async def finish(self) -> None:

@@ -21,25 +21,27 @@ from rlmm.short_lengths import LENGTH_MAX, SHORT_LENGTHS
 
 VERSION = 0
 SOURCE = "snapshot"
-_SEGMENTS = bytes((RowKind.SEGMENT,))
+_SEGMENT = int(RowKind.SEGMENT)
 _SNAPSHOT_ROW = int(ControlRecordType.SNAPSHOT_ROW)
 _FRONT = VERSION.to_bytes(2)
 _NO_TAGS = b"\0"
+_new = tuple.__new__  # a snapshot has millions of rows, and a NamedTuple's own takes twice as long
 
 
 def to_proposals(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Proposal]:
     """The logical rows, in key order, as the snapshot's records."""
     for key, value in rows:
-        if key.startswith(_SEGMENTS):
-            yield Proposal(None, value)
+        if key[0] == _SEGMENT:
+            yield _new(Proposal, (None, value))
+        elif len(key) < LENGTH_MAX and len(value) < LENGTH_MAX:
+            key_length, length = SHORT_LENGTHS[len(key) + 1], SHORT_LENGTHS[len(value) + 1]
+            row = b"".join((_FRONT, key_length, key, length, value, _NO_TAGS))
+            yield _new(Proposal, (_SNAPSHOT_ROW, row))
         else:
-            yield Proposal(_SNAPSHOT_ROW, _encode_row(key, value))
+            yield Proposal(_SNAPSHOT_ROW, _encode_long_row(key, value))
 
 
-def _encode_row(key: bytes, value: bytes) -> bytes:
-    if len(key) < LENGTH_MAX and len(value) < LENGTH_MAX:
-        key_length, length = SHORT_LENGTHS[len(key) + 1], SHORT_LENGTHS[len(value) + 1]
-        return b"".join((_FRONT, key_length, key, length, value, _NO_TAGS))
+def _encode_long_row(key: bytes, value: bytes) -> bytes:
     writer = Writer()
     writer.int16(VERSION)
     writer.bytes_(key)
@@ -76,6 +78,6 @@ def _row_of(record: Proposal) -> tuple[bytes, bytes]:
     key, value = reader.bytes_(), reader.bytes_()
     reader.tagged_fields()
     reader.expect_end()
-    if not LOGICAL_START <= key < LOGICAL_END or key.startswith(_SEGMENTS):
+    if not LOGICAL_START <= key < LOGICAL_END or key[0] == _SEGMENT:
         raise reader.corrupt(f"{key[:40].hex()} is no key of such a row")
     return key, value

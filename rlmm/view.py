@@ -22,7 +22,7 @@ from __future__ import annotations
 import shutil
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
@@ -228,7 +228,7 @@ class View:
             mark_damage(self._path, ours)
         return ours
 
-    def rows_in_key_order(self) -> Iterator[tuple[bytes, bytes]]:
+    def rows_in_key_order(self) -> Generator[tuple[bytes, bytes], None, None]:
         """All logical rows, as they are at this call: a `scan` with one call a row, not four."""
         options = _scanning()
         options.set_iterate_upper_bound(LOGICAL_END)
@@ -246,7 +246,7 @@ class View:
         rows: Iterator[tuple[bytes, bytes]],
         behind: RdictIter,
         options: ReadOptions,  # noqa: ARG002 - only kept alive, as in `_ascending`
-    ) -> Iterator[tuple[bytes, bytes]]:
+    ) -> Generator[tuple[bytes, bytes], None, None]:
         """`rows` also end where they meet damage, and do not say so: behind the last one there has
         to be nothing, and a second look has to be well.
         """

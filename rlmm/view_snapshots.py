@@ -19,31 +19,28 @@ log = logging.getLogger(__name__)
 
 async def write_snapshot(
     metadata_log: MetadataLog, view: View, *, slice_rows: int, check_open: Callable[[], None]
-) -> tuple[SnapshotId, int]:
-    """Write the logical rows as they are at this call, in key order; durable on return. The second
-    of the answer is how many bytes of rows these are.
+) -> SnapshotId:
+    """Write the logical rows as they are at this call, in key order; durable on return.
 
     The view goes on changing meanwhile: its scan is bound to this moment. Slices keep each step on
     the event loop short; after each, `check_open` may raise to end it, and nothing of it stays.
     """
     snapshot = SnapshotId(view.applied_offset + 1, view.applied_epoch)
     record_time_ms = view.record_time_ms
-    rows_bytes = 0
     # Closed also when the caller is cancelled: a scan left behind keeps the database open.
-    with closing(row for row in to_proposals(view.rows_in_key_order())) as rows:
+    with closing(view.rows_in_key_order()) as rows:
         sink = await metadata_log.begin_snapshot(
             snapshot, last_contained_timestamp_ms=record_time_ms
         )
         try:
             while part := list(islice(rows, slice_rows)):
-                await sink.add(part)
-                rows_bytes += sum(len(row.value) for row in part)
+                await sink.add(to_proposals(part))
                 check_open()
         except BaseException:
             await sink.abandon()
             raise
         await sink.finish()
-    return snapshot, rows_bytes
+    return snapshot
 
 
 async def install_if_needed(

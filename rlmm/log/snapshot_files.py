@@ -104,18 +104,18 @@ class SnapshotWriter:
         """Append rows. Neighbours of one kind share a batch; where a batch ends depends on the rows
         alone, not on how they were cut into calls.
         """
+        pending, size_bytes, kind = self._pending, self._pending_bytes, self._pending_type
         for control_type, value in rows:
-            if control_type != self._pending_type:
-                self._append_pending()
-                self._pending_type = control_type
-            self._pending.append(value)
-            self._pending_bytes += len(value)
-            if self._pending_bytes >= BATCH_BYTES_TARGET:
-                self._append_pending()
+            if control_type != kind or size_bytes >= BATCH_BYTES_TARGET:
+                self._append(kind, pending)
+                pending, size_bytes, kind = [], 0, control_type
+            pending.append(value)
+            size_bytes += len(value)
+        self._pending, self._pending_bytes, self._pending_type = pending, size_bytes, kind
 
     def finish(self) -> Path:
         """Complete it: footer, bytes durable, final name, name durable. Returns the file."""
-        self._append_pending()
+        self._append(self._pending_type, self._pending)
         self._control(ControlType.SNAPSHOT_FOOTER, encode_snapshot_footer())
         self._file.sync()
         self._file.close()
@@ -129,15 +129,12 @@ class SnapshotWriter:
         self._file.close()
         self._disk.remove(self._part)
 
-    def _append_pending(self) -> None:
-        if self._pending:
-            self._append(self._pending_type, self._pending)
-        self._pending, self._pending_bytes = [], 0
-
     def _control(self, control_type: ControlType, value: bytes) -> None:
         self._append(int(control_type), [value])
 
     def _append(self, control_type: int | None, values: Sequence[bytes]) -> None:
+        if not values:
+            return
         place = {
             "base_offset": self._next_offset,
             "leader_epoch": self._epoch,

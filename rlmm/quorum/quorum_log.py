@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -428,7 +428,7 @@ class _Sink:
         self._owner = owner
         self._snapshot = snapshot
 
-    async def add(self, rows: Sequence[Proposal]) -> None:
+    async def add(self, rows: Iterable[Proposal]) -> None:
         await self._run(partial(self._writer.add, rows))
 
     async def finish(self) -> None:

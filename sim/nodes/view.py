@@ -6,7 +6,7 @@ that a crash leaves the rows as some write batch since the last flush left them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
@@ -105,8 +105,9 @@ class MemoryView(View):
     ) -> Iterator[tuple[bytes, bytes]]:
         return iter(list(self._memory.rows.scan(start, end, reverse=reverse)))
 
-    def rows_in_key_order(self) -> Iterator[tuple[bytes, bytes]]:
-        return self.scan(LOGICAL_START, LOGICAL_END)
+    def rows_in_key_order(self) -> Generator[tuple[bytes, bytes], None, None]:
+        rows = self.scan(LOGICAL_START, LOGICAL_END)  # as they are at this call
+        return (row for row in rows)
 
     def install_from(
         self, rows: Iterable[tuple[bytes, bytes]], *, applied_offset: int, epoch: int

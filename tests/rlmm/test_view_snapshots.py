@@ -118,7 +118,5 @@ async def test_a_failing_snapshot_leaves_nothing_and_can_be_repeated(
             await write_snapshot(node.log, node.view, slice_rows=1, check_open=lambda: None)
         monkeypatch.undo()
         assert list((tmp_path / "metadata").rglob("*.part")) == []
-        snapshot, _ = await write_snapshot(
-            node.log, node.view, slice_rows=1, check_open=lambda: None
-        )
+        snapshot = await write_snapshot(node.log, node.view, slice_rows=1, check_open=lambda: None)
         assert snapshot == SnapshotId(node.view.applied_offset + 1, 1)
