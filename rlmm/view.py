@@ -58,6 +58,7 @@ WRITE_BUFFER_BYTES = 32 * 1024 * 1024
 BLOOM_BITS_PER_KEY = 10
 MEMTABLE_BLOOM_SHARE = 0.05
 LEVEL_ZERO_FILES = 2
+BYTES_A_SYNC = 1024 * 1024
 INSTALL_BATCH_ROWS = 500
 SWAP_ATTEMPTS_MAX = 600
 SWAP_PAUSE_S = 0.05
@@ -405,6 +406,8 @@ def _open_database(path: Path) -> Rdict:
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_SHARE)
     options.set_keep_log_file_num(2)
+    # What compactions write goes to the disk as they go on: at their end it would hold up the log.
+    options.set_bytes_per_sync(BYTES_A_SYNC)
     # A look-up's seek reads a block of every file at level 0; writes are few.
     options.set_level_zero_file_num_compaction_trigger(LEVEL_ZERO_FILES)
     # Index and filter blocks stay outside the cache: large ones evict each other there.

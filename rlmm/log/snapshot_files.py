@@ -34,6 +34,8 @@ from rlmm.metadata_log import Proposal, SnapshotId
 PART_SUFFIX = ".checkpoint.part"
 PRIVATE_CONTROL_TYPES_FROM = 1_000
 BATCH_BYTES_TARGET = 64 * 1024
+SYNC_BYTES = 8 * 1024 * 1024
+"""Written between two syncs: all of a large snapshot at once would hold up the log's own syncs."""
 READ_CHUNK_BYTES = 1024 * 1024
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -89,6 +91,7 @@ class SnapshotWriter:
         self._epoch = snapshot.epoch
         self._timestamp_ms = last_contained_timestamp_ms
         self._next_offset = 0
+        self._unsynced_bytes = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._pending_type: int | None = None
@@ -140,12 +143,17 @@ class SnapshotWriter:
             "leader_epoch": self._epoch,
             "timestamp_ms": self._timestamp_ms,
         }
-        self._file.append(
+        batch = (
             encode_bare_values(values, **place)
             if control_type is None
             else encode_control_values(values, key=control_key(control_type), **place)
         )
+        self._file.append(batch)
         self._next_offset += len(values)
+        self._unsynced_bytes += len(batch)
+        if self._unsynced_bytes >= SYNC_BYTES:
+            self._file.sync()
+            self._unsynced_bytes = 0
 
 
 def write_bootstrap_snapshot(disk: Disk, directory: Path, voters: tuple[Voter, ...]) -> Path:
