@@ -32,12 +32,14 @@ def test_a_node_runs_on_uvloop_and_threads_give_way_soon() -> None:
         set_time_slice(USUAL_S)
 
 
-def test_what_is_built_is_left_out_of_collections() -> None:
-    before = gc.get_freeze_count()
+def test_what_is_built_is_left_out_of_collections_and_these_are_rarer() -> None:
+    before, thresholds = gc.get_freeze_count(), gc.get_threshold()
     try:
         leave_out_of_collections()
         assert gc.get_freeze_count() > before
+        assert gc.get_threshold()[0] > thresholds[0]
     finally:
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 
