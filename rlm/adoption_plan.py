@@ -101,6 +101,16 @@ def whole_segment(
         manifest = parse_manifest(manifest_bytes, source=str(stored.segment_id))
     except CorruptData as error:
         return str(error)
+    return told_whole(stored, manifest, manifest_bytes, known)
+
+
+def told_whole(
+    stored: StoredSegment,
+    manifest: Manifest,
+    manifest_bytes: bytes,
+    known: RemoteLogSegmentMetadata | None,
+) -> WholeSegment | str:
+    """The same of a manifest that is parsed."""
     sums = manifest.checksums
     if sums is None:
         return "its manifest has no checksums: it was not written by Strandline"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeGuard
 
 from kafka_formats.errors import CorruptData
 
@@ -12,14 +11,16 @@ _SHOWN_CHARACTERS_MAX = 200
 
 
 class Fields:
-    """One JSON object; a missing field or one of the wrong type is CorruptData that names it."""
+    """One JSON object as `json` reads it; a missing field or one of the wrong type is CorruptData
+    that names it.
+    """
 
     def __init__(self, value: object, source: str, path: str) -> None:
         self._source = source
         self._path = path
-        if not _is_object(value):
+        if not isinstance(value, dict):
             raise self.wrong("", "is not a JSON object")
-        self._value = value
+        self._value: dict[str, object] = value
 
     def names(self) -> Iterable[str]:
         """The names of all fields, in order."""
@@ -66,7 +67,3 @@ class Fields:
         if len(field) > _SHOWN_CHARACTERS_MAX or not field.isprintable():
             field = repr(field[:_SHOWN_CHARACTERS_MAX])
         return CorruptData(f"{field} {why}", source=self._source, position=0)
-
-
-def _is_object(value: object) -> TypeGuard[dict[str, object]]:
-    return isinstance(value, dict) and all(isinstance(name, str) for name in value)

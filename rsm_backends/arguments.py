@@ -6,6 +6,7 @@ that XML cannot carry), so that a key that one backend takes does not fail on an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -19,9 +20,8 @@ PAGE_KEYS_MAX = 1000
 PARTS_MAX = 10_000
 """The highest part number of a multipart upload (AWS S3 multipart limits)."""
 
-_FIRST_PRINTABLE = 0x20
-_DELETE_CHARACTER = 0x7F
-_NOT_IN_XML = frozenset("\ufffe\uffff")
+_NOT_KEPT = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
+"""Control characters, and what XML has no way to write."""
 
 
 def check_key(key: str) -> None:
@@ -118,10 +118,7 @@ def _check_text(text: str, *, field: str) -> None:
         raise InvalidRequest(f"{shown(text)} is not valid Unicode", field=field) from None
     if size > KEY_BYTES_MAX:
         raise InvalidRequest(f"{size} bytes are too long, at most {KEY_BYTES_MAX}", field=field)
-    if any(
-        ord(char) < _FIRST_PRINTABLE or ord(char) == _DELETE_CHARACTER or char in _NOT_IN_XML
-        for char in text
-    ):
+    if _NOT_KEPT.search(text):
         raise InvalidRequest(
             f"{shown(text)} has a control character; no store keeps that faithfully", field=field
         )

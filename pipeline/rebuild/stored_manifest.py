@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kafka_formats.errors import CorruptData
 from pipeline.rebuild.left_out import Reason
-from rlm.adoption_plan import StoredSegment, WholeSegment, row_of, whole_segment
+from rlm.adoption_plan import StoredSegment, WholeSegment, row_of, told_whole
 from rlm.manifest import Manifest, parse_manifest
 from rlm.object_keys import ObjectSuffix
 from rlmm.apply_segments import check_segment
@@ -38,7 +38,7 @@ def told_by(stored: StoredSegment, manifest_bytes: bytes) -> ToldSegment | NotTo
     if manifest.checksums is None:
         found = _of_another_manager(stored, manifest)
     else:
-        whole = whole_segment(stored, manifest_bytes, None)
+        whole = told_whole(stored, manifest, manifest_bytes, None)
         found = (
             ToldSegment(
                 replace(whole.row, custom_metadata=whole.custom_metadata.encode()), is_ours=True
