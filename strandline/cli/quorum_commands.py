@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest
+from rlmm.feature_level import LEVELS_KNOWN
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, human_time, print_fields, print_json, print_table
@@ -196,7 +197,13 @@ def can_stop_command(
 @quorum_app.command("finalize")
 def finalize_command(
     feature_level: Annotated[
-        int, typer.Argument(min=1, max=FEATURE_LEVEL_MAX, help="The level of the new release.")
+        int,
+        typer.Argument(
+            min=1,
+            max=FEATURE_LEVEL_MAX,
+            help="The level of the new release, which its notes name. This one knows "
+            f"{LEVELS_KNOWN.highest} at most.",
+        ),
     ],
     observers_upgraded: Annotated[
         bool,
