@@ -200,7 +200,8 @@ class MetadataSettings(_Section):
         default=20_000, description="Records applied between two flushes of the view."
     )
     snapshot_records: PositiveInt = Field(
-        default=200_000, description="Records between two snapshots of the log."
+        default=200_000,
+        description="Records between two snapshots of the log; 128 MiB of them are enough, too.",
     )
     propose_deadline_s: PositiveSeconds = Field(
         default=10.0, description="How long a write waits for its outcome."
