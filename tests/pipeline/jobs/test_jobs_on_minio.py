@@ -47,7 +47,7 @@ from tests.strandline.captured_node import SEGMENTS, ask, captured_node, uploads
 from tests.strandline.command import COMMAND, environment, invoke
 from tests.strandline.conftest import COPY_DEADLINE_S
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(600)]
 
 OTHERS = TopicIdPartition("somebody-elses", Uuid(b"nobodys topic id"), 0)
 OTHERS_SEGMENTS = 350
@@ -55,7 +55,7 @@ OTHERS_SEGMENTS = 350
 
 HALF = RemoteLogSegmentId(OTHERS, Uuid(b"half of a copy.."))
 UPLOADS_AT_ONCE = 8
-TYPED_DEADLINE_S = 120
+TYPED_DEADLINE_S = 240
 NOW_MS = 1_800_000_000_000
 
 
