@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEADLINE_S = 120
+DEADLINE_S = 240
 
 
 def hold(signals: str, part: str) -> None:
