@@ -90,10 +90,10 @@ def _records(values: Sequence[bytes], key: bytes | None) -> bytes:
         fronts = (_front(index, key) for index in range(len(values)))
     parts: list[bytes] = []
     for front, value in zip(fronts, values, strict=False):
-        bytes_ = len(value)
-        length = _WRITTEN[bytes_] if bytes_ < _WRITTEN_KEPT else _written(bytes_)
-        bytes_ += len(front) + len(length) + 1
-        size = _WRITTEN[bytes_] if bytes_ < _WRITTEN_KEPT else _written(bytes_)
+        number = len(value)
+        length = _WRITTEN[number] if number < _WRITTEN_KEPT else _written(number)
+        number += len(front) + len(length) + 1
+        size = _WRITTEN[number] if number < _WRITTEN_KEPT else _written(number)
         parts += (size, front, length, value, b"\0")
     return b"".join(parts)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import Record, encode_batch, iter_records
+from rlmm.log import snapshot_files
 from rlmm.log.quorum_records import Voter
 from rlmm.log.snapshot_files import (
     BATCH_BYTES_TARGET,
@@ -94,6 +96,16 @@ def test_batches_stay_small(disk: CrashDisk) -> None:
     sizes = [batch.header.size_bytes for batch in snapshot_batches(disk, path)]
     assert max(sizes) < 2 * BATCH_BYTES_TARGET
     assert {batch.header.partition_leader_epoch for batch in snapshot_batches(disk, path)} == {3}
+
+
+def test_a_large_one_goes_to_the_disk_as_it_is_written(
+    disk: CrashDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_files, "SYNC_BYTES", 2 * BATCH_BYTES_TARGET)
+    writer = begin(disk)
+    with mock.patch.object(type(writer._file), "sync", autospec=True) as sync:
+        writer.add([Proposal(None, bytes(1_000))] * 1_000)
+    assert 5 <= sync.call_count <= 7  # a megabyte
 
 
 def test_an_unfinished_one_is_not_listed_and_removed_later(disk: CrashDisk) -> None:
