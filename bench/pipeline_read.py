@@ -24,6 +24,8 @@ from kafka_formats.compression import Codec
 from pipeline.session import open_session
 
 CEILING_SHARE_MIN = 0.85
+UNPACKED_TASKS = 32
+"""One for each 64 MiB of records, as of a source that does not pack small segments together."""
 VALUE_BYTES = 1024
 
 
@@ -68,30 +70,36 @@ def measures_of(spark: SparkSession, home: Path, codec: Codec, rounds: int) -> l
     tier = write_tier(home, TierShape(codec, VALUE_BYTES, segments=16))
     frame = tiered(spark, tier)
     tasks = frame.rdd.getNumPartitions()
-    ceilings = [replayed(spark, tier, tasks, spared=spared) for spared in (False, True)]
+    ceilings = {
+        "the replayed": replayed(spark, tier, tasks, spared=False),
+        "the replayed, workers spared as ours": replayed(spark, tier, tasks, spared=True),
+        f"the replayed in {UNPACKED_TASKS} tasks": replayed(
+            spark, tier, UNPACKED_TASKS, spared=False
+        ),
+    }
+    frames = (frame, *ceilings.values())
     count = tiered(spark, tier, columns="offset").count()
     if count != tier.records:
         raise RuntimeError(f"{count} records of {tier.records} were read")
-    for each in (frame, *ceilings):  # the workers start, the JVM compiles
+    for each in frames:  # the workers start, the JVM compiles
         seconds(each)
     megabytes = tier.plain_bytes / 1e6
     one = tiered(spark, tier, endingOffsets=json.dumps({TOPIC: {"0": 1, "1": 0}}))
     least: list[float] = []
-    rates: list[list[float]] = [[], [], []]
-    cpu: list[list[float]] = [[], [], []]
+    rates: list[list[float]] = [[] for _ in frames]
+    cpu: list[list[float]] = [[] for _ in frames]
     for _ in range(rounds):
-        for at, each in enumerate((frame, *ceilings)):
+        for at, each in enumerate(frames):
             took_s, cpu_s = cpu_seconds_of(partial(seconds, each))
             rates[at].append(megabytes / took_s)
             cpu[at].append(cpu_s / megabytes * 1e3)
         least.append(seconds(one))
     name = f"{codec.name.lower()}, {tasks} tasks"
     measures = [Measure(f"{name}: strandline, a query for one record", "s", least)]
-    whose = ("strandline", "one batch replayed", "one batch replayed, workers spared as ours")
-    for at, who in enumerate(whose):
+    for at, who in enumerate(("strandline", *ceilings)):
         measures.append(Measure(f"{name}: {who}", "MB/s", rates[at]))
         measures.append(Measure(f"{name}: {who}, CPU of the machine", "s/GB", cpu[at]))
-    for at, who in ((1, "the replayed"), (2, "the replayed, workers spared as ours")):
+    for at, who in enumerate(ceilings, 1):
         shares = [ours / other for ours, other in zip(rates[0], rates[at], strict=True)]
         measures.append(
             Measure(
