@@ -196,9 +196,10 @@ class LogDirectory:
         """Make the complete, checked file `part` the snapshot, and the whole log begin behind it.
 
         Order: old log and new bytes durable, name durable, then the log goes. A crash in between
-        leaves an intact log that ends below its newest snapshot; recovery goes on from there. A log
-        that reached further than the snapshot has the recovery point below its end first: that is
-        how recovery knows an installed snapshot, whose log may be gone in part.
+        leaves an intact log that ends below its newest snapshot, or that has the snapshot's last
+        offset in another epoch; recovery goes on from there. The recovery point is below the
+        snapshot's end before that has its name: that is how recovery knows an installed snapshot,
+        whose log may be gone in part.
         """
         with self._fatal_errors():
             self._sync_active()

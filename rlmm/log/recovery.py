@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
 from kafka_formats.errors import CorruptData
-from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.log_names import parse_segment_file_name, segment_file_name
 from rlmm.log import quorum_state
 from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, replace_file
@@ -125,9 +125,15 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     if cut is not None:
         _remember_cut(disk, directory, cut)
         _apply_cut(disk, directory, bases, scans)
-    if scans[-1].segment.end_offset < snapshot_end:
-        # Died between naming an installed snapshot and replacing the log by it. A snapshot of our
-        # own cannot get here: the recovery point is at its end before it has its name.
+    if snapshots and (contradiction := _contradicts(scans, snapshots[-1])) is not None:
+        if not installed:
+            raise CorruptData(
+                f"{contradiction}, and both were durable here. Restore the data directory from a "
+                "backup, or format this node anew",
+                source=str(directory),
+                position=0,
+            )
+        # Died between naming an installed snapshot and replacing the log by it.
         segments = tuple(scan.segment for scan in scans)
         fresh = restart_log(disk, directory, snapshot_end, segments)
         return RecoveredLog((fresh,), (), snapshots, snapshot_end, None)
@@ -215,6 +221,24 @@ def _scan(
         )
         _check_may_cut(missing, segment.end_offset, durable_end)
     return scans, None
+
+
+def _contradicts(scans: list[SegmentScan], newest: SnapshotId) -> str | None:
+    """Why this is not the log that the snapshot was taken of; None: it holds the last record that
+    the snapshot contains, and with it all of them (Raft's log matching), or begins behind it.
+    """
+    if scans[0].segment.base_offset >= newest.end_offset:
+        return None
+    end = scans[-1].segment.end_offset
+    if end < newest.end_offset:
+        return f"the log ends at offset {end}, below its newest snapshot's {newest.end_offset}"
+    last = newest.end_offset - 1
+    epoch = epoch_for_offset(scans[-1].epochs, last)
+    if epoch == newest.epoch:
+        return None
+    return (
+        f"the log has offset {last} in epoch {epoch}, its newest snapshot in epoch {newest.epoch}"
+    )
 
 
 def _check_may_cut(damage: CorruptData, offset: int, durable_end: int) -> None:
