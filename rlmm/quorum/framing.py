@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafka_formats import varints
+from kafka_formats.bare_records import bare_values
 from kafka_formats.control_record import ControlType, control_key, parse_control_key
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
@@ -88,45 +89,27 @@ def frame(proposals: Sequence[Proposal], *, timestamp_ms: int) -> tuple[Proposed
 def frame_produced(records: bytes, *, timestamp_ms: int) -> tuple[ProposedBatch, ...]:
     """The batches that another node proposes, stamped with this leader's time (LogAppendTime).
 
-    InvalidRequest: none, damaged, or records that only a leader may write.
+    InvalidRequest: as `proposals_produced`. What is committed is applied by every node, so nothing
+    goes into the log that is not read whole here, whoever proposes it.
     """
     framed = []
-    try:
-        for header, batch in _produced_batches(records):
-            if header.is_control:
-                for record in iter_records(batch, source=_PRODUCED, position=0):
-                    _proposed_type(record)
-            data = bytearray(batch)
-            _stamp(data, header.attributes, timestamp_ms)
-            payload = Framed(data, timestamp_ms, None)
-            framed.append(ProposedBatch(header.record_count, len(data), payload))
-    except CorruptData as error:
-        raise InvalidRequest(f"damaged batch: {error}", field="records") from error
+    for header, batch, found in _produced_batches(records):
+        data = bytearray(batch)
+        _stamp(data, header.attributes, timestamp_ms)
+        framed.append(ProposedBatch(len(found), len(data), Framed(data, timestamp_ms, found)))
     return tuple(framed)
 
 
 def proposals_produced(records: bytes) -> tuple[Proposal, ...]:
     """The records of a client's batches, to be framed together with those of others.
 
-    InvalidRequest: as `frame_produced`, and what a metadata record does not have.
+    InvalidRequest: none, damaged, records that only a leader may write, or what a metadata record
+    does not have.
     """
     lone = _lone_record(records)
     if lone is not None:
         return (lone,)
-    found = []
-    try:
-        for header, batch in _produced_batches(records):
-            for record in iter_records(batch, source=_PRODUCED, position=0):
-                kind = _proposed_type(record) if header.is_control else None
-                key = None if kind is None else control_key(kind)
-                if record.key != key or record.value is None or record.headers:
-                    raise InvalidRequest(
-                        "metadata records have a value, no key and no headers", field="records"
-                    )
-                found.append(Proposal(kind, record.value))
-    except CorruptData as error:
-        raise InvalidRequest(f"damaged batch: {error}", field="records") from error
-    return tuple(found)
+    return tuple(each for _, _, found in _produced_batches(records) for each in found)
 
 
 def _lone_record(records: bytes) -> Proposal | None:
@@ -159,18 +142,43 @@ def _lone_record(records: bytes) -> Proposal | None:
     return Proposal(None, records[value_at:end])
 
 
-def _produced_batches(records: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
+def _produced_batches(
+    records: bytes,
+) -> Iterator[tuple[BatchHeader, bytes, tuple[Proposal, ...]]]:
+    """Each batch with what it proposes."""
     at = 0
-    while at < len(records):
-        header = parse_header(records, at, source=_PRODUCED, position=at)
-        check_crc(records, at, header, source=_PRODUCED, position=at)
-        count = header.last_offset_delta + 1
-        if count != header.record_count or header.is_transactional or header.codec:
-            raise InvalidRequest("only plain batches without gaps are taken", field="records")
-        yield header, records[at : at + header.size_bytes]
-        at += header.size_bytes
+    try:
+        while at < len(records):
+            header = parse_header(records, at, source=_PRODUCED, position=at)
+            check_crc(records, at, header, source=_PRODUCED, position=at)
+            count = header.last_offset_delta + 1
+            if count != header.record_count or header.is_transactional or header.codec:
+                raise InvalidRequest("only plain batches without gaps are taken", field="records")
+            batch = records[at : at + header.size_bytes]
+            yield header, batch, _proposals_in(header, batch)
+            at += header.size_bytes
+    except CorruptData as error:
+        raise InvalidRequest(f"damaged batch: {error}", field="records") from error
     if not at:
         raise InvalidRequest("no batch", field="records")
+
+
+def _proposals_in(header: BatchHeader, batch: bytes) -> tuple[Proposal, ...]:
+    values = bare_values(batch, header)
+    if values is not None:
+        return tuple(Proposal(None, value) for value in values)
+    found: list[Proposal] = []
+    for record in iter_records(batch, source=_PRODUCED, position=0):
+        kind = _proposed_type(record) if header.is_control else None
+        key = None if kind is None else control_key(kind)
+        if record.key != key or record.value is None or record.headers:
+            raise InvalidRequest(
+                "metadata records have a value, no key and no headers", field="records"
+            )
+        if record.offset != header.base_offset + len(found):
+            raise InvalidRequest("records without gaps are taken", field="records")
+        found.append(Proposal(kind, record.value))
+    return tuple(found)
 
 
 def _proposed_type(record: Record) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka_formats.compression import Codec
 from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.errors import InvalidRequest
-from kafka_formats.record_batch import Record, encode_batch
+from kafka_formats.record_batch import HEADER_BYTES, Record, encode_batch
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
 from rlmm.quorum import framing
@@ -83,6 +83,32 @@ NO_METADATA_RECORDS = [
 ]
 
 
+def announcing(count: int, data: bytes) -> bytes:
+    """One batch that says that it has so many records, its CRC right."""
+    changed = bytearray(data)
+    changed[23:27], changed[57:61] = (count - 1).to_bytes(4, signed=True), count.to_bytes(4)
+    return repairs.batches(bytes(changed))
+
+
+def with_another_offset(data: bytes) -> bytes:
+    """The second of two records stands at the first one's offset, and nothing else is wrong."""
+    changed = bytearray(data)
+    second = HEADER_BYTES + 1 + changed[HEADER_BYTES] // 2
+    assert changed[second + 3] == 2, "the offset's delta, zigzag"
+    changed[second + 3] = 0
+    return repairs.batches(bytes(changed))
+
+
+TWO = encoded([Proposal(None, b"one"), Proposal(None, b"two")])
+ALSO_NOT_FORWARDED += [
+    announcing(1_000_000, WHOLE),
+    announcing(2, WHOLE),
+    announcing(1, TWO),
+    announcing(0, WHOLE),
+    with_another_offset(TWO),
+]
+
+
 @pytest.mark.parametrize("data", ALSO_NOT_FORWARDED)
 def test_damage_and_what_only_a_leader_writes_is_refused_from_clients_and_nodes(
     data: bytes,
@@ -97,3 +123,5 @@ def test_damage_and_what_only_a_leader_writes_is_refused_from_clients_and_nodes(
 def test_what_a_proposal_would_not_keep_is_refused_rather_than_dropped(data: bytes) -> None:
     with pytest.raises(InvalidRequest, match="a value, no key and no headers"):
         proposals_produced(data)
+    with pytest.raises(InvalidRequest, match="a value, no key and no headers"):
+        frame_produced(data, timestamp_ms=1)
