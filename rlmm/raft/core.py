@@ -171,6 +171,7 @@ class RaftCore:
         due = [pending.deadline_ms for pending in r.requests.values()]
         if isinstance(state, Leader):
             due.append(state.check_quorum_deadline_ms)
+            due.append(state.sync_deadline_ms)
             due.append(state.sweep_due_ms)
             due.extend(parked.deadline_ms for parked in state.parked.values())
             due.extend(

@@ -187,6 +187,7 @@ def _flush_completed(r: Replica, event: FlushCompleted) -> None:
         return
     damaged_tail.forget_if_healed(r)
     if isinstance(r.state, Leader):
+        leader.synced(r, r.state)
         high_watermark.update_as_leader(r)
         leader.continue_transfer(r)
     else:

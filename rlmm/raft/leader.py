@@ -2,7 +2,8 @@
 
 The first batch of an epoch is LeaderChange; in a log without a voter set, KRaftVersion and Voters
 are in the same batch. The leader tells the voters with BeginQuorumEpoch until they fetch, and
-resigns when no majority has fetched for `check_quorum_ms`: cut off, it would hear nothing.
+resigns when no majority has fetched for `check_quorum_ms`: cut off, it would hear nothing. It does
+too when its own disk has synced nothing for so long.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.raft.replica import PendingRequest, Replica
 from rlmm.raft.states import Leader, Progress, Resigned, Transfer
+from rlmm.raft.timers import NEVER_MS
 from rlmm.raft.voters import with_endpoints
 
 
@@ -95,6 +97,22 @@ def lost_majority(r: Replica, leader: Leader) -> bool:
     return r.now >= leader.check_quorum_deadline_ms
 
 
+def synced(r: Replica, leader: Leader) -> None:
+    """More of the own log is durable: the rest has as long again."""
+    all_is = r.log.flushed_offset == r.log.end_offset
+    leader.sync_deadline_ms = NEVER_MS if all_is else r.now + r.settings.check_quorum_ms
+
+
+def disk_hangs(r: Replica, leader: Leader) -> bool:
+    """Nothing that was written has become durable lately. A sole voter has nobody to lead instead,
+    and commits nothing meanwhile.
+    """
+    if r.now < leader.sync_deadline_ms:
+        return False
+    leader.sync_deadline_ms = r.now + r.settings.check_quorum_ms
+    return not r.is_sole_voter
+
+
 def resign(r: Replica, leader: Leader, *, first: ReplicaKey | None = None) -> None:
     """Stop leading at once and say who should stand: `first`, then by end offset."""
     preferred = progress.by_end_offset(r, leader)
@@ -131,6 +149,14 @@ def tick(r: Replica, leader: Leader) -> None:
         r.warn(
             f"no majority of voters has fetched for {r.settings.check_quorum_ms} ms: this node "
             f"resigns as leader of epoch {leader.epoch}; check the network and the other nodes"
+        )
+        resign(r, leader)
+        return
+    if disk_hangs(r, leader):
+        r.warn(
+            f"the disk of this node's metadata log has synced nothing for "
+            f"{r.settings.check_quorum_ms} ms: it resigns as leader of epoch {leader.epoch}, for "
+            "others can lead; check the disk"
         )
         resign(r, leader)
         return

@@ -1,7 +1,8 @@
 """How a leader appends: write, wake the parked fetches, then flush.
 
 The order lets followers fetch and sync while the leader's own sync runs. Nothing counts until it is
-durable (`high_watermark.py`), the leader's own copy included.
+durable (`high_watermark.py`), the leader's own copy included. But followers commit without it, so
+that a leader whose disk hangs would take records for ever: `leader.disk_hangs` ends that.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from rlmm.raft import parked_fetches, replica_log
 from rlmm.raft.messages import Batch, ControlRecord
 from rlmm.raft.replica import Replica
 from rlmm.raft.states import Leader
+from rlmm.raft.timers import NEVER_MS
 
 
 def append(r: Replica, leader: Leader, batches: tuple[Batch, ...]) -> None:
@@ -22,6 +24,8 @@ def append(r: Replica, leader: Leader, batches: tuple[Batch, ...]) -> None:
         barriers.uncovered = []
     parked_fetches.answer_all(r, leader)
     replica_log.request_flush(r)
+    if leader.sync_deadline_ms == NEVER_MS:
+        leader.sync_deadline_ms = r.now + r.settings.check_quorum_ms
 
 
 def append_control(r: Replica, leader: Leader, records: tuple[ControlRecord, ...]) -> int:

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from rlmm.raft.actions import Role
 from rlmm.raft.messages import NO_OFFSET, FetchRequest, ReplicaKey, Voter, VoteResponse
+from rlmm.raft.timers import NEVER_MS
 
 
 @dataclass(slots=True)
@@ -125,6 +126,7 @@ class Leader:
     start_offset: int
     started_ms: int
     check_quorum_deadline_ms: int
+    sync_deadline_ms: int = NEVER_MS
     high_watermark: int = NO_OFFSET
     established: bool = False
     progress: dict[ReplicaKey, Progress] = field(default_factory=dict)

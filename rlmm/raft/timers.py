@@ -46,7 +46,7 @@ class RaftSettings:
 
     @property
     def check_quorum_ms(self) -> int:
-        """A leader without a majority fetching for this long resigns."""
+        """A leader resigns when for so long no majority has fetched, or its disk synced nothing."""
         return self.fetch_timeout_ms * 3 // 2
 
     @property

@@ -278,6 +278,44 @@ def test_waiters_are_bounded() -> None:
 # ---- liveness of the leader
 
 
+def test_a_leader_whose_disk_syncs_nothing_resigns_though_followers_commit() -> None:
+    story = leading()
+    check_ms = story.settings.check_quorum_ms
+    acknowledge(story, 2, 3)
+    story.propose(1, "a")
+    story.tick(1, check_ms - 1)
+    acknowledge(story, 2, 4)
+    acknowledge(story, 3, 4)
+    story.propose(1, "b")
+    assert (story.role(1), story.cores[1].high_watermark) == (Role.LEADER, 4)
+    story.tick(1, 1)
+    assert story.role(1) is Role.RESIGNED
+    assert "has synced nothing" in story.warnings(1)[-1]
+    told = [each.request for each in story.said[1] if isinstance(each, SendRequest)][-2:]
+    assert all(isinstance(each, EndQuorumEpochRequest) for each in told)
+
+
+def test_a_slow_disk_that_gets_on_and_a_sole_voters_are_waited_for() -> None:
+    story = leading()
+    acknowledge(story, 2, 3)
+    for number in range(4):
+        story.propose(1, f"{number}")
+        story.propose(1, f"{number} too")
+        story.tick(1, story.settings.check_quorum_ms - 1)
+        acknowledge(story, 2, story.cores[1].log_end_offset)
+        story.flush(1)
+    while story.flushes[1]:
+        story.flush(1)
+    acknowledge(story, 2, story.cores[1].log_end_offset)
+    story.tick(1, story.settings.check_quorum_ms - 1)
+    assert story.role(1) is Role.LEADER
+    alone = leading((1,))
+    alone.propose(1, "a")
+    for _ in range(3):
+        alone.tick(1, story.settings.check_quorum_ms)
+    assert alone.role(1) is Role.LEADER
+
+
 def test_a_leader_resigns_when_no_majority_fetches() -> None:
     story = leading()
     for _ in range(10):
