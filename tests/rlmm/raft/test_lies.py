@@ -11,7 +11,7 @@ import pytest
 from rlmm.raft.actions import Fatal, PersistedState, Role
 from rlmm.raft.events import ResponseReceived
 from rlmm.raft.identity import INCARNATIONS_MAX, is_older
-from rlmm.raft.initial_state import InitialState
+from rlmm.raft.initial_state import InitialState, StoredSnapshot
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -102,6 +102,23 @@ def test_a_leader_that_answers_nonsense_is_given_up_like_one_that_is_silent() ->
         assert story.role(2) is Role.PROSPECTIVE, each
         assert story.cores[2].log_end_offset == 10
         assert story.warnings(2)
+
+
+def test_an_empty_log_behind_a_snapshot_that_is_to_go_back_below_it_stops_and_says_why() -> None:
+    behind = InitialState(
+        quorum=PersistedState(6, 1),
+        log_start_offset=800,
+        log_start_epoch=5,
+        log_end_offset=800,
+        snapshots=(StoredSnapshot(SnapshotId(800, 5), 10),),
+        committed_offset=800,
+    )
+    story = Story(initial={2: behind})
+    answer = FetchResponse(Error.NONE, 1, 6, 900, 0, diverging=EpochEnd(3, 10))
+    actions = answer_fetch(story, answer)
+    assert isinstance(actions[-1], Fatal)
+    assert "leaves this one at offset 10" in actions[-1].message
+    assert story.cores[2].log_end_offset == 800
 
 
 def test_a_high_watermark_beyond_the_log_commits_what_is_there_and_no_more() -> None:
