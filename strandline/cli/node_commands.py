@@ -35,7 +35,7 @@ def format_command(
         str | None,
         typer.Option(
             help="Voters of a new quorum, `id@host:port:directory-id,...`; the same on each of "
-            "them. By default this node alone."
+            "them, and once in a node's life. By default this node alone."
         ),
     ] = None,
     no_initial_voters: Annotated[
@@ -68,6 +68,13 @@ def format_command(
         from_snapshot=from_snapshot,
     )
     console.print(f"formatted {settings.node.data_dir}", markup=False)
+    if voters and len(voters) > 1:
+        console.print(
+            "if this voter has run before and lost its disk, do not start it: in its old name, "
+            "without its memory, it could help to lose records. Remove it from the quorum, format "
+            "it with --no-initial-voters, and add it again",
+            markup=False,
+        )
     if from_snapshot is not None:
         console.print(
             "the prefix is this cluster's now; nothing is deleted there until it is reconciled: "
