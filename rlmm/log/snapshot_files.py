@@ -32,6 +32,8 @@ from rlmm.log.segment_file import check_place
 from rlmm.metadata_log import Proposal, SnapshotId
 
 PART_SUFFIX = ".checkpoint.part"
+DOWNLOAD_SUFFIX = f".fetched{PART_SUFFIX}"
+"""Of one that comes from the leader: the same one may be written here at that moment."""
 PRIVATE_CONTROL_TYPES_FROM = 1_000
 BATCH_BYTES_TARGET = 64 * 1024
 SYNC_BYTES = 8 * 1024 * 1024
@@ -66,6 +68,18 @@ def remove_partial_snapshots(disk: Disk, directory: Path) -> None:
     """Remove what an interrupted snapshot left. Its absence need not be durable."""
     for name in disk.list_names(directory):
         if name.endswith(PART_SUFFIX):
+            disk.remove(directory / name)
+
+
+def download_name(snapshot: SnapshotId) -> str:
+    """What it is called while it comes from the leader."""
+    return snapshot_file_name(snapshot).removesuffix(".checkpoint") + DOWNLOAD_SUFFIX
+
+
+def remove_downloads(disk: Disk, directory: Path) -> None:
+    """Remove what was fetched of snapshots and not installed. Its absence need not be durable."""
+    for name in disk.list_names(directory):
+        if name.endswith(DOWNLOAD_SUFFIX):
             disk.remove(directory / name)
 
 

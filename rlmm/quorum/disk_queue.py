@@ -21,7 +21,12 @@ from rlmm.log import quorum_state
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_state import QuorumState
-from rlmm.log.snapshot_files import read_snapshot, snapshot_file_name, snapshot_voters
+from rlmm.log.snapshot_files import (
+    download_name,
+    read_snapshot,
+    remove_downloads,
+    snapshot_voters,
+)
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.framing import PlacedBatch, voter_set
 from rlmm.quorum.observer import QuorumObserver
@@ -172,13 +177,13 @@ class DiskQueue:
             self._directory.append([batch.encoded() for batch in batches])
 
     def _part(self, end_offset: int, epoch: int) -> Path:
-        name = snapshot_file_name(SnapshotId(end_offset, epoch))
-        return self._directory.directory / f"{name}.part"
+        return self._directory.directory / download_name(SnapshotId(end_offset, epoch))
 
     def _write_chunk(self, job: WriteSnapshotChunk) -> SnapshotChunkWritten:
         path = self._part(*job.snapshot)
         if job.position == 0:
-            self._disk.remove(path)
+            # Any other was given up: a node slower than its leader's snapshots would fill its disk.
+            remove_downloads(self._disk, self._directory.directory)
         assert isinstance(job.payload, bytes)
         handle = self._disk.open_append(path)
         try:
