@@ -8,6 +8,8 @@ clean-up, and only repeat them there for people):
     strandline/NAME/PARTITION/ranges    how many ranges of offsets are exported
     strandline/NAME/PARTITION/0/first   and /0/last: the first of them, inclusive; /1/... the second
 
+In a table of dead letters NAME is `dead_letters_log`: of every table that has its own here.
+
 Two transactions of one app never both succeed: delta-rs refuses the one that came second, whereas
 it lets commits of others pass. This is the only file that imports deltalake.
 """
@@ -71,6 +73,11 @@ class DeltaLakeTable:
     def name(self) -> str:
         return f"the Delta table {folder_url(self.store)}"
 
+    @property
+    def id(self) -> str:
+        assert self._table is not None, "open comes first"
+        return str(self._table.metadata().id).replace("-", "")
+
     def open(self) -> None:
         try:
             table = self._loaded()
@@ -78,6 +85,7 @@ class DeltaLakeTable:
             table = self._created()
         except DeltaError as error:
             raise self._error(error) from error
+        self._table = table
         check_partitioning(
             ", ".join(table.metadata().partition_columns),
             ", ".join(self._partitioned_by),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from kafka_formats.errors import Conflict
 from pipeline.export.export_plan import ExportTask, offsets_of
-from pipeline.export.export_table import Commit
+from pipeline.export.export_table import Commit, DataFile
 from pipeline.export.export_task import TaskResult
 from pipeline.export.file_names import NO_COMMIT, RunId
 from pipeline.export.run_records import FilesToCommit, Place, RunRecords
@@ -47,8 +47,9 @@ class Exported:
 
 
 class ExportRun:
-    """The order of the steps. `place` is the table, `dead` that of its dead letters; `step` is
-    called behind each step, for tests that kill a run there.
+    """The order of the steps. `place` is the table, `dead` that of its dead letters, whose commits
+    stand under `dead_letters_log` of this table; `step` is called behind each step, for tests that
+    kill a run there.
     """
 
     def __init__(
@@ -125,12 +126,34 @@ class ExportRun:
         self._count(run, results, files, skipped=skipped, dead_rows=dead_rows)
 
     def _settle_last(self) -> None:
+        # The dead letters' table first: then its last commit is never ahead of the table's.
+        dead_last = NO_COMMIT if self._dead is None else self._dead.table.refresh()
         last = self._prepared_behind = self._place.table.refresh()
+        self._check_same_commits(last, dead_last)
         files = self._records.files_of(last)
-        if files is not None:
+        if files is not None and not self._are_named(files.dead_files):
             self._commit_dead_letters(last, files)
         self.done.removed_files += self._records.settle(last)
         self.done.under_way = [str(each) for each in self._records.under_way(last)]
+
+    def _check_same_commits(self, last: RunId, dead_last: RunId) -> None:
+        """A copy of a table, or one that lost commits, makes numbers anew that its dead letters
+        have: they would count as committed.
+        """
+        if self._dead is None or dead_last == last or dead_last.number < last.number:
+            return
+        raise Conflict(
+            f"{self._dead.table.name} holds dead letters of commit {dead_last}, which "
+            f"{self._place.table.name} does not have, so it is a copy or was rolled back. Nothing "
+            "was written: give its dead letters a place of their own (--dead-letters-to)",
+            reason="DEAD_LETTERS",
+        )
+
+    def _are_named(self, dead_files: Sequence[DataFile]) -> bool:
+        """Whether their table has them; earlier releases kept word of it under another name."""
+        if self._dead is None or not dead_files:
+            return False
+        return bool(self._dead.table.named([each.path for each in dead_files]))
 
     def _commit_dead_letters(self, run: RunId, files: FilesToCommit) -> None:
         if not files.dead_files:

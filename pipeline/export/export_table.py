@@ -60,6 +60,13 @@ class ExportTable(Protocol):
         """For people."""
         ...
 
+    @property
+    def id(self) -> str:
+        """What no other table has, nor one made anew at the same place; hex digits. `open` comes
+        first.
+        """
+        ...
+
     def open(self) -> None:
         """Make the table unless it exists; Conflict(SCHEMA) names what differs in one that does."""
         ...

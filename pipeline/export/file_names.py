@@ -83,6 +83,13 @@ def runs_folder(name: str) -> str:
     return f"{export_folder(name)}runs/"
 
 
+def dead_letters_log(name: str, table_id: str) -> str:
+    """Under which name a table of dead letters keeps the commits of the export `name` of the table
+    with this id. Commit numbers count for one table only, and several may share a place.
+    """
+    return f"{name}-{table_id}"
+
+
 def record_key(name: str, run: RunId, kind: str) -> str:
     """The object by which a run says that it `started`, has `files` to commit, is `settled`."""
     return f"{runs_folder(name)}{run}.{kind}"

@@ -3,6 +3,7 @@
     table property     strandline.export.NAME           number, attempt and offsets of all commits
     snapshot summary   strandline.export, .number, .attempt, .offsets: those of this commit
 
+In a table of dead letters NAME is `dead_letters_log`: of every table that has its own here.
 The property is changed by the commit that adds the snapshot, and outlives its expiry; the summary
 shows whether the table was rolled back behind it. This is the only file that imports pyiceberg.
 """
@@ -101,6 +102,10 @@ class IcebergTable:
     @property
     def store(self) -> StoreConfig:
         return target_config(self._there.location(), self._options, self._env)
+
+    @property
+    def id(self) -> str:
+        return self._there.metadata.table_uuid.hex
 
     def open(self) -> None:
         with _errors(self.name):

@@ -2,9 +2,11 @@
 
     <folder>/[day=2026-01-31/]strandline-....parquet
     <folder>/_strandline/NAME/table.json                 columns and partitioning
+    <folder>/_strandline/NAME/id.json                    what no other table has
     <folder>/_strandline/NAME/commits/000000000007.json  what commit 7 added, and all offsets so far
 
-A commit is one create-only write of the next number, so of two runs one makes it. A reader that
+In a folder of dead letters NAME is `dead_letters_log`: of every table that has its own here. A
+commit is one create-only write of the next number, so of two runs one makes it. A reader that
 must see every record once takes the files that the commits name (docs/PIPELINE.md); one that reads
 the whole folder may see files of a run that is under way, or was killed and not yet cleaned up.
 """
@@ -12,6 +14,7 @@ the whole folder may see files of a run that is under way, or was killed and not
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -41,6 +44,7 @@ class ParquetTable:
         self._folder = folder
         self._at = export_folder(name)
         self._partitioned_by = DAY if by_day else ""
+        self._id = ""
         self._last = NO_COMMIT
         self._exported: dict[str, Ranges] = {}
 
@@ -51,6 +55,11 @@ class ParquetTable:
     @property
     def store(self) -> StoreConfig:
         return self._folder.config
+
+    @property
+    def id(self) -> str:
+        assert self._id, "open comes first"
+        return self._id
 
     def open(self) -> None:
         path = f"{self._at}table.json"
@@ -63,6 +72,12 @@ class ParquetTable:
             )
         except AlreadyExists:
             self._check_same_table(path, columns)
+        # An object of its own: tables of earlier releases get theirs now, and of two runs that
+        # give one only the first does.
+        path = f"{self._at}id.json"
+        with suppress(AlreadyExists):
+            self._folder.create(path, {"id": ambient.new_uuid().hex()})
+        self._id = str(self._folder.read(path)["id"])
 
     def _check_others(self, columns: Mapping[str, str]) -> None:
         """A folder that others write to is no place for a new table: its readers see all files."""
@@ -129,9 +144,12 @@ class ParquetTable:
                 raise overtaken(self.name, commit.run) from None
 
     def named(self, paths: Collection[str]) -> set[str]:
+        # In the logs of all exports: one folder of dead letters may serve several.
         found: set[str] = set()
-        for each in self._folder.listed(f"{self._at}commits/"):
-            found |= {file["path"] for file in self._folder.read(each.key)["files"]} & set(paths)
+        for each in self._folder.listed(SIDE_FOLDER):
+            if "/commits/" in each.key:
+                files = self._folder.read(each.key)["files"]
+                found |= {file["path"] for file in files} & set(paths)
         return found
 
     def _commit_path(self, number: int) -> str:

@@ -24,7 +24,7 @@ from pipeline.export.export_plan import (
 from pipeline.export.export_run import Exported, ExportRun
 from pipeline.export.export_table import ExportTable
 from pipeline.export.export_task import Output, TaskResult, WriteFiles
-from pipeline.export.file_names import ATTEMPT_BITS, RunId, check_export_name
+from pipeline.export.file_names import ATTEMPT_BITS, RunId, check_export_name, dead_letters_log
 from pipeline.export.file_writer import FileSettings
 from pipeline.export.iceberg_table import IcebergTable, open_catalog
 from pipeline.export.offset_ranges import Ranges, count, end
@@ -159,11 +159,21 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
     with ExitStack() as closing:
         types = {} if decoding is None else decoding.types()
         schema = record_schema(types.get("key"), types.get("value"))
-        place = _place(context, options, options.to, schema, closing, by_day=options.by_day)
+        place = _place(
+            context, options, options.to, schema, closing, name=options.name, by_day=options.by_day
+        )
         dead = None
         if options.on_error == "dead-letter":
-            at = options.dead_letters_place
-            dead = _place(context, options, at, dead_letter_schema(), closing, by_day=False)
+            place.table.open()  # its id is in it
+            dead = _place(
+                context,
+                options,
+                options.dead_letters_place,
+                dead_letter_schema(),
+                closing,
+                name=dead_letters_log(options.name, place.table.id),
+                by_day=False,
+            )
         watched = context.spark.conf.get("spark.speculation", "false") == "true"
         export = ExportRun(options.name, place, dead, new_attempt=_new_attempt, watched=watched)
         export.prepare()
@@ -283,9 +293,10 @@ def _place(
     schema: pa.Schema,
     closing: ExitStack,
     *,
+    name: str,
     by_day: bool,
 ) -> Place:
-    """The table at `to` and its folder, which `closing` closes."""
+    """The table at `to` and its folder, which `closing` closes. Its commits stand under `name`."""
     given, env = context.options, os.environ
     if options.table_format == "iceberg":
         properties = {
@@ -293,16 +304,14 @@ def _place(
             **options.catalog_properties,
         }
         catalog = open_catalog(options.catalog, properties)
-        table = IcebergTable(
-            catalog, to, options.name, schema, by_day=by_day, options=given, env=env
-        )
+        table = IcebergTable(catalog, to, name, schema, by_day=by_day, options=given, env=env)
         table.open()  # where its folder is stands in the table
         return Place(table, closing.enter_context(TargetFolder(table.store)))
     config = target_config(to, given, env)
     folder = closing.enter_context(TargetFolder(config))
     if options.table_format == "delta":
-        return Place(DeltaLakeTable(config, options.name, schema, by_day=by_day), folder)
-    return Place(ParquetTable(folder, options.name, schema, by_day=by_day), folder)
+        return Place(DeltaLakeTable(config, name, schema, by_day=by_day), folder)
+    return Place(ParquetTable(folder, name, schema, by_day=by_day), folder)
 
 
 def _read_settings(options: ExportOptions) -> ReadSettings:

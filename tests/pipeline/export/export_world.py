@@ -21,7 +21,7 @@ from pipeline.export.export_plan import ExportTask, OffsetRange, commits, missin
 from pipeline.export.export_run import ExportRun
 from pipeline.export.export_table import ExportTable
 from pipeline.export.export_task import Output, ReadRecords, TaskResult, ValueDecoding, WriteFiles
-from pipeline.export.file_names import RunId
+from pipeline.export.file_names import RunId, dead_letters_log
 from pipeline.export.file_writer import FileSettings
 from pipeline.export.iceberg_table import IcebergTable, open_catalog
 from pipeline.export.parquet_table import ParquetTable
@@ -125,38 +125,49 @@ class World:
     file_bytes: int = 1_000_000
     task_bytes: int = 8_000
     commit_bytes: int = 1_000_000
+    dead_root: Path | None = None
+    """Where dead letters go; None: beside the table."""
+    dead_log: str = NAME
 
-    def catalog(self) -> Catalog:
-        warehouse = self.root / "warehouse"
+    def root_of(self, suffix: str) -> Path:
+        """The folder of the table, or of its dead letters."""
+        root = (suffix and self.dead_root) or self.root
+        root.mkdir(parents=True, exist_ok=True)
+        return root
+
+    def catalog(self, suffix: str = "") -> Catalog:
+        root = self.root_of(suffix)
+        warehouse = root / "warehouse"
         warehouse.mkdir(exist_ok=True)
         return open_catalog(
             "tests",
             {
                 "type": "sql",
-                "uri": f"sqlite:///{self.root}/catalog.db",
+                "uri": f"sqlite:///{root}/catalog.db",
                 "warehouse": f"file://{warehouse}",
             },
         )
 
     def table(self, suffix: str, schema: pa.Schema, folder: TargetFolder | None) -> ExportTable:
         options = {"by_day": self.by_day}
+        name = self.dead_log if suffix else NAME
         if self.format == "iceberg":
-            catalog = self.catalog()
+            catalog = self.catalog(suffix)
             return IcebergTable(
-                catalog, f"lake.orders{suffix}", NAME, schema, options={}, env={}, **options
+                catalog, f"lake.orders{suffix}", name, schema, options={}, env={}, **options
             )
         if self.format == "delta":
-            config = target_config(f"{self.root}/table{suffix}", {}, {})
-            return DeltaLakeTable(config, NAME, schema, **options)
+            config = target_config(f"{self.root_of(suffix)}/table{suffix}", {}, {})
+            return DeltaLakeTable(config, name, schema, **options)
         assert folder is not None
-        return ParquetTable(folder, NAME, schema, **options)
+        return ParquetTable(folder, name, schema, **options)
 
     def place(self, suffix: str, schema: pa.Schema, changes: Iterator[int] | None) -> Place:
         if self.format == "iceberg":
             table = self.table(suffix, schema, None)
             table.open()
             return Place(table, KilledFolder(table.store, changes))
-        config = target_config(f"{self.root}/table{suffix}", {}, {})
+        config = target_config(f"{self.root_of(suffix)}/table{suffix}", {}, {})
         folder = KilledFolder(config, changes)
         return Place(self.table(suffix, schema, folder), folder)
 
@@ -178,6 +189,8 @@ class World:
         place = self.place("", record_schema(value=self.value_type), countdown)
         dead = None
         if self.decoding is not None:
+            place.table.open()
+            self.dead_log = dead_letters_log(NAME, place.table.id)
             dead = self.place("_dead_letters", dead_letter_schema(), countdown)
         run = ExportRun(NAME, place, dead, new_attempt=self._new_attempt, step=step)
         try:
@@ -243,36 +256,40 @@ class World:
     def rows(self, suffix: str = "") -> list[dict[str, object]]:
         """What a reader of the table sees, by offset."""
         if self.format == "iceberg":
-            read = self.catalog().load_table(f"lake.orders{suffix}").scan().to_arrow()
+            read = self.catalog(suffix).load_table(f"lake.orders{suffix}").scan().to_arrow()
             # pyiceberg 0.12 gives an empty list where a list of structs is NULL.
             return _by_offset(
                 {**row, "headers": row["headers"] or None} for row in read.to_pylist()
             )
         if self.format == "delta":
-            read = DeltaTable(str(self.root / f"table{suffix}")).to_pyarrow_table()
+            read = DeltaTable(str(self.root_of(suffix) / f"table{suffix}")).to_pyarrow_table()
         else:
             read = self._parquet_rows(suffix)
         read = read.select([name for name in read.column_names if name != "day"])
         return _by_offset(read.to_pylist())
 
     def _parquet_rows(self, suffix: str) -> pa.Table:
-        with TargetFolder(target_config(f"{self.root}/table{suffix}", {}, {})) as folder:
-            paths = [
-                file["path"]
-                for each in folder.listed(f"_strandline/{NAME}/commits/")
+        return pa.concat_tables(
+            [parquet.read_table(each, partitioning=None) for each in self._committed(suffix)]
+        )
+
+    def _committed(self, suffix: str) -> list[str]:
+        """Files that the logs of a Parquet folder name."""
+        root = f"{self.root_of(suffix)}/table{suffix}"
+        with TargetFolder(target_config(root, {}, {})) as folder:
+            return [
+                f"{root}/{file['path']}"
+                for each in folder.listed("_strandline/")
+                if "/commits/" in each.key
                 for file in folder.read(each.key)["files"]
             ]
-        root = self.root / f"table{suffix}"
-        return pa.concat_tables(
-            [parquet.read_table(root / each, partitioning=None) for each in paths]
-        )
 
     def offsets(self, suffix: str = "") -> list[object]:
         return [row["offset"] for row in self.rows(suffix)]
 
     def data_files(self, suffix: str = "") -> list[str]:
         """Parquet files of ours on the disk, whoever names them or not."""
-        at = self.root / ("warehouse" if self.format == "iceberg" else f"table{suffix}")
+        at = self.root_of(suffix) / ("warehouse" if self.format == "iceberg" else f"table{suffix}")
         return sorted(
             path
             for folder, _, names in os.walk(at)
@@ -284,17 +301,12 @@ class World:
     def named_files(self, suffix: str = "") -> list[str]:
         """Those that the table names."""
         if self.format == "iceberg":
-            table = self.catalog().load_table(f"lake.orders{suffix}")
+            table = self.catalog(suffix).load_table(f"lake.orders{suffix}")
             found = table.inspect.files()["file_path"].to_pylist()
         elif self.format == "delta":
-            found = DeltaTable(str(self.root / f"table{suffix}")).file_uris()
+            found = DeltaTable(str(self.root_of(suffix) / f"table{suffix}")).file_uris()
         else:
-            with TargetFolder(target_config(f"{self.root}/table{suffix}", {}, {})) as folder:
-                found = [
-                    f"{self.root}/table{suffix}/{file['path']}"
-                    for each in folder.listed(f"_strandline/{NAME}/commits/")
-                    for file in folder.read(each.key)["files"]
-                ]
+            found = self._committed(suffix)
         return sorted(each.removeprefix("file://") for each in found)
 
 
