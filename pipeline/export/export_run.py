@@ -22,7 +22,7 @@ from kafka_formats.errors import Conflict
 from pipeline.export.export_plan import ExportTask, offsets_of
 from pipeline.export.export_table import Commit, DataFile
 from pipeline.export.export_task import TaskResult
-from pipeline.export.file_names import NO_COMMIT, RunId
+from pipeline.export.file_names import NO_COMMIT, RunId, runs_folder
 from pipeline.export.run_records import FilesToCommit, Place, RunRecords
 
 Write = Callable[[RunId, Sequence[ExportTask]], Iterable[TaskResult]]
@@ -62,6 +62,7 @@ class ExportRun:
         step: Step = lambda _: None,
         watched: bool = False,
     ) -> None:
+        self._name = name
         self._place = place
         self._dead = dead
         self._records = RunRecords(name, [place] if dead is None else [place, dead])
@@ -105,6 +106,7 @@ class ExportRun:
         files = FilesToCommit(
             [file for result in results for file in result.files],
             [file for result in results for file in result.dead_files],
+            None if self._dead is None else (self._dead.table.name, self._dead.table.id),
         )
         self._records.files(run, files)
         self._step("files")
@@ -131,7 +133,8 @@ class ExportRun:
         last = self._prepared_behind = self._place.table.refresh()
         self._check_same_commits(last, dead_last)
         files = self._records.files_of(last)
-        if files is not None and not self._are_named(files.dead_files):
+        if files is not None and files.dead_files and not self._are_named(files.dead_files):
+            self._check_dead_place(last, files)
             self._commit_dead_letters(last, files)
         self.done.removed_files += self._records.settle(last)
         self.done.under_way = [str(each) for each in self._records.under_way(last)]
@@ -151,19 +154,37 @@ class ExportRun:
 
     def _are_named(self, dead_files: Sequence[DataFile]) -> bool:
         """Whether their table has them; earlier releases kept word of it under another name."""
-        if self._dead is None or not dead_files:
-            return False
-        return bool(self._dead.table.named([each.path for each in dead_files]))
+        return self._dead is not None and bool(
+            self._dead.table.named([each.path for each in dead_files])
+        )
+
+    def _check_dead_place(self, run: RunId, files: FilesToCommit) -> None:
+        """The files lie where that run was told to write them, and are named from there only."""
+        if files.dead_place is None:
+            # An earlier release did not say where; but there the files are.
+            there = self._dead is not None and all(
+                self._dead.folder.exists(each.path) for each in files.dead_files
+            )
+            told = "the place that its run was given"
+        else:
+            told, table_id = files.dead_place
+            there = self._dead is not None and self._dead.table.id == table_id
+        if there:
+            return
+        now = "nowhere" if self._dead is None else self._dead.table.name
+        raise Conflict(
+            f"commit {run.number} of this export has dead letters that its run did not come to "
+            f"commit. They are in {told}, and this run's go to {now}: nothing was committed. Run "
+            "it again with --on-error dead-letter and --dead-letters-to as it was. If that place "
+            "is gone for good, and they may be lost, remove the objects "
+            f"{self._place.folder.shown(runs_folder(self._name))}{run}.* first",
+            reason="DEAD_LETTERS",
+        )
 
     def _commit_dead_letters(self, run: RunId, files: FilesToCommit) -> None:
         if not files.dead_files:
             return
-        if self._dead is None:
-            raise Conflict(
-                f"commit {run.number} of this export has dead letters that its run did not come to "
-                "commit: run it again with --on-error dead-letter and the same place for them",
-                reason="DEAD_LETTERS",
-            )
+        assert self._dead is not None, "dead letters only where there is a place for them"
         if self._dead.table.refresh().number < run.number:
             self._dead.table.commit(Commit(run, files.dead_files, {}))
 

@@ -48,22 +48,28 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FilesToCommit:
-    """What a run is about to commit, with what its dead letters' commit needs."""
+    """What a run is about to commit, with what its dead letters' commit needs: `dead_place` (name
+    and id) is the table that they were written for; None in records of earlier releases.
+    """
 
     files: list[DataFile]
     dead_files: list[DataFile]
+    dead_place: tuple[str, str] | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
             "files": [each.as_json() for each in self.files],
             "dead_files": [each.as_json() for each in self.dead_files],
+            "dead_place": self.dead_place,
         }
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> FilesToCommit:
+        place = found.get("dead_place")
         return cls(
             [DataFile(**each) for each in found["files"]],
             [DataFile(**each) for each in found["dead_files"]],
+            None if place is None else (str(place[0]), str(place[1])),
         )
 
 

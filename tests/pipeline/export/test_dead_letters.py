@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,4 +112,77 @@ def test_dead_letters_that_an_earlier_release_committed_are_not_committed_again(
     world.segments.append(segment(10, 13))
     world.run()
     assert world.dead_log != NAME
+    assert dead_offsets(world) == list(range(1, 14, 2))
+
+
+def killed_before_its_dead_letters(made: Callable[..., World]) -> World:
+    world = made("table", 0, 9)
+    with pytest.raises(Killed):
+        world.run(kill_behind="commit")
+    world.segments.append(segment(10, 13))
+    return world
+
+
+def test_a_run_with_another_place_for_dead_letters_leaves_a_killed_one_to_its_own(
+    made: Callable[..., World], tmp_path: Path
+) -> None:
+    world = killed_before_its_dead_letters(made)
+    place = "lake.orders_dead_letters" if world.format == "iceberg" else str(world.dead_root)
+    world.dead_root = tmp_path / "elsewhere"
+    with pytest.raises(Conflict, match=f"They are in .*{place}.* nothing was committed") as caught:
+        world.run()
+    assert caught.value.reason == "DEAD_LETTERS"
+    assert world.offsets() == list(range(0, 10, 2))
+    assert world.named_files("_dead_letters") == []
+
+    world.dead_root = tmp_path / "dead"
+    world.run()
+    assert dead_offsets(world) == list(range(1, 14, 2))
+    world.dead_root = tmp_path / "elsewhere"
+    world.segments.append(segment(14, 17))
+    world.run()
+    assert dead_offsets(world) == [15, 17]
+
+
+def test_a_run_without_a_place_for_dead_letters_does_not_pass_over_a_killed_ones(
+    made: Callable[..., World],
+) -> None:
+    world = killed_before_its_dead_letters(made)
+    decoding, world.decoding = world.decoding, None
+    with pytest.raises(Conflict, match="this run's go to nowhere: nothing was committed"):
+        world.run()
+    world.decoding = decoding
+    world.run()
+    assert dead_offsets(world) == list(range(1, 14, 2))
+
+
+def test_dead_letters_whose_place_is_gone_are_given_up_as_the_message_says(
+    made: Callable[..., World], tmp_path: Path
+) -> None:
+    world = killed_before_its_dead_letters(made)
+    shutil.rmtree(tmp_path / "dead")
+    with pytest.raises(Conflict, match=r"remove the objects (/\S+)/(\S+)\* first") as caught:
+        world.run()
+    told = re.search(r"objects (/\S+)/(\S+\*) first", str(caught.value))
+    assert told is not None
+    for each in Path(told[1]).glob(told[2]):
+        each.unlink()
+    world.run()
+    assert world.offsets() == list(range(0, 14, 2))
+    assert dead_offsets(world) == [11, 13]
+
+
+def test_the_record_of_an_earlier_release_goes_by_where_the_files_are(
+    made: Callable[..., World], tmp_path: Path
+) -> None:
+    world = killed_before_its_dead_letters(made)
+    (record,) = world.root.rglob("*.files")
+    document = json.loads(record.read_bytes())
+    del document["dead_place"]
+    record.write_text(json.dumps(document))
+    world.dead_root = tmp_path / "elsewhere"
+    with pytest.raises(Conflict, match="the place that its run was given"):
+        world.run()
+    world.dead_root = tmp_path / "dead"
+    world.run()
     assert dead_offsets(world) == list(range(1, 14, 2))
