@@ -10,9 +10,10 @@ import typer
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.cli.options import refuse_password, typed_key_values
+from pipeline.export.bad_records import OnError
 from pipeline.export.export_plan import OffsetRange
 from pipeline.export.schema_registry import RegistryAddress
-from pipeline.export.value_decoding import FIELDS, Format, OnError, ValueFormats
+from pipeline.export.value_decoding import FIELDS, Format, ValueFormats
 from pipeline.jobs.export import Codec, ExportOptions, TableFormat
 from pipeline.source.options import Subscription
 from rlm.read_request import Isolation
@@ -86,7 +87,7 @@ ValueSubjectOption = Annotated[str | None, typer.Option(help="Default: TOPIC-val
 KeySchemaVersionOption = Annotated[int | None, typer.Option(help="Default: the latest.")]
 ValueSchemaVersionOption = Annotated[int | None, typer.Option(help="Default: the latest.")]
 OnErrorOption = Annotated[
-    str, typer.Option(help="A record that can't be decoded: fail, skip or dead-letter.")
+    str, typer.Option(help="A record that can't be exported: fail, skip or dead-letter.")
 ]
 DeadLettersToOption = Annotated[
     str | None, typer.Option(help="Where dead letters go. Default: beside --to.")

@@ -58,6 +58,7 @@ class DeltaLakeTable:
     """See the port."""
 
     data_folder = ""
+    any_year = False
 
     def __init__(self, config: StoreConfig, name: str, schema: pa.Schema, *, by_day: bool) -> None:
         self.file_schema = schema
@@ -260,7 +261,7 @@ def _add_action(file: DataFile) -> AddAction:
         "numRecords": file.rows,
         "minValues": {name: _json_value(name, value) for name, value in file.lowest.items()},
         "maxValues": {name: _json_value(name, value) for name, value in file.highest.items()},
-        "nullCount": dict.fromkeys(file.lowest, 0),
+        "nullCount": {name: file.nulls.get(name, 0) for name in {**file.lowest, **file.nulls}},
     }
     return AddAction(
         path=file.path,

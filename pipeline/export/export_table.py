@@ -22,7 +22,8 @@ from rsm_backends.store_config import StoreConfig
 class DataFile:
     """A finished Parquet file. `path` is relative to the table's folder; `day` (2026-01-31, UTC) is
     the partition it belongs to, None where the table has none. Bounds are inclusive, None for a
-    file that knows none; timestamps in microseconds since the epoch.
+    file that knows none; timestamps in microseconds since the epoch. `nulls`: how many values are
+    NULL, of columns with bounds that have any.
     """
 
     path: str
@@ -31,6 +32,7 @@ class DataFile:
     day: str | None = None
     lowest: Mapping[str, Any] = field(default_factory=dict)
     highest: Mapping[str, Any] = field(default_factory=dict)
+    nulls: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in commit logs and records of runs."""
@@ -92,6 +94,11 @@ class ExportTable(Protocol):
 
     def named(self, paths: Collection[str]) -> set[str]:
         """Which of these paths the table refers to now: a last look before files are removed."""
+        ...
+
+    @property
+    def any_year(self) -> bool:
+        """Whether it takes every timestamp that Kafka may have; else those of years 1 to 9999."""
         ...
 
     @property

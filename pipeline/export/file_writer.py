@@ -132,6 +132,7 @@ class _OpenFile:
         self._buffered: list[pa.RecordBatch] = []
         self._lowest: dict[str, Any] = {}
         self._highest: dict[str, Any] = {}
+        self._nulls: dict[str, int] = {}
         with _errors(self._full_path):
             if self._local:
                 os.makedirs(os.path.dirname(self._full_path), exist_ok=True)
@@ -157,7 +158,13 @@ class _OpenFile:
         if batch.num_rows == 0:
             return
         for name in BOUNDED:
-            lowest, highest = _bounds(batch.column(name))
+            column = batch.column(name)
+            if column.null_count:
+                self._nulls[name] = self._nulls.get(name, 0) + column.null_count
+                column = column.drop_null()
+                if len(column) == 0:
+                    continue
+            lowest, highest = _bounds(column)
             self._lowest[name] = min(self._lowest.get(name, lowest), lowest)
             self._highest[name] = max(self._highest.get(name, highest), highest)
         self.rows += batch.num_rows
@@ -186,7 +193,9 @@ class _OpenFile:
             self._sink.close()
             if self._local:
                 _synced(self._full_path)
-        return DataFile(self.path, self.rows, size, self._day, self._lowest, self._highest)
+        return DataFile(
+            self.path, self.rows, size, self._day, self._lowest, self._highest, self._nulls
+        )
 
     def close(self) -> None:
         """Give the file up."""
@@ -198,7 +207,7 @@ class _OpenFile:
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The records of each UTC day of their timestamps."""
+    """The records of each UTC day of their timestamps, which are of the years 1 to 9999."""
     if batch.num_rows == 0:
         return
     micros = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)

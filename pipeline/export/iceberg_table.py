@@ -64,6 +64,7 @@ class IcebergTable:
     """See the port. `identifier`: NAMESPACE.TABLE."""
 
     data_folder = "data/"
+    any_year = False
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ class ParquetTable:
         self.file_schema = schema
         self._folder = folder
         self._at = export_folder(name)
+        self.any_year = not by_day
         self._partitioned_by = DAY if by_day else ""
         self._id = ""
         self._last = NO_COMMIT

@@ -27,7 +27,7 @@ def record_schema(key: pa.DataType | None = None, value: pa.DataType | None = No
 
 
 def dead_letter_schema() -> pa.Schema:
-    """The columns of records that could not be decoded: raw bytes, and what was wrong."""
+    """The columns of records that could not be exported: raw bytes, and what was wrong."""
     return arrow_schema().append(pa.field("error", pa.string()))
 
 

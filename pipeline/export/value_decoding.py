@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kafka_formats.errors import InvalidRequest, StrandlineError
 from pipeline.export.avro_columns import AvroColumn
+from pipeline.export.bad_records import OnError, parted, told
 from pipeline.export.export_task import Decode, Decoded
 from pipeline.export.json_columns import JsonColumn
 from pipeline.export.protobuf_columns import ProtobufColumn
@@ -19,14 +20,12 @@ from pipeline.export.schema_registry import (
     Registry,
     RegistryAddress,
 )
-from pipeline.export.table_schema import dead_letter_schema, record_schema
+from pipeline.export.table_schema import record_schema
 
-OnError = Literal["fail", "skip", "dead-letter"]
 Format = Literal["binary", "avro", "json", "protobuf"]
 Field = Literal["key", "value"]
 FIELDS: tuple[Field, ...] = get_args(Field)
 
-ERROR_SHOWN_CHARACTERS_MAX = 1_000
 _DO_NOT_FIT = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
 
 COLUMN_KINDS: Mapping[str, type[AvroColumn | JsonColumn | ProtobufColumn]] = {
@@ -53,17 +52,11 @@ class ValueFormats:
         formats: dict[Field, Format] = {"key": self.key, "value": self.value}
         return {name: kind for name, kind in formats.items() if kind != "binary"}
 
-    def check(self, on_error: OnError) -> None:
+    def check(self) -> None:
         """InvalidRequest for options that mean nothing without another."""
         if self.decoded() and self.registry is None:
             raise InvalidRequest(
                 "is needed for --value-format and --key-format", field="--registry"
-            )
-        if not self.decoded() and on_error != "fail":
-            raise InvalidRequest(
-                "means nothing while keys and values are left as they are: give --value-format or "
-                "--key-format",
-                field="--on-error",
             )
 
 
@@ -85,7 +78,7 @@ class RegistryDecoding:
         """Ask the registry for the schemas; None if nothing is to be decoded. RetryLater: it does
         not answer.
         """
-        formats.check(on_error)
+        formats.check()
         wanted = formats.decoded()
         if not wanted or formats.registry is None:
             return None
@@ -147,14 +140,7 @@ class _Decoder:
         kept = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if not errors:
             return Decoded(kept)
-        kept = kept.filter(good)
-        if self.on_error == "skip":
-            return Decoded(kept, None, len(errors))
-        dead = batch.take(pa.array(sorted(errors)))
-        texts = pa.array([errors[row] for row in sorted(errors)], pa.string())
-        return Decoded(
-            kept, pa.RecordBatch.from_arrays([*dead.columns, texts], schema=dead_letter_schema())
-        )
+        return parted(batch, kept.filter(good), errors, self.on_error)
 
     def _column(
         self, batch: pa.RecordBatch, name: Field, decode: Deserialise, errors: dict[int, str]
@@ -185,12 +171,4 @@ class _Decoder:
         return pa.array(values, kind)
 
     def _told(self, batch: pa.RecordBatch, row: int, name: Field, error: Exception) -> str:
-        text = f"{name}: {type(error).__name__}: {error}"[:ERROR_SHOWN_CHARACTERS_MAX]
-        if self.on_error == "fail":
-            where = f"{batch.column('topic')[row]}-{batch.column('partition')[row]}"
-            raise InvalidRequest(
-                f"the record at offset {batch.column('offset')[row]} of {where} can't be decoded: "
-                f"{text}. Nothing was committed; --on-error skip or dead-letter goes on past such "
-                "records"
-            ) from error
-        return text
+        return told(batch, row, f"{name}: {type(error).__name__}: {error}", self.on_error)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kafka_formats.errors import InvalidRequest
 from pipeline import ambient
+from pipeline.export.bad_records import OnError
 from pipeline.export.delta_table import DeltaLakeTable
 from pipeline.export.export_plan import (
     ExportTask,
@@ -23,7 +24,7 @@ from pipeline.export.export_plan import (
 )
 from pipeline.export.export_run import Exported, ExportRun
 from pipeline.export.export_table import ExportTable
-from pipeline.export.export_task import Output, TaskResult, WriteFiles
+from pipeline.export.export_task import Output, TaskResult, ValueDecoding, WriteFiles
 from pipeline.export.file_names import ATTEMPT_BITS, RunId, check_export_name, dead_letters_log
 from pipeline.export.file_writer import FileSettings
 from pipeline.export.iceberg_table import IcebergTable, open_catalog
@@ -33,7 +34,8 @@ from pipeline.export.run_records import Place
 from pipeline.export.table_schema import dead_letter_schema, record_schema
 from pipeline.export.target_folder import TargetFolder
 from pipeline.export.target_options import iceberg_file_properties, target_config
-from pipeline.export.value_decoding import OnError, RegistryDecoding, ValueFormats
+from pipeline.export.timestamp_check import timestamps_checked
+from pipeline.export.value_decoding import RegistryDecoding, ValueFormats
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.tasks import run_tasks
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
@@ -132,9 +134,9 @@ class ExportReport:
         else:
             yield f"nothing to export: {self.table} has all that was asked for"
         if done.dead_letters:
-            yield f"{done.dead_letters:,} records could not be decoded and are dead letters"
+            yield f"{done.dead_letters:,} records could not be exported and are dead letters"
         if done.skipped:
-            yield f"{done.skipped:,} records could not be decoded and were skipped"
+            yield f"{done.skipped:,} records could not be exported and were skipped"
         if done.removed_files:
             yield f"{done.removed_files} files of killed runs were removed"
         for run in done.under_way:
@@ -178,7 +180,8 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
         export = ExportRun(options.name, place, dead, new_attempt=_new_attempt, watched=watched)
         export.prepare()
         plan = _Plan.of(view, partitions, options, place.table)
-        work = _Work(context, options, place, dead, decoding)
+        checked = timestamps_checked(place.table, decoding, options.on_error)
+        work = _Work(context, options, place, dead, checked)
         groups = commits(packed(plan.slices, options.task_bytes), options.commit_bytes)
         export.export(groups, work)
         place.table.refresh()
@@ -195,9 +198,21 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
 def check_options(options: ExportOptions, tier: Mapping[str, str]) -> None:
     """What can be known to be wrong before anything is started or asked: InvalidRequest."""
     check_export_name(options.name)
-    options.formats.check(options.on_error)
+    options.formats.check()
+    if options.on_error != "fail" and not (options.formats.decoded() or _has_years(options)):
+        raise InvalidRequest(
+            "means nothing here: a folder of Parquet files without days takes every record whose "
+            "key and value are left as they are. Leave it out, or give --value-format, "
+            "--key-format, --partition-by-day or another --format",
+            field="--on-error",
+        )
     if options.table_format != "iceberg":
         target_config(options.to, tier, os.environ)
+
+
+def _has_years(options: ExportOptions) -> bool:
+    """Whether the table will bound timestamps: see `ExportTable.any_year`."""
+    return options.table_format != "parquet" or options.by_day
 
 
 def _check_first_offset(
@@ -253,7 +268,7 @@ class _Work:
     options: ExportOptions
     place: Place
     dead: Place | None
-    decoding: RegistryDecoding | None
+    decoding: ValueDecoding | None
 
     def __call__(self, run: RunId, tasks: Sequence[ExportTask]) -> Iterator[TaskResult]:
         options = self.options

@@ -16,6 +16,7 @@ from pyiceberg.catalog import Catalog
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.decode.schema import arrow_schema
+from pipeline.export.bad_records import OnError
 from pipeline.export.delta_table import DeltaLakeTable
 from pipeline.export.export_plan import ExportTask, OffsetRange, commits, missing_slices, packed
 from pipeline.export.export_run import ExportRun
@@ -29,6 +30,7 @@ from pipeline.export.run_records import Place
 from pipeline.export.table_schema import dead_letter_schema, record_schema
 from pipeline.export.target_folder import TargetFolder
 from pipeline.export.target_options import target_config
+from pipeline.export.timestamp_check import timestamps_checked
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from rlm.read_request import Isolation
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
@@ -115,6 +117,8 @@ class World:
     by_day: bool = False
     segments: list[TieredSegment] = field(default_factory=list)
     decoding: ValueDecoding | None = None
+    on_error: OnError = "fail"
+    """Of times; a decoding has its own, and always a place for dead letters."""
     value_type: pa.DataType | None = None
     read: ReadRecords = read_made
     attempts: int = 0
@@ -149,7 +153,7 @@ class World:
         )
 
     def table(self, suffix: str, schema: pa.Schema, folder: TargetFolder | None) -> ExportTable:
-        options = {"by_day": self.by_day}
+        options = {"by_day": self.by_day and not suffix}
         name = self.dead_log if suffix else NAME
         if self.format == "iceberg":
             catalog = self.catalog(suffix)
@@ -188,7 +192,7 @@ class World:
         countdown = None if changes is None else iter(range(changes))
         place = self.place("", record_schema(value=self.value_type), countdown)
         dead = None
-        if self.decoding is not None:
+        if self.decoding is not None or self.on_error == "dead-letter":
             place.table.open()
             self.dead_log = dead_letters_log(NAME, place.table.id)
             dead = self.place("_dead_letters", dead_letter_schema(), countdown)
@@ -224,7 +228,9 @@ class World:
     ) -> WriteFiles:
         def output(at: Place) -> Output:
             settings = FileSettings(
-                at.table.file_schema, by_day=self.by_day, file_bytes=self.file_bytes
+                at.table.file_schema,
+                by_day=self.by_day and at is place,
+                file_bytes=self.file_bytes,
             )
             return Output(at.table.store, at.table.data_folder, settings)
 
@@ -245,7 +251,7 @@ class World:
             ReadSettings(),
             output(place),
             None if dead is None else output(dead),
-            self.decoding,
+            timestamps_checked(place.table, self.decoding, self.on_error),
             read,
         )
 

@@ -18,8 +18,9 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
+from pipeline.export.bad_records import OnError
 from pipeline.export.schema_registry import RegistryAddress
-from pipeline.export.value_decoding import Format, OnError, RegistryDecoding, ValueFormats
+from pipeline.export.value_decoding import Format, RegistryDecoding, ValueFormats
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.export.export_world import FORMATS, Killed, World, read_made, segment
