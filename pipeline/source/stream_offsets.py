@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.source.offsets import Bounds
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
+
+if TYPE_CHECKING:
+    from pipeline.source.tier_view import PartitionView
 
 TOPIC_ID = "topicId"
 
@@ -91,6 +94,36 @@ def starts(
                 "is gone"
             )
     return found, lost
+
+
+def check_reached(partition: TopicIdPartition, begin: int, end: int, view: PartitionView) -> None:
+    """RetryLater where the tier does not reach a planned batch's `begin` or `end` (exclusive).
+
+    The end came from the tier, or from the broker that it is tiered from: one that ends before is
+    behind. Were that taken for loss, Spark would commit offsets that nobody has read.
+    """
+    name = f"{partition.topic}-{partition.partition}"
+    if end < begin:
+        raise RetryLater(
+            f"{name}: the stream has read to offset {begin}, and the node that was asked knows of "
+            f"{end} only: it is behind; try again later"
+        )
+    if end <= max(begin, view.bounds.latest):
+        return
+    planned = f"{name}: the batch was planned to read offsets {begin} to {end - 1}"
+    if view.tier_end < end:
+        raise RetryLater(
+            f"{planned}, and what the node or the bucket that was asked knows of ends before "
+            f"{view.tier_end}: it is behind, or another tier. Wait until it has them, or name "
+            "another in strandline.url or strandline.store. If they will never come, start the "
+            "query with another checkpointLocation"
+        )
+    if view.segments and view.segments[-1].last_offset >= view.bounds.latest:
+        raise RetryLater(
+            f"{planned}, and the tier does not tell yet whether a transaction that is open at "
+            f"{view.bounds.latest} is committed: wait until more is tiered, or set the isolation "
+            "that the batch was planned with"
+        )
 
 
 def limited(start: Offsets, latest: Offsets, limit: int) -> dict[TopicIdPartition, int]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kafka_formats.errors import RetryLater
 from pipeline import ambient
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.source import stream_offsets
@@ -16,7 +15,7 @@ from pipeline.source.batch_plan import slices_of, starting_option, tasks_of
 from pipeline.source.data_loss import report_lost
 from pipeline.source.offset_limits import LATEST
 from pipeline.source.offsets import Bounds, beyond, check_complete, ranges, resolve, times_ms
-from pipeline.source.options import SourceOptions, parse_options
+from pipeline.source.options import SourceOptions, Subscription, parse_options
 from pipeline.source.read_limits import (
     ADMISSION_CONTROL,
     SupportsTriggerAvailableNow,
@@ -137,44 +136,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         """The tasks of one batch, also of one that is repeated after a restart."""
-        begins, ends = stream_offsets.parse(start), self._identified(end)
+        begins = stream_offsets.parse(start)
+        ends, lost = self._identified(end)
         asked = {partition: self._begin(begins, partition) for partition in ends}
         views = self._tier.partitions({one: begin or 0 for one, begin in asked.items()})
         bounds = {partition: view.bounds for partition, view in views.items()}
-        lost = [
-            f"{one.topic}-{one.partition}: is no longer tiered" for one in ends if one not in views
-        ]
+        lost += [_gone(one.topic, one.partition) for one in ends if one not in views]
         starts = {
             one: within.earliest if (begin := asked[one]) is None else begin
             for one, within in bounds.items()
         }
-        for one, begin in starts.items():
-            if ends[one] < begin and asked[one] is not None:
-                raise RetryLater(
-                    f"{one.topic}-{one.partition}: the stream has read to offset {begin}, and the "
-                    f"node that was asked knows of {ends[one]} only: it is behind; try again later"
-                )
+        for one, view in views.items():
+            begin = asked[one]
+            if begin is None:  # retention may have gone on to behind the whole batch
+                begin = min(starts[one], ends[one])
+            stream_offsets.check_reached(one, begin, ends[one], view)
         readable, missing = ranges(starts, ends, bounds)
         slices = []
         for wanted in readable:
             parts, holes = slices_of(wanted, views[wanted.partition], self._options)
             slices += parts
             missing += holes
-        report_lost([*lost, *missing], fail=self._options.fail_on_data_loss)
+        report_lost(lost + missing, fail=self._options.fail_on_data_loss)
         settings, stores = self._tier.settings, self._tier.catalogue.stores
         return [TaskPartition(task, stores, settings) for task in tasks_of(slices, self._options)]
 
-    def _identified(self, end: JsonOffsets) -> Offsets:
-        """The end of a batch by partition; those of a checkpoint of Kafka's source get their id."""
-        found = {}
+    def _identified(self, end: JsonOffsets) -> tuple[dict[TopicIdPartition, int], list[str]]:
+        """(the end of a batch by partition, what of it is not there, in words). The partitions of a
+        checkpoint of Kafka's source get their id.
+        """
+        found, lost = {}, []
         for (topic, number), position in stream_offsets.parse(end).items():
             if position.topic_id is not None:
                 found[TopicIdPartition(topic, position.topic_id, number)] = position.offset
                 continue
-            for partition in self._tier.catalogue.partitions(topic):
-                if partition.partition == number:
-                    found[partition] = position.offset
-        return found
+            named = Subscription(assign={topic: (number,)})
+            there = self._tier.subscribed(named, absent_ok=True)
+            found.update(dict.fromkeys(there, position.offset))
+            if not there and position.offset:
+                lost.append(_gone(topic, number))
+        return found, lost
 
     @staticmethod
     def _begin(
@@ -195,3 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tier = self.__dict__.pop("_tier", None)
         if tier is not None:
             tier.catalogue.close()
+
+
+def _gone(topic: str, number: int) -> str:
+    return f"{topic}-{number}: is no longer tiered"

@@ -27,12 +27,14 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """`bounds.latest` is where a reader of this isolation has to stop (exclusive); `segments` are
-    all from the wanted offset on, behind that end too: they tell what was aborted before it.
+    """`bounds.latest` is where a reader of this isolation has to stop (exclusive), `tier_end` where
+    the tier itself ends; `segments` are all from the wanted offset on, behind the reader's end too:
+    they tell what was aborted before it.
     """
 
     bounds: PartitionBounds
     segments: Sequence[TieredSegment]
+    tier_end: int
 
 
 class TierView:
@@ -83,7 +85,7 @@ class TierView:
                 segments = self.catalogue.segments(partition, first_offset)
             except NotFound:
                 continue
-            views[partition] = PartitionView(bounds, segments)
+            views[partition] = PartitionView(bounds, segments, bounds.latest)
         if self.settings.isolation is Isolation.READ_UNCOMMITTED:
             return views
         ends = _at_once(views, lambda partition: self._stable_end(partition, views[partition]))
@@ -91,6 +93,7 @@ class TierView:
             partition: PartitionView(
                 PartitionBounds(view.bounds.earliest, min(view.bounds.latest, ends[partition])),
                 view.segments,
+                view.tier_end,
             )
             for partition, view in views.items()
         }

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from kafka_formats.errors import Conflict, InvalidRequest, NotFound, RetryLater
-from pipeline.source import stream_reader
+from pipeline.source import stream_reader, tier_view
 from pipeline.source.stream_reader import StreamReader
 from pipeline.source.task_partition import TaskPartition
 from tests.pipeline.source.tiered import MadeUpCatalogue, partition, segment
@@ -178,6 +178,68 @@ def test_a_node_that_is_behind_never_leads_back(tier: MadeUpCatalogue) -> None:
     assert old.latestOffset() == at(30, 10)
     del tier.tier[P0][-1]
     assert old.latestOffset() == at(30, 10)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_batch_that_is_repeated_waits_for_a_node_that_is_behind(
+    tier: MadeUpCatalogue, fail: str
+) -> None:
+    planned = through_json(reader().latestOffset(at(15, 0), ALL))
+    newest = tier.tier[P0].pop()
+    again = reader(failOnDataLoss=fail)
+    with pytest.raises(
+        RetryLater, match=r"orders-0: .* offsets 15 to 29, .* ends before 20: it is"
+    ):
+        again.partitions(at(15, 0), planned)
+    with pytest.raises(RetryLater, match=r"orders-0: .* offsets 20 to 29"):
+        again.partitions(at(20, 10), planned)
+    with pytest.raises(RetryLater, match=r"orders-0: .* offsets 10 to 29"):
+        again.partitions({}, planned)
+    # What the batch does not read may be ahead of this node.
+    assert offsets(again.partitions(at(30, 0), planned)) == [(1, one) for one in range(10)]
+    tier.tier[P0].append(newest)
+    found = offsets(reader(failOnDataLoss=fail).partitions(at(15, 10), planned))
+    assert found == [(0, one) for one in range(15, 30)]
+
+
+def test_what_is_missing_below_the_end_that_a_node_knows_is_lost(tier: MadeUpCatalogue) -> None:
+    tier.tier[P0] = [segment(10, 19), segment(25, 29)]
+    with pytest.raises(Conflict, match="orders-0: offsets 20 to 24 are in no tiered segment"):
+        reader().partitions(at(15, 10), at(30, 10))
+    calm = reader(failOnDataLoss="false")
+    read = [*range(15, 20), *range(25, 30)]
+    assert offsets(calm.partitions(at(15, 10), at(30, 10))) == [(0, one) for one in read]
+    # The last segment was deleted, and the node knows that there was one: nothing to wait for.
+    tier.tier[P0].pop()
+    tier.ends[P0] = 30
+    assert offsets(calm.partitions(at(15, 10), at(30, 10))) == [(0, x) for x in range(15, 20)]
+
+
+def test_offsets_whose_transaction_is_not_decided_yet_are_waited_for(
+    tier: MadeUpCatalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the batch was planned by a query that read uncommitted."""
+    monkeypatch.setattr(tier_view, "stable_end", lambda segments, *_: 22)
+    again = reader(isolation="read_committed", failOnDataLoss="false")
+    with pytest.raises(
+        RetryLater, match=r"orders-0: .* transaction that is open at 22 .*isolation"
+    ):
+        again.partitions(at(15), at(30))
+    assert offsets(again.partitions(at(15), at(22))) == [(0, one) for one in range(15, 22)]
+
+
+def test_what_a_checkpoint_of_kafkas_own_source_names_is_waited_for_or_told(
+    tier: MadeUpCatalogue,
+) -> None:
+    """Its ends are a broker's, whose last records are tiered later."""
+    begin = {"orders": {"0": 12, "1": 10, "2": 0}, "parcels": {"0": 3}}
+    with pytest.raises(RetryLater, match=r"orders-0: .* offsets 12 to 34"):
+        reader().partitions(begin, {"orders": {"0": 35}})
+    end = {"orders": {"0": 14, "1": 10, "2": 0}, "parcels": {"0": 5}}
+    with pytest.raises(Conflict, match="parcels-0: is no longer tiered"):
+        reader().partitions(begin, end)
+    calm = reader(failOnDataLoss="false")
+    assert offsets(calm.partitions(begin, end)) == [(0, 12), (0, 13)]
 
 
 def test_a_checkpoint_of_kafkas_own_source_goes_on(tier: MadeUpCatalogue) -> None:

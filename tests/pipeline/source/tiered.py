@@ -45,11 +45,14 @@ def segment(
 
 @dataclass
 class MadeUpCatalogue:
-    """As much of a tier as a test says; `refreshes` counts the looks at news."""
+    """As much of a tier as a test says; `refreshes` counts the looks at news. `earliest`, `ends`:
+    where a partition's bounds are other than those of its segments.
+    """
 
     tier: dict[TopicIdPartition, list[TieredSegment]]
     stores: Mapping[str, StoreConfig] = field(default_factory=dict)
     earliest: dict[TopicIdPartition, int] = field(default_factory=dict)
+    ends: dict[TopicIdPartition, int] = field(default_factory=dict)
     refreshes: int = 0
     closed: bool = False
 
@@ -65,7 +68,8 @@ class MadeUpCatalogue:
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
         segments = self.segments(partition)
         first = self.earliest.get(partition, segments[0].first_offset)
-        return PartitionBounds(first, segments[-1].last_offset + 1)
+        end = self.ends.get(partition, segments[-1].last_offset + 1)
+        return PartitionBounds(first, end)
 
     def segments(
         self, partition: TopicIdPartition, first_offset: int = 0, last_offset: int = OFFSET_MAX
