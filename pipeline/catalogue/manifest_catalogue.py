@@ -20,7 +20,12 @@ from pipeline.catalogue.partition_chain import (
     newest_topic,
     partition_chain,
 )
-from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment, within
+from pipeline.catalogue.tiered_segment import (
+    DamagedSegment,
+    PartitionBounds,
+    TieredSegment,
+    within,
+)
 from pipeline.opened_store import opened
 from rlm.adoption_plan import StoredSegment
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
@@ -28,6 +33,9 @@ from rsm_backends.store_config import StoreConfig
 
 Progress = Callable[[int, int], None]
 """Called with (manifests read, manifests known of), on a thread of the catalogue."""
+
+OnDamage = Callable[[DamagedSegment], None]
+"""Called on a thread of the catalogue, again after each refresh."""
 
 DEADLINE_S = 3_600.0
 READ_AT_ONCE = 1_024
@@ -41,7 +49,8 @@ class ManifestCatalogue:
     """Lists the stores and reads the manifests of what is asked for, and remembers them.
 
     `deadline_s` bounds each question. CorruptData names the manifest that cannot be read, or whose
-    `.log` is missing: what it says is not guessed. Not for several threads at once.
+    `.log` is missing: what it says is not guessed. `on_damage`, for who looks for just that, is
+    told of it instead, and the answers are those of the rest. Not for several threads at once.
     """
 
     def __init__(
@@ -49,10 +58,12 @@ class ManifestCatalogue:
         stores: Mapping[str, StoreConfig],
         *,
         progress: Progress | None = None,
+        on_damage: OnDamage | None = None,
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self.stores = stores
         self._progress = progress
+        self._on_damage = on_damage
         self._deadline_s = deadline_s
         self._topics: list[str] | None = None
         self._partitions: dict[str, list[TopicIdPartition]] = {}
@@ -161,7 +172,12 @@ class ManifestCatalogue:
             for at in range(0, len(new), READ_AT_ONCE):
                 group = new[at : at + READ_AT_ONCE]
                 for each in await _read_all(buckets, group):
-                    kept[each.row.segment_id.id] = each
+                    if isinstance(each, FoundSegment):
+                        kept[each.row.segment_id.id] = each
+                    elif self._on_damage is None:
+                        raise each.error
+                    else:
+                        self._on_damage(each)
                 told += len(group)
                 self._tell(told, known)
             self._read[partition] = kept
@@ -203,7 +219,7 @@ async def _opened(configs: Iterable[StoreConfig], stack: AsyncExitStack) -> dict
 
 async def _read_all(
     buckets: Mapping[str, OpenBucket], group: Iterable[StoredSegment]
-) -> list[FoundSegment]:
+) -> list[FoundSegment | DamagedSegment]:
     """Whole, or the first error; the rest of the requests ends with it."""
     try:
         async with asyncio.TaskGroup() as tasks:

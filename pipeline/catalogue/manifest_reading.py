@@ -12,9 +12,10 @@ from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.bucket_folders import folders, stored_segments, topic_of_folder
 from pipeline.catalogue.partition_chain import FoundSegment
+from pipeline.catalogue.tiered_segment import DamagedSegment
 from pipeline.rebuild.stored_manifest import NotTold, told_by
 from rlm.adoption_plan import StoredSegment
-from rlm.manifest import MANIFEST_BYTES_MAX
+from rlm.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from rlm.object_keys import ObjectSuffix, partition_prefix, segment_keys
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store import ObjectStore
@@ -68,9 +69,9 @@ class OpenBucket:
             )
         return [each for each in found if ObjectSuffix.MANIFEST in each.sizes]
 
-    async def read(self, stored: StoredSegment) -> FoundSegment | None:
-        """The segment as its manifest tells it; None: it went meanwhile. CorruptData names the
-        manifest that is damaged, or whose segment is not there or not as long as it says.
+    async def read(self, stored: StoredSegment) -> FoundSegment | DamagedSegment | None:
+        """The segment as its manifest tells it; None: it went meanwhile. Damaged: the manifest is,
+        or its segment is not there or not as long as it says.
         """
         keys = segment_keys(self.config.prefix, stored.segment_id, stored.start_offset)
         source = f"{self.config.name}:{keys.manifest}"
@@ -82,16 +83,23 @@ class OpenBucket:
             return None
         missing = [f".{suffix}" for suffix in ObjectSuffix if suffix not in stored.sizes]
         if missing:
-            raise CorruptData(
+            why = (
                 f"its {' and '.join(missing)} is not in the store: the segment cannot be read; "
-                "find it, or delete the manifest to give its offsets up",
-                source=source,
-                position=0,
+                "find it, or delete the manifest to give its offsets up"
             )
-        told = told_by(stored, data)
-        if isinstance(told, NotTold):
-            raise CorruptData(told.why, source=source, position=0)
-        return FoundSegment(told.row, self.config.name)
+        else:
+            told = told_by(stored, data)
+            if not isinstance(told, NotTold):
+                return FoundSegment(told.row, self.config.name)
+            why = told.why
+        return DamagedSegment(
+            stored.segment_id,
+            stored.start_offset,
+            _end_offset(stored, data),
+            keys.manifest,
+            tuple(key for key in keys.all() if key.endswith(tuple(missing))),
+            CorruptData(why, source=source, position=0),
+        )
 
     async def _add_late(self, stored: StoredSegment) -> None:
         """A list may have passed `.log` before it was written, and met the manifest after."""
@@ -102,6 +110,18 @@ class OpenBucket:
                     stored.sizes[suffix] = (await self.store.head(key)).size
                 except NotFound:
                     continue
+
+
+def _end_offset(stored: StoredSegment, manifest_bytes: bytes) -> int | None:
+    try:
+        manifest = parse_manifest(manifest_bytes, source=str(stored.segment_id))
+    except CorruptData:
+        return None
+    is_its_own = (manifest.segment_id, manifest.start_offset) == (
+        stored.segment_id,
+        stored.start_offset,
+    )
+    return manifest.end_offset if is_its_own else None
 
 
 async def partitions_of(buckets: Iterable[OpenBucket], topic: str) -> set[TopicIdPartition]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from kafka_formats.errors import InvalidRequest
-from pipeline.catalogue.manifest_catalogue import ManifestCatalogue, Progress
+from pipeline.catalogue.manifest_catalogue import ManifestCatalogue, OnDamage, Progress
 from pipeline.catalogue.node_address import URL_OPTION, NodeAddress, node_address
 from pipeline.catalogue.node_catalogue import NodeCatalogue
 from pipeline.catalogue.node_client import NodeClient
@@ -20,10 +20,12 @@ def open_catalogue(
     env: Mapping[str, str] | None = None,
     *,
     progress: Progress | None = None,
+    on_damage: OnDamage | None = None,
 ) -> Catalogue:
     """The catalogue that the store and node options name; its `stores` are what tasks open.
 
-    `env` None: this process's. `progress` is told of manifests while a bucket is looked through.
+    `env` None: this process's. `progress` is told of manifests while a bucket is looked through,
+    and `on_damage` of segments that it cannot read; without it they are CorruptData to who asks.
     InvalidRequest names the option that is wrong or missing.
     """
     environment = os.environ if env is None else env
@@ -36,7 +38,7 @@ def open_catalogue(
             f"say where the tier is: {URL_OPTION} = http://host:port of a node, or {STORE_OPTION} "
             "= s3://bucket/prefix or file:///path"
         )
-    return ManifestCatalogue(stores, progress=progress)
+    return ManifestCatalogue(stores, progress=progress, on_damage=on_damage)
 
 
 def _of_node(

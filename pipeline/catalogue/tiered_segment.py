@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.custom_metadata import CustomMetadata
 from rlm.object_keys import SegmentKeys, segment_keys
@@ -45,6 +46,20 @@ class TieredSegment:
     def keys(self, prefix: str) -> SegmentKeys:
         """Its objects in a store with this key prefix."""
         return segment_keys(prefix, self.segment_id, self.start_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedSegment:
+    """One whose manifest, at `key`, cannot be read or is not of the objects that are there:
+    `missing` are the keys of those that are not. `end_offset` None: the manifest does not tell.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int | None
+    key: str
+    missing: tuple[str, ...]
+    error: CorruptData
 
 
 @dataclass(frozen=True, slots=True)

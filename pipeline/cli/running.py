@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kafka_formats.errors import InternalError, InvalidRequest, StrandlineError
+from pipeline.catalogue.manifest_catalogue import OnDamage
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.cli.spark_output import new_log, stderr_to
 from pipeline.jobs.job import JobContext, Report
@@ -20,13 +21,19 @@ from strandline.cli.output import console, errors, print_json
 
 @contextmanager
 def job_context(
-    name: str, *, options: Mapping[str, str], master: str | None, conf: Mapping[str, str]
+    name: str,
+    *,
+    options: Mapping[str, str],
+    master: str | None,
+    conf: Mapping[str, str],
+    on_damage: OnDamage | None = None,
 ) -> Iterator[JobContext]:
     """Everything a job needs; the session ends with it. The tier is opened before Spark, which
-    takes seconds to start: a wrong option is told at once. Spark's own words go to a file, which is
-    named if the job ends in an error that may be Spark's.
+    takes seconds to start: a wrong option is told at once. `on_damage`: as for
+    `open_catalogue`. Spark's own words go to a file, which is named if the job ends in an error
+    that may be Spark's.
     """
-    catalogue = open_catalogue(options)
+    catalogue = open_catalogue(options, on_damage=on_damage)
     require_java()
     log = new_log(name)
     errors.print("starting Spark, which takes some seconds", style="dim")

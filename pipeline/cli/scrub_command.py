@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.catalogue.tiered_segment import DamagedSegment
 from pipeline.cli.options import (
     ConfOption,
     JsonOption,
@@ -84,6 +85,9 @@ def scrub_command(
     )
     tier = tier_options(options, store, url, token_file)
     spark = typed_key_values(conf, option="--conf")
-    with job_context("scrub", options=tier, master=master, conf=spark) as context:
-        found = scrub.run(context, wanted)
+    damaged: list[DamagedSegment] = []
+    with job_context(
+        "scrub", options=tier, master=master, conf=spark, on_damage=damaged.append
+    ) as context:
+        found = scrub.run(context, wanted, damaged)
     return finish(found, report_file=report, json_wanted=json_wanted)

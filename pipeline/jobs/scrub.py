@@ -7,6 +7,7 @@ once its last segment is through.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
 from pipeline import ambient
-from pipeline.catalogue.tiered_segment import Catalogue, TieredSegment
+from pipeline.catalogue.tiered_segment import Catalogue, DamagedSegment, TieredSegment
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.scrub_post import ScrubPost, open_post
 from pipeline.jobs.scrub_report import PartitionResult, ScrubReport
@@ -24,7 +25,7 @@ from pipeline.jobs.scrub_state import ScrubState
 from pipeline.jobs.scrub_verdict import Finding, Outcome, Verdict
 from pipeline.jobs.tasks import run_tasks
 from pipeline.read.open_stores import OpenStores
-from rlmm.segment import TopicIdPartition
+from rlmm.segment import OFFSET_MAX, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 
 SEGMENTS_AT_ONCE = 4
@@ -90,14 +91,20 @@ class ScrubTask:
         return verdicts
 
 
-def run(context: JobContext, options: ScrubOptions) -> ScrubReport:
+def run(
+    context: JobContext, options: ScrubOptions, damaged: Sequence[DamagedSegment] = ()
+) -> ScrubReport:
     """Scrub; InvalidRequest for an unknown topic or state file, Refused and RetryLater: the store
-    or node. Damage is no error: it is in the report.
+    or node. Damage is no error: it is in the report. `damaged` is where the catalogue writes down
+    what it cannot read when it is asked: nothing more can be checked of these.
     """
     started = ambient.monotonic()
     wanted = _wanted(context.catalogue, options)
+    unreadable = _unreadable(damaged, options)
     with ScrubState(options.state) as state, open_post(context.options, options.post) as post:
-        scrub = _Scrub(context.catalogue, wanted, post)
+        scrub = _Scrub(context.catalogue, wanted, unreadable, post)
+        state.add(unreadable)
+        scrub.take(unreadable)
         known = 0
         left: list[TieredSegment] = []
         for segments in wanted.values():
@@ -159,8 +166,11 @@ def _wanted(
     for topic in options.topics or catalogue.topics():
         for partition in catalogue.partitions(topic):
             if not options.partitions or partition.partition in options.partitions:
+                try:
+                    found = catalogue.segments(partition)
+                except NotFound:  # nothing of it can be read; what is damaged is told apart
+                    found = []
                 # A segment that serves two ranges of offsets is listed twice, and read once.
-                found = catalogue.segments(partition)
                 wanted[partition] = list({each.segment_id: each for each in found}.values())
     missing = set(options.partitions) - {partition.partition for partition in wanted}
     if missing:
@@ -170,6 +180,28 @@ def _wanted(
     return wanted
 
 
+def _unreadable(damaged: Iterable[DamagedSegment], options: ScrubOptions) -> list[Verdict]:
+    """Of the partitions that are scrubbed; the catalogue may have looked into others, too."""
+    by_id = {each.segment_id: each for each in damaged}
+    return [
+        Verdict(
+            each.segment_id,
+            each.start_offset,
+            each.end_offset,
+            Outcome.DAMAGED,
+            0,
+            ambient.now_ms(),
+            findings=tuple(
+                Finding(key, "the object is missing", RESTORE, offset=each.start_offset)
+                for key in each.missing
+            )
+            or (Finding(each.key, each.error.detail, RESTORE, each.error.position),),
+        )
+        for each in by_id.values()
+        if not options.partitions or each.segment_id.partition.partition in options.partitions
+    ]
+
+
 class _Scrub:
     """Gathers verdicts by partition; a partition that is through is posted."""
 
@@ -177,18 +209,29 @@ class _Scrub:
         self,
         catalogue: Catalogue,
         wanted: Mapping[TopicIdPartition, Sequence[TieredSegment]],
+        unreadable: Iterable[Verdict],
         post: ScrubPost,
     ) -> None:
         self._catalogue = catalogue
         self._post = post
-        self._left = {partition: len(segments) for partition, segments in wanted.items()}
-        self._results = {
-            partition: PartitionResult(
-                partition, segments[0].first_offset, segments[-1].last_offset
+        self._left: Counter[TopicIdPartition] = Counter()
+        self._results: dict[TopicIdPartition, PartitionResult] = {}
+        for partition, segments in wanted.items():
+            for segment in segments:
+                self._expect(partition, segment.first_offset, segment.last_offset)
+        for verdict in unreadable:
+            start, end = verdict.start_offset, verdict.end_offset
+            self._expect(verdict.segment_id.partition, start, start if end is None else end)
+
+    def _expect(self, partition: TopicIdPartition, first_offset: int, last_offset: int) -> None:
+        self._left[partition] += 1
+        result = self._results.get(partition)
+        if result is None:
+            result = self._results[partition] = PartitionResult(
+                partition, first_offset, last_offset
             )
-            for partition, segments in wanted.items()
-            if segments
-        }
+        result.first_offset = min(result.first_offset, first_offset)
+        result.last_offset = max(result.last_offset, last_offset)
 
     @property
     def results(self) -> list[PartitionResult]:
@@ -219,7 +262,9 @@ class _Scrub:
         self._catalogue.refresh()
         try:
             segments = self._catalogue.segments(
-                verdict.segment_id.partition, verdict.start_offset, verdict.end_offset
+                verdict.segment_id.partition,
+                verdict.start_offset,
+                OFFSET_MAX if verdict.end_offset is None else verdict.end_offset,
             )
         except NotFound:
             return False

@@ -129,9 +129,10 @@ class ScrubReport:
                 yield "... the report's JSON has the rest"
                 return
             partition = verdict.segment_id.partition
+            end = "(unknown)" if verdict.end_offset is None else verdict.end_offset
             yield (
                 f"{partition.topic}-{partition.partition}, segment {verdict.segment_id.id}, "
-                f"offsets {verdict.start_offset} to {verdict.end_offset}:"
+                f"offsets {verdict.start_offset} to {end}:"
             )
             for finding in verdict.findings:
                 at = "" if finding.position is None else f" at byte {finding.position}"

@@ -47,14 +47,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`read_bytes` of all its objects. `records`: every record was decoded as well. `checksums`:
-    its bytes were held against checksums taken when it was copied, not only against its batches'.
-    `more_findings` were left out.
+    """`end_offset` None: its manifest does not tell. `read_bytes` of all its objects. `records`:
+    every record was decoded as well. `checksums`: its bytes were held against checksums taken when
+    it was copied, not only against its batches'. `more_findings` were left out.
     """
 
     segment_id: RemoteLogSegmentId
     start_offset: int
-    end_offset: int
+    end_offset: int | None
     outcome: Outcome
     read_bytes: int
     scrubbed_at_ms: int

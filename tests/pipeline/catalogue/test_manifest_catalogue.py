@@ -13,9 +13,9 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
+from pipeline.catalogue.manifest_catalogue import ManifestCatalogue, OnDamage
 from pipeline.catalogue.open_catalogue import open_catalogue
-from pipeline.catalogue.tiered_segment import PartitionBounds
+from pipeline.catalogue.tiered_segment import DamagedSegment, PartitionBounds
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import (
     ChunkChecksums,
@@ -75,13 +75,14 @@ def _sums(data: bytes) -> ChunkChecksums:
     return ChunkChecksums(len(data), crc32c(data), (crc32c(data),))
 
 
-def catalogue(root: Path, **more: Path) -> ManifestCatalogue:
+def catalogue(root: Path, on_damage: OnDamage | None = None, **more: Path) -> ManifestCatalogue:
     roots = {"main": root, **more}
     return ManifestCatalogue(
         {
             name: StoreConfig(name=name, kind="filesystem", path=path, prefix=PREFIX)
             for name, path in roots.items()
-        }
+        },
+        on_damage=on_damage,
     )
 
 
@@ -152,6 +153,36 @@ def test_a_damaged_manifest_is_told_by_name(tmp_path: Path, damage: str) -> None
             (tmp_path / keys.manifest).write_bytes(text.replace(b'{"3":0,"5":0}', b"{}"))
     with pytest.raises(CorruptData, match=f"main:{keys.manifest}"):
         catalogue(tmp_path).segments(ORDERS)
+
+
+def test_who_looks_for_damage_is_told_of_it_and_gets_the_rest(tmp_path: Path) -> None:
+    cut, lacking = put(tmp_path, 1, 0, 9), put(tmp_path, 2, 10, 19)
+    put(tmp_path, 3, 20, 29)
+    (tmp_path / cut.manifest).write_bytes((tmp_path / cut.manifest).read_bytes()[:-5])
+    for key in (lacking.log, lacking.indexes):
+        (tmp_path / key).unlink()
+    told: list[DamagedSegment] = []
+    found = catalogue(tmp_path, told.append)
+    assert ranges(found) == [[20, 29, 3]]
+    assert [
+        (each.start_offset, each.end_offset, each.key, each.missing)
+        for each in sorted(told, key=lambda each: each.start_offset)
+    ] == [
+        (0, None, cut.manifest, ()),
+        (10, 19, lacking.manifest, (lacking.indexes, lacking.log)),
+    ]
+
+
+def test_damage_in_one_of_the_topics_with_one_name_is_told_too(tmp_path: Path) -> None:
+    older = replace(ORDERS, topic_id=Uuid(b"an older topic!!"))
+    put(tmp_path, 1, 500, 509, partition=older)
+    keys = put(tmp_path, 2, 0, 9)
+    (tmp_path / keys.manifest).write_bytes(b"{")
+    told: list[DamagedSegment] = []
+    assert catalogue(tmp_path, told.append).partitions("orders") == [older]
+    assert [each.segment_id.partition for each in told] == [ORDERS]
+    with pytest.raises(CorruptData, match=f"main:{keys.manifest}"):
+        catalogue(tmp_path).partitions("orders")
 
 
 def test_of_topics_with_one_name_the_one_that_copied_last_is_read(tmp_path: Path) -> None:

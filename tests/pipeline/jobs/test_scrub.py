@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
-from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
+from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.catalogue.tiered_segment import DamagedSegment, PartitionBounds, TieredSegment
+from pipeline.cli import running
+from pipeline.cli.scrub_command import scrub_command
 from pipeline.jobs import scrub
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.scrub import ScrubOptions, ScrubTask, packed, task_bytes
@@ -24,8 +28,10 @@ from pipeline.jobs.scrub_state import ScrubState
 from pipeline.jobs.scrub_verdict import Finding, Outcome, Verdict
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
+from strandline.cli.exit_codes import ExitCode
 from tests.capture.captured import LOG_DIR
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
+from tests.rlm.tier import PREFIX
 
 
 @dataclass
@@ -120,6 +126,63 @@ def test_a_scrub_finds_damage_and_goes_on_where_it_was(
     assert {v.segment_id for p in again.partitions for v in p.damaged} == {
         deleted.segment_id, lost.segment_id,
     }  # fmt: skip
+
+
+@pytest.mark.spark
+def test_a_bucket_alone_with_damaged_segments_is_scrubbed_to_its_end(
+    spark: SparkSession, tier: FolderTier, tmp_path: Path
+) -> None:
+    orders, whole_partition = tier.segments("orders"), tier.segments("orders", 1)
+    cut, lacking = orders[1], orders[3]
+    manifest = tier.file(cut, "rsm-manifest")
+    manifest.write_bytes(manifest.read_bytes()[:-5])
+    tier.file(lacking).unlink()
+    for segment in whole_partition:
+        tier.file(segment, "indexes").unlink()
+    damaged: list[DamagedSegment] = []
+    address = f"{tier.folder.as_uri()}?prefix={PREFIX}"
+    catalogue = open_catalogue({"strandline.store": address}, {}, on_damage=damaged.append)
+    context = JobContext(spark, {}, catalogue, Console(file=io.StringIO()))
+    state = tmp_path / "scrub.jsonl"
+
+    report = scrub.run(context, ScrubOptions(task_bytes=20_000, state=state), damaged)
+    told = report.as_json()
+    expected = {segment.segment_id for segment in (cut, lacking, *whole_partition)}
+    assert {v.segment_id for p in report.partitions for v in p.damaged} == expected
+    assert (told["segments"], told["damaged"], told["unread"]) == (
+        sum(map(len, tier.found.values())), len(expected), 0,
+    )  # fmt: skip
+    by_id = {v.segment_id: v for p in report.partitions for v in p.damaged}
+    (finding,) = by_id[cut.segment_id].findings
+    assert (finding.key, finding.position) == (cut.keys(PREFIX).manifest, 0)
+    assert "not JSON" in finding.what
+    (finding,) = by_id[lacking.segment_id].findings
+    assert (finding.key, finding.what) == (lacking.keys(PREFIX).log, "the object is missing")
+    assert finding.offset == lacking.start_offset
+    text = "\n".join(report.lines())
+    assert f"offsets {cut.start_offset} to (unknown):" in text
+    assert f"offsets {lacking.start_offset} to {lacking.end_offset}:" in text
+    with ScrubState(state) as kept:
+        assert len(kept.known(orders, records=False)) == len(orders) - 2
+
+    only = ScrubOptions(topics=("orders",), partitions=(1,))
+    report = scrub.run(context, only, damaged)
+    assert [p.damaged_segments for p in report.partitions] == [len(whole_partition)]
+
+
+@pytest.mark.spark
+def test_the_command_tells_of_a_manifest_that_nobody_can_read(
+    spark: SparkSession, tier: FolderTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier.file(tier.segments("orders")[0], "rsm-manifest").write_bytes(b"{")
+    shared = SimpleNamespace(sparkContext=spark.sparkContext, stop=lambda: None)
+    monkeypatch.setattr(running, "open_session", lambda *_, **__: shared)
+    report = tmp_path / "report.json"
+    address = f"{tier.folder.as_uri()}?prefix={PREFIX}"
+    code = scrub_command(topics=["orders"], partitions=[0], store=address, report=report)
+    told = json.loads(report.read_text())
+    assert (code, told["damaged"]) == (ExitCode.INCOMPLETE, 1)
+    assert told["segments"] == len(tier.segments("orders"))
 
 
 def test_neighbours_are_packed_until_a_task_is_large_enough(tier: FolderTier) -> None:
