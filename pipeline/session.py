@@ -6,27 +6,12 @@ import os
 import sys
 from collections.abc import Mapping
 
-from pyspark import __version__ as spark_version
 from pyspark.sql import SparkSession
 
-from kafka_formats.errors import InvalidRequest
-
-SPARK_SUPPORTED = ((4, 1), (4, 4))
-"""From the first to before the second (major, minor): 4.1 brought filter push-down."""
+from pipeline.spark_version import check_spark_version
 
 DEFAULT_MASTER = "local[*,4]"
 """All cores; a task that fails is tried four times, as on a cluster (`local[*]` tries once)."""
-
-
-def check_spark_version(version: str = spark_version) -> None:
-    """InvalidRequest for a Spark whose Python data sources are another interface."""
-    lowest, end = SPARK_SUPPORTED
-    found = tuple(int(part) for part in version.split(".")[:2])
-    if not lowest <= found < end:
-        raise InvalidRequest(
-            f"Spark {version} is not supported: install pyspark>={lowest[0]}.{lowest[1]},"
-            f"<{end[0]}.{end[1]}, the same version on the driver and the cluster"
-        )
 
 
 def open_session(

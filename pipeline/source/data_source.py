@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
     ArrayType,
@@ -15,9 +17,12 @@ from pyspark.sql.types import (
 )
 
 from kafka_formats.errors import InvalidRequest
-from pipeline.source.batch_reader import BatchReader, PruningBatchReader
 from pipeline.source.options import parse_options
-from pipeline.source.stream_reader import StreamReader
+from pipeline.spark_version import check_spark_version
+
+if TYPE_CHECKING:
+    from pipeline.source.batch_reader import BatchReader
+    from pipeline.source.stream_reader import StreamReader
 
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -41,7 +46,11 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
 
 
 class StrandlineDataSource(DataSource):
-    """Tiered history, with the options and the schema of spark-sql-kafka."""
+    """Tiered history, with the options and the schema of spark-sql-kafka.
+
+    Readers are imported when one is asked for: an older Spark lacks what they are made of, and has
+    to be refused by its version first.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -49,12 +58,17 @@ class StrandlineDataSource(DataSource):
         return "strandline"
 
     def schema(self) -> StructType:
-        """What the options ask for. They are checked here, so that `load` refuses them."""
+        """What the options ask for. They are checked here, so that `load` refuses them, and with
+        them a Spark that is not supported.
+        """
+        check_spark_version()
         return spark_schema(parse_options(self.options).columns)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Of a batch query."""
         self._check(schema)
+        from pipeline.source.batch_reader import BatchReader, PruningBatchReader
+
         if parse_options(self.options).filter_pushdown:
             return PruningBatchReader(self.options)
         return BatchReader(self.options)
@@ -62,6 +76,8 @@ class StrandlineDataSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
         """Of a streaming query."""
         self._check(schema)
+        from pipeline.source.stream_reader import StreamReader
+
         return StreamReader(self.options)
 
     def _check(self, schema: StructType) -> None:

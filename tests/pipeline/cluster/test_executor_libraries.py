@@ -24,6 +24,7 @@ IN_TASKS = (
     "pipeline.reconcile.tally",
     "pipeline.reconcile.uploads",
     "pipeline.restore.produce",
+    "pipeline.source.batch_reader",
     "pipeline.source.data_source",
     "pipeline.source.stream_reader",
     "rsm_backends.s3",
