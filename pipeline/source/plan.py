@@ -13,10 +13,19 @@ from kafka_formats.errors import InvalidRequest
 from pipeline.read.segment_slice import SegmentSlice, cut
 
 TASK_BYTES_MIN = 128 * 1024 * 1024
-"""Every task but the last reads at least this much, unless the query asks for smaller ones."""
+"""Every task but the last reads at least this much, unless the query asks for smaller ones, or its
+segments are tiny.
+"""
+
+TASK_SLICES_MAX = 1_024
+"""More segments are never packed into a task: each has to be opened, which takes milliseconds, and
+from a store far away tens of them. Segments of 128 KiB and more fill a task before.
+"""
 
 SLICE_OVERHEAD_BYTES = 4 * 1024 * 1024
-"""What opening one more segment costs, in bytes that could have been read meanwhile."""
+"""What opening one more segment costs, in bytes that could have been read meanwhile: counted where
+work is shared among tasks that the query asks for.
+"""
 
 TASKS_MAX = 100_000
 """More tasks than this are a mistake in an option; the driver would only find out out of memory."""
@@ -29,12 +38,12 @@ def plan_tasks(
     *,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
-    task_bytes_min: int = TASK_BYTES_MIN,
 ) -> list[Task]:
     """Every offset of the slices in exactly one task, in the slices' order.
 
-    At least `min_partitions` tasks where there are as many offsets, and at most
-    `max_records_per_partition` offsets in each. InvalidRequest for more than TASKS_MAX.
+    TASK_BYTES_MIN in each, or TASK_SLICES_MAX. At least `min_partitions` tasks where there are as
+    many offsets, and at most `max_records_per_partition` offsets in each. InvalidRequest for more
+    than TASKS_MAX.
     """
     pieces = list(slices)
     if min_partitions is not None and min_partitions > TASKS_MAX:
@@ -48,31 +57,36 @@ def plan_tasks(
                 field="maxRecordsPerPartition",
             )
         pieces = [part for whole in pieces for part in _by_count(whole, max_records_per_partition)]
+    share = None
     if min_partitions is not None:
         pieces = _split_largest(pieces, min_partitions)
-        total = sum(map(_cost, pieces))
-        task_bytes_min = max(1, min(task_bytes_min, total // min_partitions))
-    return _packed(pieces, min_partitions or 1, max_records_per_partition, task_bytes_min)
+        share = sum(map(_cost, pieces)) // min_partitions
+    return _packed(pieces, min_partitions or 1, max_records_per_partition, share)
 
 
 def _packed(
     pieces: Sequence[SegmentSlice],
     tasks_min: int,
     records_max: int | None,
-    task_bytes_min: int,
+    share: int | None,
 ) -> list[Task]:
+    """`share`: a task that costs this much is large enough, too; None: only bytes decide."""
     tasks: list[Task] = []
     current: list[SegmentSlice] = []
-    cost = records = 0
+    cost = size_bytes = records = 0
     for at, piece in enumerate(pieces):
         too_many = records_max is not None and records + _count(piece) > records_max
         # As many pieces are left as tasks are wanted still: each gets its own from here on.
         spread = len(pieces) - at <= tasks_min - len(tasks) - 1
-        if current and (cost >= task_bytes_min or too_many or spread):
+        full = size_bytes >= TASK_BYTES_MIN or len(current) >= TASK_SLICES_MAX
+        if share is not None and cost >= share:
+            full = True
+        if current and (full or too_many or spread):
             tasks.append(tuple(current))
-            current, cost, records = [], 0, 0
+            current, cost, size_bytes, records = [], 0, 0, 0
         current.append(piece)
         cost += _cost(piece)
+        size_bytes += _bytes(piece)
         records += _count(piece)
     if current:
         tasks.append(tuple(current))
@@ -118,7 +132,11 @@ def _count(piece: SegmentSlice) -> int:
 
 
 def _cost(piece: SegmentSlice) -> int:
-    """Bytes, taken as spread evenly over the segment's offsets."""
+    return _bytes(piece) + SLICE_OVERHEAD_BYTES
+
+
+def _bytes(piece: SegmentSlice) -> int:
+    """Taken as spread evenly over the segment's offsets."""
     segment = piece.segment
     offsets = segment.end_offset - segment.start_offset + 1
-    return segment.log_bytes * _count(piece) // offsets + SLICE_OVERHEAD_BYTES
+    return segment.log_bytes * _count(piece) // offsets

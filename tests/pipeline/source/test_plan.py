@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.read.segment_slice import SegmentSlice
-from pipeline.source.plan import SLICE_OVERHEAD_BYTES, TASK_BYTES_MIN, TASKS_MAX, Task, plan_tasks
+from pipeline.source.plan import TASK_BYTES_MIN, TASK_SLICES_MAX, TASKS_MAX, Task, plan_tasks
 from tests.pipeline.source.tiered import partition, segment
 
 MIB = 1024 * 1024
@@ -33,12 +33,11 @@ def offsets(tasks: list[Task]) -> list[int]:
     ]
 
 
-def cost(task: Task) -> int:
+def size_bytes(task: Task) -> int:
     return sum(
         part.segment.log_bytes
         * (part.last_offset - part.first_offset + 1)
         // (part.segment.end_offset - part.segment.start_offset + 1)
-        + SLICE_OVERHEAD_BYTES
         for part in task
     )
 
@@ -61,7 +60,7 @@ def test_every_offset_is_in_exactly_one_task(
     if records_max is not None:
         assert all(len(offsets([task])) <= records_max for task in tasks)
     if min_partitions is records_max is None:
-        assert all(cost(task) >= TASK_BYTES_MIN for task in tasks[:-1])
+        assert all(size_bytes(task) >= TASK_BYTES_MIN for task in tasks[:-1])
         assert [part for task in tasks for part in task] == parts
 
 
@@ -74,9 +73,28 @@ def test_small_segments_share_a_task_and_a_large_one_is_not_cut() -> None:
     assert [len(task) for task in tasks] == [3, 2, 1]
 
 
-def test_tiny_segments_cost_their_opening() -> None:
-    tasks = plan_tasks(slices(*[(10, 8_192)] * 100))
-    assert {len(task) for task in tasks} == {32, 100 % 32}
+@pytest.mark.parametrize("mib", [1, 16])
+def test_tasks_of_small_segments_read_128_mib_too(mib: int) -> None:
+    tasks = plan_tasks(slices(*[(10, mib * MIB)] * 300))
+    assert {size_bytes(task) for task in tasks[:-1]} == {TASK_BYTES_MIN}
+
+
+def test_of_tiny_segments_a_task_opens_a_bounded_number() -> None:
+    tasks = plan_tasks(slices(*[(10, 8_192)] * 3_000))
+    assert [len(task) for task in tasks] == [TASK_SLICES_MAX, TASK_SLICES_MAX, 952]
+    filled = plan_tasks(slices(*[(10, MIB // 8)] * 2_048))
+    assert [size_bytes(task) for task in filled] == [TASK_BYTES_MIN, TASK_BYTES_MIN]
+
+
+def test_what_it_costs_to_open_segments_is_shared_by_the_tasks_that_are_asked_for() -> None:
+    tasks = plan_tasks(slices((10, 120 * MIB), *[(10, MIB)] * 31), min_partitions=2)
+    assert [len(task) for task in tasks] == [5, 27]
+
+
+@pytest.mark.parametrize("fewest", [1, 4])
+def test_fewer_tasks_than_are_needed_anyway_ask_for_nothing(fewest: int) -> None:
+    parts = slices(*[(10, MIB)] * 1_000)
+    assert plan_tasks(parts, min_partitions=fewest) == plan_tasks(parts)
 
 
 def test_one_large_segment_is_cut_into_equal_parts_where_tasks_are_asked_for() -> None:
