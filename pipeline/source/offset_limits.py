@@ -88,21 +88,26 @@ def parse_assignment(text: str, *, option: str) -> TopicPartitions:
 def _by_partition(text: str, option: str, *, minimum: int, maximum: int) -> ByPartition:
     found = {}
     for topic, partitions in _topics(text, option).items():
-        if not isinstance(partitions, dict) or not partitions:
+        if not isinstance(partitions, tuple) or not partitions:
             raise InvalidRequest(
                 f'{topic}: needs its partitions, as {{"{topic}": {{"0": 23}}}}', field=option
             )
-        for name, value in partitions.items():
+        for name, value in partitions:
             if not re.fullmatch("[0-9]{1,10}", name) or int(name) > PARTITION_MAX:
                 raise InvalidRequest(f"{topic}: {name!r} is no partition", field=option)
             place = f"{topic}-{int(name)}"
+            if (topic, int(name)) in found:
+                raise InvalidRequest(f"{place} is named twice: say once", field=option)
             found[topic, int(name)] = _number(value, minimum, maximum, place, option)
     return found
 
 
 def _topics(text: str, option: str) -> dict[str, object]:
+    """The value of each topic; objects in it are tuples of (name, value), as a dict would keep but
+    the last of those with one name.
+    """
     try:
-        found = json.loads(text)
+        pairs = json.loads(text, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(
             f"{text[:80]!r} is neither earliest nor latest nor JSON by topic ({error})"
@@ -110,9 +115,15 @@ def _topics(text: str, option: str) -> dict[str, object]:
             else f"{text[:80]!r} is no JSON by topic ({error})",
             field=option,
         ) from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(pairs, tuple) or not pairs:
         raise InvalidRequest(f"{text[:80]!r} is no JSON object by topic", field=option)
-    for topic in found:
+    found: dict[str, object] = {}
+    for topic, value in pairs:
+        if topic in found:
+            raise InvalidRequest(
+                f"{topic} is named twice: say all its partitions at once", field=option
+            )
+        found[topic] = value
         try:
             check_topic_name(topic)
         except InvalidRequest as error:
