@@ -18,6 +18,12 @@ from strandline.formatting import format_for
 from strandline.settings_loading import LoadedSettings, leaves, load_settings
 from strandline.voter_text import parse_voters
 
+ONCE_IN_ITS_LIFE = (
+    "if this voter has run before and lost its disk, do not start it: in its old name, without its "
+    "memory, it could help to lose records. Remove it from the quorum, format it with "
+    "--no-initial-voters, and add it again"
+)
+
 
 def format_command(
     config: ConfigOption = None,
@@ -69,12 +75,7 @@ def format_command(
     )
     console.print(f"formatted {settings.node.data_dir}", markup=False)
     if voters and len(voters) > 1:
-        console.print(
-            "if this voter has run before and lost its disk, do not start it: in its old name, "
-            "without its memory, it could help to lose records. Remove it from the quorum, format "
-            "it with --no-initial-voters, and add it again",
-            markup=False,
-        )
+        console.print(ONCE_IN_ITS_LIFE, markup=False)
     if from_snapshot is not None:
         console.print(
             "the prefix is this cluster's now; nothing is deleted there until it is reconciled: "
