@@ -13,8 +13,18 @@ from kafka_formats.kafka_uuid import Uuid
 from pipeline import ambient
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.tasks import run_tasks
+from pipeline.restore.begun import Begun
 from pipeline.restore.kafka_target import KafkaAddress, TargetTopic, create_topic, find_topic
-from pipeline.restore.log_directory import Place, find_place, no_broker_in, prepare, publish
+from pipeline.restore.log_directory import (
+    FinishedLog,
+    Place,
+    find_finished,
+    find_place,
+    no_broker_in,
+    prepare,
+    publish,
+    seal,
+)
 from pipeline.restore.log_directory_plan import join, kept_leader_epoch, wanted_segments
 from pipeline.restore.log_segment import SegmentFiles, WrittenSegment, restore_segment
 from pipeline.restore.produce import (
@@ -203,27 +213,56 @@ def _into_log_dirs(context: JobContext, options: IntoLogDirs) -> LogDirsReport:
     )
     with no_broker_in(options.log_dirs):
         # All of them are looked at before anything is written.
+        restores = {source: _begun(source, ranges, wanted) for source in ranges.slices}
         places = {
-            source: find_place(options.log_dirs, name, source.partition, options.topic_id)
+            source: find_place(
+                options.log_dirs, name, source.partition, options.topic_id, restores[source]
+            )
             for source in ranges.slices
         }
-        items = [
-            item
+        finished = {
+            source: found
             for source, place in places.items()
-            for item in _segment_files(context, ranges, source, place)
-        ]
-        for source, place in places.items():
-            prepare(place, _plan_text(source, ranges, place))
-        written: dict[str, list[WrittenSegment]] = defaultdict(list)
-        spark = context.spark.sparkContext
-        results = run_tasks(spark, items, restore_segment, what="restore", console=context.console)
-        for item, result in zip(items, results, strict=True):
-            written[item.folder].append(result)
+            if (found := find_finished(place, restores[source])) is not None
+        }
+        left = {source: place for source, place in places.items() if source not in finished}
+        written = _written(context, ranges, left)
+        for source, segments in written.items():
+            finished[source] = _sealed(source, left[source], restores[source], segments)
         partitions = tuple(
-            _published(source, place, ranges, written[str(place.staging)])
+            _published(place, finished[source], written.get(source, ()))
             for source, place in places.items()
         )
     return LogDirsReport(wanted.topic, partitions, ambient.monotonic() - began)
+
+
+def _begun(source: TopicIdPartition, ranges: Ranges, wanted: Wanted) -> Begun:
+    start, end = _bounds(ranges, source)
+    return Begun(f"{source} {ranges.settings.isolation.value}", start, end, wanted.asked)
+
+
+def _written(
+    context: JobContext, ranges: Ranges, left: Mapping[TopicIdPartition, Place]
+) -> Mapping[TopicIdPartition, Sequence[WrittenSegment]]:
+    """The segments of these partitions, each in the folder that stands beside its place."""
+    items = [
+        (source, item)
+        for source, place in left.items()
+        for item in _segment_files(context, ranges, source, place)
+    ]
+    for source, place in left.items():
+        prepare(place, _plan_text(source, ranges, place))
+    results = run_tasks(
+        context.spark.sparkContext,
+        [item for _, item in items],
+        restore_segment,
+        what="restore",
+        console=context.console,
+    )
+    written: dict[TopicIdPartition, list[WrittenSegment]] = defaultdict(list)
+    for (source, _), result in zip(items, results, strict=True):
+        written[source].append(result)
+    return written
 
 
 def _segment_files(
@@ -242,18 +281,25 @@ def _segment_files(
         )
 
 
+def _sealed(
+    source: TopicIdPartition, place: Place, restore: Begun, written: Sequence[WrittenSegment]
+) -> FinishedLog:
+    epoch = kept_leader_epoch(source, place.topic_id)
+    log = join(written, restore.first_offset, epoch, source=str(source))
+    return seal(place, log, sum(1 for each in written if each.log_bytes), restore)
+
+
 def _published(
-    source: TopicIdPartition, place: Place, ranges: Ranges, written: Sequence[WrittenSegment]
+    place: Place, finished: FinishedLog, written: Sequence[WrittenSegment]
 ) -> LogPartition:
-    start, _ = _bounds(ranges, source)
-    log = join(written, start, kept_leader_epoch(source, place.topic_id), source=str(source))
-    publish(place, log)
+    """`written` is empty of a log that an earlier run had finished."""
+    publish(place, finished)
     return LogPartition(
         directory=str(place.directory),
         topic_id=str(place.topic_id),
-        segments=sum(1 for each in written if each.log_bytes),
-        segments_resumed=sum(each.resumed for each in written),
-        log=log,
+        segments=finished.segments,
+        segments_resumed=sum(each.resumed for each in written) if written else finished.segments,
+        log=finished.log,
     )
 
 

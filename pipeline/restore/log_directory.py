@@ -3,21 +3,26 @@
 The segments are written into a folder of a name that no broker takes: one that is started in the
 middle says so and ends. Only when the log is whole does it get the partition's name, by one rename.
 A partition that has records is never touched.
+
+A log that is whole has a note of that, before anything else is done with it and for as long as it
+is there: wherever a run is killed, the next one knows the log as its own and does what is left.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
 from kafka_formats.errors import Conflict, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import (
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
@@ -26,6 +31,7 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.offset_checkpoint import LOG_START_FILE
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
+from pipeline.restore.begun import Begun, parse_begun
 from pipeline.restore.log_directory_plan import RestoredLog
 from pipeline.restore.log_segment import (
     NOTE_SUFFIX,
@@ -36,6 +42,9 @@ from rlmm.synced_path import sync_path
 
 STAGING_PREFIX = ".strandline-restore-"
 PLAN_FILE = f"plan{NOTE_SUFFIX}"
+FINISHED_FILE = f"strandline{NOTE_SUFFIX}"
+"""Brokers read files of their own suffixes only, and delete all of them with the partition."""
+
 LOCK_FILE = ".lock"
 
 
@@ -59,33 +68,93 @@ class Place:
         return self.log_dir / f"{STAGING_PREFIX}{self.topic}-{self.partition}"
 
 
-def find_place(
-    log_dirs: Sequence[Path], topic: str, partition: int, topic_id: Uuid | None
-) -> Place:
-    """Where the broker made the partition, empty; else the first directory, if the id is known.
+@dataclass(frozen=True, slots=True)
+class FinishedLog:
+    """A whole log, as it is noted in its folder. `segments` have batches in the range."""
 
-    Conflict: there are records, or it is another topic's. InvalidRequest: nothing tells the id.
+    restore: str
+    topic_id: str
+    segments: int
+    log: RestoredLog
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def finished_log(folder: Path) -> FinishedLog | None:
+    """None: no restore wrote this log to its end."""
+    try:
+        found = json.loads((folder / FINISHED_FILE).read_bytes())
+        log = found.pop("log")
+        epochs = tuple(EpochEntry(*entry) for entry in log.pop("epochs"))
+        return FinishedLog(**found, log=RestoredLog(**log, epochs=epochs))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def find_place(
+    log_dirs: Sequence[Path],
+    topic: str,
+    partition: int,
+    topic_id: Uuid | None,
+    restore: Begun,
+) -> Place:
+    """Where the broker made the partition, empty, or where `restore` put or left it; else the first
+    directory, if the id is known.
+
+    Conflict: there are records of others, or it is another topic's. InvalidRequest: nothing tells
+    the id.
     """
-    found = [each for each in log_dirs if (each / f"{topic}-{partition}").exists()]
+    name = f"{topic}-{partition}"
+    found = [each for each in log_dirs if (each / name).exists()]
     if len(found) > 1:
-        raise Conflict(f"{topic}-{partition} is in {found[0]} and in {found[1]}")
-    if not found:
+        raise Conflict(f"{name} is in {found[0]} and in {found[1]}: remove the one that is empty")
+    # A run that was killed while it published may have removed the broker's directory, or a part.
+    left = [each for each in log_dirs if finished_log(each / f"{STAGING_PREFIX}{name}") is not None]
+    if not found and not left:
         if topic_id is None:
             raise InvalidRequest(
-                f"{topic}-{partition} is in none of the log directories, so its topic id is not "
+                f"{name} is in none of the log directories, so its topic id is not "
                 "known: make the topic on the (stopped) broker's cluster first, or say --topic-id",
                 field="--topic-id",
             )
         return Place(log_dirs[0], topic, partition, topic_id)
-    directory = found[0] / f"{topic}-{partition}"
-    check_empty(directory)
-    metadata = directory / PARTITION_METADATA_FILE
-    if not metadata.exists():
-        raise Conflict(f"{metadata} is missing: let the broker start and stop once")
-    known = parse_partition_metadata(metadata.read_bytes(), source=str(metadata))
+    log_dir = (found or left)[0]
+    directory = log_dir / name
+    done = finished_log(directory)
+    if done is None or not restore.goes_on(parse_begun(done.restore)):
+        check_empty(directory)
+    known = _known_topic_id(directory, log_dir / f"{STAGING_PREFIX}{name}")
     if topic_id not in (None, known):
-        raise Conflict(f"{directory} belongs to the topic id {known}, not to {topic_id}")
-    return Place(found[0], topic, partition, known)
+        raise Conflict(
+            f"{directory} belongs to the topic id {known}, not to {topic_id}: leave --topic-id "
+            "out, or choose another --topic-as"
+        )
+    return Place(log_dir, topic, partition, known)
+
+
+def _known_topic_id(directory: Path, staging: Path) -> Uuid:
+    """As the broker's directory says, else as the whole log that was about to take its place."""
+    metadata = directory / PARTITION_METADATA_FILE
+    if metadata.exists():
+        return parse_partition_metadata(metadata.read_bytes(), source=str(metadata))
+    left = finished_log(staging)
+    if left is None:
+        raise Conflict(f"{metadata} is missing: let the broker start and stop once")
+    return Uuid.parse(left.topic_id)
+
+
+def find_finished(place: Place, restore: Begun) -> FinishedLog | None:
+    """The log of `restore` at this place, if it is whole; with its name or not yet."""
+    for folder in (place.directory, place.staging):
+        found = finished_log(folder)
+        if (
+            found is not None
+            and found.topic_id == str(place.topic_id)
+            and restore.goes_on(parse_begun(found.restore))
+        ):
+            return found
+    return None
 
 
 def check_empty(directory: Path) -> None:
@@ -125,25 +194,44 @@ def prepare(place: Place, plan: str) -> None:
     """Make the folder that the segments are written into. One of an earlier run is gone on with if
     that had the same `plan`; files of another range must not come into this one.
     """
-    note = place.staging / PLAN_FILE
-    if place.staging.exists() and (not note.exists() or note.read_text() != plan):
-        shutil.rmtree(place.staging)
-    place.staging.mkdir(exist_ok=True)
+    staging, note = place.staging, place.staging / PLAN_FILE
+    if staging.exists() and (not note.exists() or note.read_text() != plan):
+        # The notes first: what is removed in part must never be taken for whole.
+        for path in (staging / FINISHED_FILE, note):
+            path.unlink(missing_ok=True)
+        sync_path(staging)
+        shutil.rmtree(staging)
+    staging.mkdir(exist_ok=True)
     write_durably(note, plan.encode())
 
 
-def publish(place: Place, log: RestoredLog) -> None:
-    """Give the whole log its name. Every file is on the disk before that."""
+def seal(place: Place, log: RestoredLog, segments: int, restore: Begun) -> FinishedLog:
+    """All segments are there: note that the log is whole, once every file is on the disk."""
     staging = place.staging
     write_durably(
         staging / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(log.epochs)
     )
     write_durably(staging / PARTITION_METADATA_FILE, encode_partition_metadata(place.topic_id))
+    sync_path(staging)
+    finished = FinishedLog(restore.text(), str(place.topic_id), segments, log)
+    write_durably(staging / FINISHED_FILE, finished.encode())
+    sync_path(staging)
+    return finished
+
+
+def publish(place: Place, finished: FinishedLog) -> None:
+    """Give the whole log its name. Does nothing with one that has it: a broker may have gone on
+    with that. Every step may be the last of a killed run, and is done again.
+    """
+    staging = place.staging
+    if finished_log(place.directory) == finished:
+        sync_path(place.log_dir)
+        return
     for path in staging.iterdir():
-        if path.suffix in (NOTE_SUFFIX, UNFINISHED_SUFFIX):
+        if path.suffix in (NOTE_SUFFIX, UNFINISHED_SUFFIX) and path.name != FINISHED_FILE:
             path.unlink()
     sync_path(staging)
-    _set_log_start(place, log)
+    _set_log_start(place, finished.log)
     if place.directory.exists():
         check_empty(place.directory)
         shutil.rmtree(place.directory)
@@ -163,3 +251,4 @@ def _set_log_start(place: Place, log: RestoredLog) -> None:
     elif offsets.pop(name, None) is None:
         return
     write_durably(path, offset_checkpoint.encode(offsets))
+    sync_path(place.log_dir)

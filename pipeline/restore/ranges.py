@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,15 +40,25 @@ class Wanted:
             if self.partitions
             else {"subscribe": self.topic}
         )
+        lost = {"failOnDataLoss": "false"} if self.skip_lost else {}
+        return {**subscription, **self._limits(), **lost, "isolation": isolation.value}
+
+    @property
+    def asked(self) -> str:
+        """The same for all runs of one command, whatever its limits mean by now. Short: limits by
+        topic and partition may be longer than what a target takes as a note.
+        """
+        limits = json.dumps(self._limits(), sort_keys=True)
+        return hashlib.sha256(limits.encode()).hexdigest()[:16]
+
+    def _limits(self) -> dict[str, str]:
         limits = {
             "startingOffsets": self.starting_offsets,
             "endingOffsets": self.ending_offsets,
             "startingTimestamp": self.starting_timestamp,
             "endingTimestamp": self.ending_timestamp,
         }
-        given = {name: value for name, value in limits.items() if value is not None}
-        lost = {"failOnDataLoss": "false"} if self.skip_lost else {}
-        return {**subscription, **given, **lost, "isolation": isolation.value}
+        return {name: value for name, value in limits.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
 from kafka_formats.batch_scan import scan
 from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound
 from kafka_formats.kafka_uuid import Uuid
+from pipeline.restore.begun import Begun
 from pipeline.restore.log_directory import (
     Place,
     check_empty,
@@ -23,6 +24,7 @@ from pipeline.restore.log_directory import (
     no_broker_in,
     prepare,
     publish,
+    seal,
 )
 from pipeline.restore.log_directory_plan import (
     RestoredLog,
@@ -38,6 +40,7 @@ from tests.pipeline.restore.captured_tier import CapturedTier, captured_partitio
 from tests.rlm.tier import STORE
 
 NEW_ID = Uuid(b"a topic id of 16")
+ANYTHING = Begun("orders", 0, 300, "")
 TOPICS = ("codecs", "events", "orders", "payments", "profiles")
 
 
@@ -76,7 +79,7 @@ def restore(
         for each in wanted
     ]
     log = join(written, start, epoch, source=str(partition))
-    publish(place, log)
+    publish(place, seal(place, log, len(written), Begun(str(partition), start, end, "")))
     return log
 
 
@@ -208,18 +211,18 @@ def test_a_directory_that_holds_a_log_is_never_written_to(tmp_path: Path) -> Non
     check_empty(directory)
     (directory / "00000000000000000007.log").write_bytes(b"x")
     with pytest.raises(Conflict, match="holds a log"):
-        find_place([tmp_path], "orders", 0, NEW_ID)
+        find_place([tmp_path], "orders", 0, NEW_ID, ANYTHING)
 
 
 def test_the_topic_id_is_the_brokers_own_or_has_to_be_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="--topic-id"):
-        find_place([tmp_path], "orders", 0, None)
+        find_place([tmp_path], "orders", 0, None, ANYTHING)
     directory = tmp_path / "orders-0"
     directory.mkdir()
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {NEW_ID}")
-    assert find_place([tmp_path], "orders", 0, None).topic_id == NEW_ID
+    assert find_place([tmp_path], "orders", 0, None, ANYTHING).topic_id == NEW_ID
     with pytest.raises(Conflict, match="belongs to the topic id"):
-        find_place([tmp_path], "orders", 0, Uuid(bytes(15) + b"\x01"))
+        find_place([tmp_path], "orders", 0, Uuid(bytes(15) + b"\x01"), ANYTHING)
 
 
 def hold_lock(path: Path, told: Connection) -> None:
