@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats.errors import InternalError, InvalidRequest
@@ -14,7 +14,15 @@ from pipeline import ambient
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.tasks import run_tasks
 from pipeline.restore.begun import Begun
-from pipeline.restore.kafka_target import KafkaAddress, TargetTopic, create_topic, find_topic
+from pipeline.restore.going_on import ProducePlan, plan_produce
+from pipeline.restore.kafka_target import (
+    KafkaAddress,
+    Progress,
+    TargetTopic,
+    committed_progress,
+    create_topic,
+    find_topic,
+)
 from pipeline.restore.log_directory import (
     FinishedLog,
     Place,
@@ -35,7 +43,7 @@ from pipeline.restore.produce import (
     compare_partition,
     produce_partition,
 )
-from pipeline.restore.ranges import Ranges, Wanted, holes, plan_ranges
+from pipeline.restore.ranges import Ranges, Wanted, plan_ranges, source_name
 from pipeline.restore.reports import (
     LogDirsReport,
     LogPartition,
@@ -101,28 +109,45 @@ def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
     wanted = options.wanted
     name = options.topic_as or wanted.topic
     partitions = max(each.partition for each in context.catalogue.partitions(wanted.topic)) + 1
-    ranges = plan_ranges(
-        context.catalogue, context.options, wanted, Isolation.READ_COMMITTED, COLUMNS
-    )
     target = find_topic(options.address, name)
+    noted: Mapping[int, Progress] = {}
+    if target is not None:
+        check_target(target, partitions, topic=wanted.topic)
+        noted = committed_progress(options.address, name, range(partitions), OWNER)
+    plan = plan_produce(context.catalogue, context.options, wanted, COLUMNS, noted)
     if target is None:
-        target = _made(options, name, partitions)
-    check_target(target, partitions, topic=wanted.topic)
-    work = [_partition_restore(context, options, name, ranges, each) for each in ranges.slices]
+        check_target(_made(options, name, partitions), partitions, topic=wanted.topic)
+    work = [_partition_restore(context, options, name, plan, each) for each in plan.partitions]
+    _check_mapping_kept(options.mapping, work)
     spark, console = context.spark.sparkContext, context.console
     produced = list(run_tasks(spark, work, produce_partition, what="restore", console=console))
     compared: list[Compared] = []
     if options.compare:
-        compared += run_tasks(spark, work, compare_partition, what="compare", console=console)
+        sides = [
+            item if item.is_whole else replace(item, since=done.resumed)
+            for item, done in zip(work, produced, strict=True)
+        ]
+        compared += run_tasks(spark, sides, compare_partition, what="compare", console=console)
     if options.mapping is not None:
         write_mapping(options.mapping, compared)
     return ProduceReport(
         topic=wanted.topic,
         target=name,
-        partitions=tuple(_rows(work, produced, compared)),
+        partitions=tuple(_rows(plan, work, produced, compared)),
         mapping_file=None if options.mapping is None else str(options.mapping),
         took_s=ambient.monotonic() - began,
     )
+
+
+def _check_mapping_kept(mapping: Path | None, work: Sequence[PartitionRestore]) -> None:
+    """What an earlier run could map, and no later one can, must not be overwritten."""
+    shorter = [f"{each.topic}-{each.source.partition}" for each in work if not each.is_whole]
+    if mapping is not None and shorter and mapping.exists():
+        raise InvalidRequest(
+            f"{mapping} exists, and may have offsets of {shorter[0]} that the tier no longer has: "
+            "name another file",
+            field="--mapping",
+        )
 
 
 def _check_no_speculation(context: JobContext) -> None:
@@ -149,12 +174,18 @@ def _made(options: IntoKafka, name: str, partitions: int) -> TargetTopic:
 
 
 def _partition_restore(
-    context: JobContext, options: IntoKafka, name: str, ranges: Ranges, which: TopicIdPartition
+    context: JobContext,
+    options: IntoKafka,
+    name: str,
+    plan: ProducePlan,
+    source: TopicIdPartition,
 ) -> PartitionRestore:
     return PartitionRestore(
-        slices=ranges.slices[which],
+        source=source,
+        begun=plan.partitions[source].begun,
+        slices=plan.partitions[source].slices,
         stores=context.catalogue.stores,
-        settings=ranges.settings,
+        settings=plan.settings,
         address=options.address,
         producer_settings=options.producer_settings,
         topic=name,
@@ -163,22 +194,27 @@ def _partition_restore(
 
 
 def _rows(
-    work: Sequence[PartitionRestore], produced: Sequence[Produced], compared: Sequence[Compared]
+    plan: ProducePlan,
+    work: Sequence[PartitionRestore],
+    produced: Sequence[Produced],
+    compared: Sequence[Compared],
 ) -> Iterable[ProducedPartition]:
     by_partition = {each.partition: each for each in compared}
     for item, done in zip(work, produced, strict=True):
         found = by_partition.get(done.partition)
+        resumed_from = None if done.resumed is None else done.resumed.source_offset
         yield ProducedPartition(
             partition=done.partition,
-            source_start=item.first_offset,
-            source_end=item.end_offset,
+            source_start=item.begun.first_offset,
+            source_end=item.begun.end_offset,
             records=done.records,
             bytes=done.bytes,
-            resumed_from=done.resumed_from,
+            resumed_from=resumed_from,
             same_records=None if found is None else found.records,
+            compared_from=None if found is None or item.is_whole else resumed_from,
             offsets_kept=None if found is None else all(a == b for a, b, _ in found.mapping()),
             difference=None if found is None else found.difference,
-            lost=holes(item.slices),
+            lost=plan.partitions[item.source].lost,
         )
 
 
@@ -238,7 +274,7 @@ def _into_log_dirs(context: JobContext, options: IntoLogDirs) -> LogDirsReport:
 
 def _begun(source: TopicIdPartition, ranges: Ranges, wanted: Wanted) -> Begun:
     start, end = _bounds(ranges, source)
-    return Begun(f"{source} {ranges.settings.isolation.value}", start, end, wanted.asked)
+    return Begun(source_name(source, ranges.settings.isolation), start, end, wanted.asked)
 
 
 def _written(

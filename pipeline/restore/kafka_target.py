@@ -7,7 +7,7 @@ before, then reads that offset and goes on from there; what was not committed is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -140,6 +140,36 @@ def create_topic(
         admin.create_topics([new])[name].result(REQUEST_DEADLINE_S)
 
 
+def committed_progress(
+    address: KafkaAddress, topic: str, partitions: Iterable[int], owner: str
+) -> dict[int, Progress]:
+    """How far the partitions came, of those that have been begun. A look only: `take_over` says
+    what holds, for whoever has shut the others out.
+    """
+    settings: dict[str, str | int | float | bool] = {
+        **_quiet(address),
+        "group.id": owner,
+        "enable.auto.commit": False,
+        # What a killed run has left open is passed over: nobody aborts it before `take_over`.
+        "isolation.level": "read_uncommitted",
+    }
+    consumer = Consumer(settings)
+    try:
+        with _translated(f"topic {topic}"):
+            asked = [TopicPartition(topic, each) for each in partitions]
+            found = consumer.committed(asked, timeout=REQUEST_DEADLINE_S)
+            for each in found:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+    finally:
+        consumer.close()
+    return {
+        each.partition: Progress(each.offset, each.metadata or "")
+        for each in found
+        if each.offset >= 0
+    }
+
+
 class PartitionWriter:
     """Writes one partition, alone: opening it shuts out every earlier writer of the same `owner`.
 
@@ -195,14 +225,18 @@ class PartitionWriter:
                 raise KafkaException(found.error)
             if found.offset >= 0:
                 return Progress(found.offset, found.metadata or "")
-            bounds = self._consumer.get_watermark_offsets(self._where, timeout=REQUEST_DEADLINE_S)
-        if bounds is None or bounds[0] != bounds[1]:
+        first_offset, end_offset = self._bounds()
+        if first_offset != end_offset:
             raise Conflict(
                 f"{self._name} of the target holds records that no restore wrote: restore into an "
                 "empty topic (--topic-as NAME)",
                 reason="HOLDS_RECORDS",
             )
         return None
+
+    def end_offset(self) -> int:
+        """Of the target, exclusive. What is sent from now on is not below it."""
+        return self._bounds()[1]
 
     def send(self, record: KafkaRecord) -> None:
         """Queue a record, in a transaction that is begun with the first one."""
@@ -247,6 +281,10 @@ class PartitionWriter:
                 self._producer.purge()  # the next writer's take_over aborts it
         self._consumer.close()
 
+    def _bounds(self) -> tuple[int, int]:
+        with _translated(self._name):
+            return _watermarks(self._consumer, self._where)
+
     def _send_progress(self, progress: Progress) -> None:
         position = TopicPartition(
             self._where.topic, self._where.partition, progress.next_offset, progress.what
@@ -284,8 +322,10 @@ class PartitionWriter:
             raise KafkaException(self._error)
 
 
-def read_partition(address: KafkaAddress, topic: str, partition: int) -> Iterator[KafkaRecord]:
-    """The committed records from the first to the present end."""
+def read_partition(
+    address: KafkaAddress, topic: str, partition: int, first_offset: int = 0
+) -> Iterator[KafkaRecord]:
+    """The committed records from `first_offset`, or the first that there is, to the present end."""
     consumer = Consumer(
         {
             **_quiet(address),
@@ -301,13 +341,18 @@ def read_partition(address: KafkaAddress, topic: str, partition: int) -> Iterato
     try:
         with _translated(f"{topic}-{partition}"):
             where = TopicPartition(topic, partition)
-            bounds = consumer.get_watermark_offsets(where, timeout=REQUEST_DEADLINE_S)
-            if bounds is None:
-                raise RetryLater(f"{topic}-{partition}: no answer in {REQUEST_DEADLINE_S} s")
-            consumer.assign([TopicPartition(topic, partition, bounds[0])])
+            begin = max(first_offset, _watermarks(consumer, where)[0])
+            consumer.assign([TopicPartition(topic, partition, begin)])
             yield from _until_end(consumer, f"{topic}-{partition}")
     finally:
         consumer.close()
+
+
+def _watermarks(consumer: Consumer, where: TopicPartition) -> tuple[int, int]:
+    bounds = consumer.get_watermark_offsets(where, timeout=REQUEST_DEADLINE_S)
+    if bounds is None:
+        raise RetryLater(f"{where.topic}-{where.partition}: no answer in {REQUEST_DEADLINE_S} s")
+    return bounds
 
 
 def _until_end(consumer: Consumer, name: str) -> Iterator[KafkaRecord]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from kafka_formats.errors import Conflict
+from kafka_formats.errors import Conflict, RetryLater
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice, cut
+from pipeline.restore.begun import Begun, parse_begun
 from pipeline.restore.kafka_target import (
     KafkaAddress,
     KafkaRecord,
@@ -33,10 +35,21 @@ RUNS_MAX = 4_000_000
 """Of the mapping of one partition; 24 bytes each."""
 
 
+class Since(NamedTuple):
+    """Where a run went on: the next offset of the source, and of the target."""
+
+    source_offset: int
+    target_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRestore:
-    """What a task restores. `slices` are those of one partition, ascending. Picklable."""
+    """What a task restores: `begun` of the partition `source`, as far as the tier has it. `slices`
+    are ascending. With `since` only what is behind it on both sides is compared. Picklable.
+    """
 
+    source: TopicIdPartition
+    begun: Begun
     slices: tuple[SegmentSlice, ...]
     stores: Mapping[str, StoreConfig]
     settings: ReadSettings
@@ -44,39 +57,22 @@ class PartitionRestore:
     producer_settings: Mapping[str, str]
     topic: str
     owner: str
+    since: Since | None = None
 
     @property
-    def source(self) -> TopicIdPartition:
-        """The partition as it was tiered."""
-        return self.slices[0].segment.partition
-
-    @property
-    def first_offset(self) -> int:
-        """Of the source, inclusive."""
-        return self.slices[0].first_offset
-
-    @property
-    def end_offset(self) -> int:
-        """Of the source, exclusive."""
-        return self.slices[-1].last_offset + 1
-
-    @property
-    def what(self) -> str:
-        """Stands beside the progress in the target: only the same restore goes on from there."""
-        return (
-            f"{self.source.topic} {self.source.topic_id} {self.source.partition} from "
-            f"{self.first_offset} to {self.end_offset} {self.settings.isolation.value}"
-        )
+    def is_whole(self) -> bool:
+        """Whether the tier has the range from its beginning, so that all can be compared."""
+        return bool(self.slices) and self.slices[0].first_offset == self.begun.first_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a run did for one partition. `resumed_from` None: it began at the beginning."""
+    """What a run did for one partition. `resumed` None: it began at the beginning."""
 
     partition: int
     records: int
     bytes: int
-    resumed_from: int | None
+    resumed: Since | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,47 +102,71 @@ def produce_partition(work: PartitionRestore) -> Produced:
     try:
         progress = writer.take_over()
         if progress is None:
+            _check_is_whole(work)
             # Before the first record, so that what a killed run left is known to be ours.
-            writer.commit(Progress(work.first_offset, work.what))
-            return _produce(work, writer, work.first_offset, None)
-        if progress.what != work.what:
-            raise Conflict(
-                f"{work.topic}-{work.source.partition} of the target holds a restore of "
-                f"{progress.what!r}, not of {work.what!r}: restore into another topic "
-                "(--topic-as NAME), or delete this one first",
-                reason="ANOTHER_RESTORE",
-            )
-        return _produce(work, writer, progress.next_offset, progress.next_offset)
+            begin = Progress(work.begun.first_offset, work.begun.text())
+            writer.commit(begin)
+            return _produce(work, writer, begin, None)
+        _check_goes_on(work, progress)
+        resumed = Since(progress.next_offset, writer.end_offset())
+        return _produce(work, writer, progress, resumed)
     finally:
         writer.close()
 
 
+def _check_goes_on(work: PartitionRestore, progress: Progress) -> None:
+    """The plan was made by what the target said then; this is what holds."""
+    name = f"{work.topic}-{work.source.partition} of the target"
+    noted = parse_begun(progress.what)
+    if noted is None or not work.begun.goes_on(noted):
+        raise Conflict(
+            f"{name} holds a restore of {str(noted or progress.what)!r}, not of "
+            f"{str(work.begun)!r}: restore into another topic (--topic-as NAME), or delete this "
+            "one first",
+            reason="ANOTHER_RESTORE",
+        )
+    if noted.first_offset != work.begun.first_offset or noted.end_offset != work.begun.end_offset:
+        raise RetryLater(f"{name} was begun as {noted} by a run that ended just now: run it again")
+
+
+def _check_is_whole(work: PartitionRestore) -> None:
+    if not work.is_whole:
+        raise RetryLater(
+            f"{work.topic}-{work.source.partition} of the target was emptied while this run began, "
+            "which was to go on there: run it again"
+        )
+
+
 def _produce(
-    work: PartitionRestore, writer: PartitionWriter, start: int, resumed_from: int | None
+    work: PartitionRestore, writer: PartitionWriter, begin: Progress, resumed: Since | None
 ) -> Produced:
     records = sent = in_transaction = 0
-    slices = [cut(part, start, part.last_offset) for part in work.slices]
-    left = [part for part in slices if part.first_offset <= part.last_offset]
-    for record in _source_records(work, left):
+    for record in _source_records(work, _from(work.slices, begin.next_offset)):
         writer.send(record)
         size = len(record.key or b"") + len(record.value or b"")
         records += 1
         sent += size
         in_transaction += size + RECORD_BYTES
         if in_transaction >= TRANSACTION_BYTES:
-            writer.commit(Progress(record.offset + 1, work.what))
+            writer.commit(Progress(record.offset + 1, begin.what))
             in_transaction = 0
-    if start < work.end_offset:
-        writer.commit(Progress(work.end_offset, work.what))
-    return Produced(work.source.partition, records, sent, resumed_from)
+    if begin.next_offset < work.begun.end_offset:
+        writer.commit(Progress(work.begun.end_offset, begin.what))
+    return Produced(work.source.partition, records, sent, resumed)
+
+
+def _from(slices: Sequence[SegmentSlice], first_offset: int) -> list[SegmentSlice]:
+    cuts = [cut(part, first_offset, part.last_offset) for part in slices]
+    return [part for part in cuts if part.first_offset <= part.last_offset]
 
 
 def compare_partition(work: PartitionRestore) -> Compared:
     """Read both sides, and map the offsets as far as they are the same."""
     runs = array("q")
     records = 0
-    ours = _source_records(work, work.slices)
-    theirs = read_partition(work.address, work.topic, work.source.partition)
+    since = work.since or Since(work.begun.first_offset, 0)
+    ours = _source_records(work, _from(work.slices, since.source_offset))
+    theirs = read_partition(work.address, work.topic, work.source.partition, since.target_offset)
     for wanted, found in zip_longest(ours, theirs):
         difference = _difference(wanted, found)
         if difference is not None:
@@ -178,7 +198,7 @@ def _extend(runs: array[int], source: int, target: int) -> None:
 
 
 def _source_records(
-    work: PartitionRestore, slices: list[SegmentSlice] | tuple[SegmentSlice, ...]
+    work: PartitionRestore, slices: Sequence[SegmentSlice]
 ) -> Iterator[KafkaRecord]:
     for batch in read_slices(slices, work.stores, work.settings):
         yield from _rows(batch)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from pyspark.sql.datasource import In
 
 from kafka_formats.errors import NotFound
 from pipeline.catalogue.tiered_segment import Catalogue
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.source.batch_plan import plan_batch
+from pipeline.source.filters import NOTHING_PRUNED, prune
 from pipeline.source.options import parse_options
 from pipeline.source.tier_view import TierView
 from rlm.read_request import Isolation
@@ -76,19 +79,42 @@ def plan_ranges(
     isolation: Isolation,
     columns: tuple[str, ...],
 ) -> Ranges:
-    """InvalidRequest names the option, NotFound what is not tiered (any more)."""
+    """As `find_ranges`; NotFound, too, if nothing is in the range."""
+    ranges = find_ranges(catalogue, tier_options, wanted, isolation, columns)
+    if not ranges.slices:
+        raise NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
+    return ranges
+
+
+def find_ranges(
+    catalogue: Catalogue,
+    tier_options: Mapping[str, str],
+    wanted: Wanted,
+    isolation: Isolation,
+    columns: tuple[str, ...],
+    *,
+    only: Collection[int] | None = None,
+) -> Ranges:
+    """`only` these partitions are looked at, of all that the limits name; None: all of them.
+
+    InvalidRequest names the option, NotFound what is not tiered (any more).
+    """
     query = wanted.query(isolation) | {"columns": ",".join(columns)}
     options = parse_options({**tier_options, **query})
     # What goes while it is read was there at the plan: that is never passed over.
     settings = replace(options.read_settings(), fail_on_data_loss=True)
+    pruning = NOTHING_PRUNED if only is None else prune([In(("partition",), tuple(only))])
     found: dict[TopicIdPartition, list[SegmentSlice]] = {}
-    for task in plan_batch(TierView(catalogue, settings), options):
+    for task in plan_batch(TierView(catalogue, settings), options, pruning):
         for part in task:
             found.setdefault(part.segment.partition, []).append(part)
-    if not found:
-        raise NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
     slices = {each: tuple(parts) for each, parts in sorted(found.items())}
     return Ranges(slices, settings)
+
+
+def source_name(source: TopicIdPartition, isolation: Isolation) -> str:
+    """A partition and how it is read, as a restore notes it."""
+    return f"{source} {isolation.value}"
 
 
 def holes(slices: Sequence[SegmentSlice]) -> tuple[tuple[int, int], ...]:

@@ -12,8 +12,10 @@ from pipeline.restore.log_directory_plan import RestoredLog
 class ProducedPartition:
     """`source_end` is exclusive. `records` and `bytes` are those of this run, `resumed_from` where
     it went on (None: at the beginning). `same_records`: found again in the target, None where that
-    was not asked for. `offsets_kept`: every record has the offset it had. `lost`: offsets
-    (inclusive) of the range that are in no segment.
+    was not asked for. `compared_from`: the tier no longer has what is before this offset of the
+    source, which an earlier run produced; only the rest is compared and mapped. `offsets_kept`:
+    every record has the offset it had. `lost`: offsets (inclusive) of the range that are in no
+    segment.
     """
 
     partition: int
@@ -23,6 +25,7 @@ class ProducedPartition:
     bytes: int
     resumed_from: int | None
     same_records: int | None
+    compared_from: int | None
     offsets_kept: bool | None
     difference: str | None
     lost: tuple[tuple[int, int], ...] = ()
@@ -73,6 +76,11 @@ def _compared(each: ProducedPartition) -> str:
     if each.same_records is None:
         return "; not compared"
     kept = "at the same offsets" if each.offsets_kept else "at other offsets, see the mapping"
+    if each.compared_from is not None:
+        return (
+            f"; {each.same_records} from the offset {each.compared_from} on read back and the "
+            f"same, {kept}; what is before is no longer in the tier: not compared and not mapped"
+        )
     return f"; all {each.same_records} read back and the same, {kept}"
 
 

@@ -6,28 +6,34 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 from rich.console import Console
 
 from kafka_formats.errors import Conflict, Fenced, InvalidRequest
+from pipeline.jobs import restore as restore_job
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.restore import IntoKafka, run
 from pipeline.read.segment_slice import ReadSettings, plan_slices
 from pipeline.restore import kafka_target, produce
+from pipeline.restore.begun import Begun
 from pipeline.restore.kafka_target import (
     KafkaAddress,
     KafkaRecord,
     PartitionWriter,
     Progress,
+    committed_progress,
     create_topic,
     find_topic,
 )
 from pipeline.restore.produce import PartitionRestore, compare_partition, produce_partition
 from pipeline.restore.ranges import Wanted
+from pipeline.restore.reports import ProduceReport
 from pipeline.restore.target_plan import check_target, new_topic_configs
 from rlm.read_request import Isolation
 from rlmm.segment import TopicIdPartition
@@ -59,6 +65,8 @@ def work_for(
     segments = tier.segments(partition)
     first, last = segments[0].first_offset, segments[-1].last_offset
     return PartitionRestore(
+        source=partition,
+        begun=Begun(str(partition), first, last + 1, "all"),
         slices=tuple(plan_slices(segments, first, last, Isolation.READ_COMMITTED)),
         stores=tier.stores,
         settings=ReadSettings(columns=produce.COLUMNS),
@@ -85,7 +93,9 @@ def test_keys_values_headers_timestamps_and_tombstones_are_kept(
     assert compared.records == produced.records > 0
     assert sum(count for _, _, count in compared.mapping()) == produced.records
     again = produce_partition(work)
-    assert (again.records, again.resumed_from) == (0, work.end_offset)
+    assert again.records == 0
+    assert again.resumed is not None
+    assert again.resumed.source_offset == work.begun.end_offset
 
 
 def die_at(call: int, name: str) -> None:
@@ -128,8 +138,8 @@ def test_a_restore_killed_at_every_step_gives_every_record_once(
         assert process.exitcode == -signal.SIGKILL, (call, name)
     monkeypatch.setattr(produce, "TRANSACTION_BYTES", 2_048)
     last = produce_partition(work)
-    assert last.resumed_from is not None
-    assert last.resumed_from > work.first_offset
+    assert last.resumed is not None
+    assert last.resumed.source_offset > work.begun.first_offset
     compared = compare_partition(work)
     assert compared.difference is None
     assert compared.records > last.records > 0
@@ -137,6 +147,68 @@ def test_a_restore_killed_at_every_step_gives_every_record_once(
     assert len(found) == compared.records
     everything = consume_all(broker.bootstrap, "killed", 0)
     assert len(everything) > len(found), "no killed run left an uncommitted record"
+
+
+class Stopped(BaseException):
+    """As a kill, but for what is open being aborted at once."""
+
+
+def restored(
+    tier: CapturedTier, broker: KafkaBroker, topic: str, mapping: Path | None = None
+) -> ProduceReport:
+    """The job, without Spark."""
+    context = JobContext(mock.Mock(conf={}), {}, tier, Console(quiet=True))
+    address = KafkaAddress({"bootstrap.servers": broker.bootstrap})
+    wanted = Wanted("payments", (0,))
+
+    def run_here(_: Any, items: Sequence[Any], work: Callable[[Any], Any], **__: Any) -> list[Any]:
+        return [work(item) for item in items]
+
+    with mock.patch.object(restore_job, "run_tasks", run_here):
+        report = run(context, IntoKafka(wanted, address, topic_as=topic, mapping=mapping))
+    assert isinstance(report, ProduceReport)
+    return report
+
+
+def test_a_run_goes_on_with_its_range_where_the_tier_is_another_by_then(
+    broker: KafkaBroker, tier: CapturedTier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    partition = tier.partitions("payments")[0]
+    segments = tier.segments(partition)
+    earlier = replace(tier, found={partition: segments[:-1]})
+    expected = restored(earlier, broker, "undisturbed")
+    monkeypatch.setattr(produce, "TRANSACTION_BYTES", 2_048)
+    commit = PartitionWriter.commit
+
+    def stop_in_the_middle(self: PartitionWriter, progress: Progress) -> None:
+        if progress.next_offset > segments[len(segments) // 2].first_offset:
+            raise Stopped
+        commit(self, progress)
+
+    with mock.patch.object(PartitionWriter, "commit", stop_in_the_middle), pytest.raises(Stopped):
+        restored(earlier, broker, "moved")
+    address = KafkaAddress({"bootstrap.servers": broker.bootstrap})
+    at = committed_progress(address, "moved", [0, 1], OWNER)[0].next_offset
+    # One more segment was tiered, and retention took those that are done.
+    left = [each for each in segments if each.last_offset >= at]
+    assert 0 < len(left) < len(segments)
+    later, mapping = replace(tier, found={partition: left}), tmp_path / "mapping.csv"
+    mapping.write_text("of the run that saw the first segments")
+    with pytest.raises(InvalidRequest, match="name another file"):
+        restored(later, broker, "moved", mapping)
+    report = restored(later, broker, "moved", tmp_path / "another.csv")
+    (found,), (whole,) = report.partitions, expected.partitions
+    assert report.ok
+    assert (found.source_start, found.source_end) == (whole.source_start, whole.source_end)
+    assert found.compared_from == found.resumed_from == at
+    assert found.records == found.same_records
+    assert 0 < found.records < whole.records
+    assert "not compared and not mapped" in "\n".join(report.lines())
+    ours, theirs = (
+        consume_all(broker.bootstrap, topic, 0, isolation="read_committed")
+        for topic in ("moved", "undisturbed")
+    )
+    assert [one._replace(offset=0) for one in ours] == [one._replace(offset=0) for one in theirs]
 
 
 def test_the_last_one_to_take_over_shuts_the_others_out(broker: KafkaBroker) -> None:
@@ -173,7 +245,7 @@ def test_another_range_does_not_go_on_where_this_one_stopped(
     work = work_for(tier, broker, tier.partitions("profiles")[0], "ranges")
     produce_partition(work)
     with pytest.raises(Conflict, match="holds a restore of"):
-        produce_partition(replace(work, slices=work.slices[:1]))
+        produce_partition(replace(work, begun=replace(work.begun, end_offset=1, asked="less")))
 
 
 def test_what_differs_is_told_by_its_offsets(broker: KafkaBroker, tier: CapturedTier) -> None:

@@ -1,0 +1,152 @@
+"""What a restore by producing has to do, where earlier runs of it may have done a part.
+
+The tier goes on meanwhile: more is tiered, and retention removes the oldest. A run that goes on
+keeps the range that the first one noted in the target, as far as the tier still has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kafka_formats.errors import Conflict, NotFound
+from pipeline.catalogue.tiered_segment import Catalogue
+from pipeline.read.segment_slice import ReadSettings, SegmentSlice
+from pipeline.restore.begun import Begun, parse_begun
+from pipeline.restore.kafka_target import Progress
+from pipeline.restore.ranges import Wanted, find_ranges, holes, source_name
+from rlm.read_request import Isolation
+from rlmm.segment import TopicIdPartition
+
+ISOLATION = Isolation.READ_COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPartition:
+    """What of a partition is restored, and the `slices` of it that the tier has, ascending. `lost`
+    are offsets (inclusive) of the range that are passed over: nobody has them any more.
+    """
+
+    begun: Begun
+    slices: tuple[SegmentSlice, ...]
+    lost: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducePlan:
+    """Ascending; and how tasks read."""
+
+    partitions: Mapping[TopicIdPartition, WantedPartition]
+    settings: ReadSettings
+
+
+@dataclass(frozen=True, slots=True)
+class _GoingOn:
+    begun: Begun
+    next_offset: int
+    readable_from: int
+
+
+def plan_produce(
+    catalogue: Catalogue,
+    tier_options: Mapping[str, str],
+    wanted: Wanted,
+    columns: tuple[str, ...],
+    noted: Mapping[int, Progress],
+) -> ProducePlan:
+    """`noted` is what the target says, by partition. Conflict names the offsets that a run which
+    goes on would need and the tier no longer has; the rest as `find_ranges`.
+    """
+    going: dict[TopicIdPartition, _GoingOn] = {}
+    fresh: list[int] = []
+    there = [
+        each
+        for each in catalogue.partitions(wanted.topic)
+        if not wanted.partitions or each.partition in wanted.partitions
+    ]
+    catalogue.prepare(there)
+    for each in there:
+        found = _going_on(catalogue, wanted, each, noted.get(each.partition))
+        if found is None:
+            fresh.append(each.partition)
+        else:
+            going[each] = found
+    ranges = find_ranges(catalogue, tier_options, wanted, ISOLATION, columns, only=fresh)
+    plan = {
+        source: WantedPartition(
+            Begun(
+                source_name(source, ISOLATION),
+                parts[0].first_offset,
+                parts[-1].last_offset + 1,
+                wanted.asked,
+            ),
+            parts,
+            holes(parts),
+        )
+        for source, parts in ranges.slices.items()
+    }
+    plan |= _kept_ranges(catalogue, tier_options, wanted, columns, going)
+    if not plan:
+        raise NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
+    return ProducePlan(dict(sorted(plan.items())), ranges.settings)
+
+
+def _going_on(
+    catalogue: Catalogue, wanted: Wanted, source: TopicIdPartition, progress: Progress | None
+) -> _GoingOn | None:
+    begun = None if progress is None else parse_begun(progress.what)
+    ours = (source_name(source, ISOLATION), wanted.asked)
+    if progress is None or begun is None or (begun.source, begun.asked) != ours:
+        return None
+    at, end = progress.next_offset, begun.end_offset
+    readable_from = max(begun.first_offset, catalogue.bounds(source).earliest)
+    lost_to = min(readable_from, end) - 1
+    if at <= lost_to and not wanted.skip_lost:
+        raise Conflict(
+            f"the restore of {begun} has come to the offset {at}, and the tier has no longer the "
+            f"offsets {at} to {lost_to}: give --skip-lost to go on behind them, or restore what "
+            "there is into another topic (--topic-as NAME)",
+            reason="DATA_LOSS",
+        )
+    return _GoingOn(begun, at, readable_from)
+
+
+def _kept_ranges(
+    catalogue: Catalogue,
+    tier_options: Mapping[str, str],
+    wanted: Wanted,
+    columns: tuple[str, ...],
+    going: Mapping[TopicIdPartition, _GoingOn],
+) -> dict[TopicIdPartition, WantedPartition]:
+    readable = {
+        source.partition: (each.readable_from, each.begun.end_offset)
+        for source, each in going.items()
+        if each.readable_from < each.begun.end_offset
+    }
+    slices: Mapping[TopicIdPartition, tuple[SegmentSlice, ...]] = {}
+    if readable:
+        kept = replace(
+            wanted,
+            partitions=tuple(readable),
+            starting_offsets=_by_partition(
+                wanted, {each: at for each, (at, _) in readable.items()}
+            ),
+            ending_offsets=_by_partition(
+                wanted, {each: end for each, (_, end) in readable.items()}
+            ),
+            starting_timestamp=None,
+            ending_timestamp=None,
+        )
+        slices = find_ranges(catalogue, tier_options, kept, ISOLATION, columns).slices
+    plan = {}
+    for source, each in going.items():
+        parts = slices.get(source, ())
+        passed_over = (each.next_offset, min(each.readable_from, each.begun.end_offset) - 1)
+        lost = (passed_over,) if passed_over[0] <= passed_over[1] else ()
+        plan[source] = WantedPartition(each.begun, parts, (*lost, *holes(parts)))
+    return plan
+
+
+def _by_partition(wanted: Wanted, offsets: Mapping[int, int]) -> str:
+    return json.dumps({wanted.topic: {str(each): offset for each, offset in offsets.items()}})
