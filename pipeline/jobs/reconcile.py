@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
@@ -145,16 +146,33 @@ def check_options(options: ReconcileOptions) -> None:
 
 
 def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
-    """InvalidRequest: neither a node nor a snapshot is named. Errors of stores and node as they
-    are.
+    """InvalidRequest: neither a node nor a snapshot is named, or the table is there. Errors of
+    stores and node as they are.
     """
     check_options(options)
     with our_errors(), kept_frames() as keep:
+        if options.table is not None:
+            _check_new(context.spark, options.table)
         report = _compare(context, options, keep)
     if options.apply and report.objects[ObjectClass.ORPHAN.value].count:
         with context.console.status("the collector looks anew"):
             report.collection = _collect(options)
     return report
+
+
+def _check_new(spark: SparkSession, table: str) -> None:
+    """Before the listing, which may take an hour: Spark itself looks when it writes."""
+    try:
+        spark.read.text(table)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return
+        raise
+    raise InvalidRequest(
+        f"{table}: there is a folder or file of this name: name a new one, or remove it (without "
+        "_SUCCESS in it, it is what a killed run left)",
+        field="--table",
+    )
 
 
 def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> ReconcileReport:

@@ -6,6 +6,7 @@ import json
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import pytest
@@ -16,6 +17,7 @@ from rich.console import Console
 from kafka_formats.errors import InternalError, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.jobs import reconcile as job
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
 from pipeline.reconcile.tally import EXAMPLES_MAX, Found, tally
@@ -155,3 +157,21 @@ def test_what_it_is_to_be_compared_with_has_to_be_named(
         reconcile(spark, tmp_path)
     with pytest.raises(InvalidRequest, match="whose collector deletes"):
         reconcile(spark, tmp_path, snapshot=tmp_path / "x", apply=True)
+
+
+@pytest.mark.parametrize("csv", [False, True])
+def test_a_table_that_is_there_is_refused_before_the_bucket_is_listed(
+    spark: SparkSession, tmp_path: Path, csv: bool
+) -> None:
+    row = segment(1, SegmentState.COPY_SEGMENT_FINISHED)
+    given = {"snapshot": snapshot(tmp_path, [row], Uuid(b"b" * 16)), "csv": csv}
+    put(tmp_path / "tier", row.segment_id, row.start_offset)
+    left = tmp_path / "what a killed run left"
+    (left / "_temporary" / "0").mkdir(parents=True)
+    listed = mock.patch.object(job, "listed_objects", side_effect=AssertionError("listed"))
+    with listed, pytest.raises(InvalidRequest, match="killed run left: there is a folder") as told:
+        reconcile(spark, tmp_path / "tier", table=str(left), **given)
+    assert told.value.field == "--table"
+    assert "name a new one, or remove it" in str(told.value)
+    reconcile(spark, tmp_path / "tier", table=str(tmp_path / "new"), **given)
+    assert (tmp_path / "new" / "_SUCCESS").exists()
