@@ -212,14 +212,17 @@ def _rows(
             resumed_from=resumed_from,
             same_records=None if found is None else found.records,
             compared_from=None if found is None or item.is_whole else resumed_from,
-            offsets_kept=None if found is None else all(a == b for a, b, _ in found.mapping()),
+            offsets_kept=None if found is None else found.offsets_kept,
+            unmapped_from=None if found is None else found.unmapped_from,
             difference=None if found is None else found.difference,
             lost=plan.partitions[item.source].lost,
         )
 
 
 def write_mapping(path: Path, compared: Iterable[Compared]) -> None:
-    """CSV, a row a run of records whose offsets go on by one on both sides; whole or not at all."""
+    """CSV, a row a run of records whose offsets go on by one on both sides; whole or not at all. A
+    row with a source offset alone says that this offset and those behind it are not mapped.
+    """
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         with unfinished.open("w", newline="") as out:
@@ -227,6 +230,8 @@ def write_mapping(path: Path, compared: Iterable[Compared]) -> None:
             writer.writerow(("partition", "source_offset", "target_offset", "records"))
             for each in compared:
                 writer.writerows((each.partition, *run) for run in each.mapping())
+                if each.unmapped_from is not None:
+                    writer.writerow((each.partition, each.unmapped_from, "", ""))
         unfinished.replace(path)
     except OSError as error:
         raise InvalidRequest(

@@ -32,7 +32,9 @@ RECORD_BYTES = 70
 """What a record takes beside key and value, about: many empty ones fill a transaction too."""
 
 RUNS_MAX = 4_000_000
-"""Of the mapping of one partition; 24 bytes each."""
+"""Of the mapping of one partition; 24 bytes each. The marker of a transaction ends a run:
+what holds more of them is mapped as far as this goes, and that is said.
+"""
 
 
 class Since(NamedTuple):
@@ -81,12 +83,17 @@ class Compared:
 
     `runs` are triples of int64: source offset, target offset, records; both offsets go on by one
     within a run. `difference` says where source and target part, None that they are the same.
+    `unmapped_from`: the runs are as many as there may be, and this offset of the source and what is
+    behind it is in none of them; None: they have all records. `offsets_kept`: every record has the
+    offset that it had.
     """
 
     partition: int
     records: int
     runs: bytes
     difference: str | None
+    unmapped_from: int | None
+    offsets_kept: bool
 
     def mapping(self) -> Iterator[tuple[int, int, int]]:
         """The runs as numbers."""
@@ -164,16 +171,21 @@ def compare_partition(work: PartitionRestore) -> Compared:
     """Read both sides, and map the offsets as far as they are the same."""
     runs = array("q")
     records = 0
+    unmapped_from: int | None = None
+    difference: str | None = None
+    kept = True
     since = work.since or Since(work.begun.first_offset, 0)
     ours = _source_records(work, _from(work.slices, since.source_offset))
     theirs = read_partition(work.address, work.topic, work.source.partition, since.target_offset)
     for wanted, found in zip_longest(ours, theirs):
         difference = _difference(wanted, found)
         if difference is not None:
-            return Compared(work.source.partition, records, runs.tobytes(), difference)
+            break
         records += 1
-        _extend(runs, wanted.offset, found.offset)
-    return Compared(work.source.partition, records, runs.tobytes(), None)
+        kept = kept and wanted.offset == found.offset
+        if not _extend(runs, wanted.offset, found.offset) and unmapped_from is None:
+            unmapped_from = wanted.offset
+    return Compared(work.source.partition, records, runs.tobytes(), difference, unmapped_from, kept)
 
 
 def _difference(wanted: KafkaRecord | None, found: KafkaRecord | None) -> str | None:
@@ -190,11 +202,15 @@ def _difference(wanted: KafkaRecord | None, found: KafkaRecord | None) -> str | 
     return None
 
 
-def _extend(runs: array[int], source: int, target: int) -> None:
+def _extend(runs: array[int], source: int, target: int) -> bool:
+    """False: there is no room for one more run."""
     if runs and source == runs[-3] + runs[-1] and target == runs[-2] + runs[-1]:
         runs[-1] += 1
     elif len(runs) < 3 * RUNS_MAX:
         runs.extend((source, target, 1))
+    else:
+        return False
+    return True
 
 
 def _source_records(

@@ -14,7 +14,8 @@ class ProducedPartition:
     it went on (None: at the beginning). `same_records`: found again in the target, None where that
     was not asked for. `compared_from`: the tier no longer has what is before this offset of the
     source, which an earlier run produced; only the rest is compared and mapped. `offsets_kept`:
-    every record has the offset it had. `lost`: offsets (inclusive) of the range that are in no
+    every record has the offset it had. `unmapped_from`: the mapping ends before this offset of the
+    source, for want of room. `lost`: offsets (inclusive) of the range that are in no
     segment.
     """
 
@@ -27,6 +28,7 @@ class ProducedPartition:
     same_records: int | None
     compared_from: int | None
     offsets_kept: bool | None
+    unmapped_from: int | None
     difference: str | None
     lost: tuple[tuple[int, int], ...] = ()
 
@@ -67,7 +69,18 @@ class ProduceReport:
             for first, last in each.lost:
                 yield f"{self.topic}-{each.partition}: the offsets {first} to {last} are lost"
         if self.mapping_file is not None:
+            for each in self.partitions:
+                if each.unmapped_from is not None:
+                    yield _unmapped(f"{self.topic}-{each.partition}", each.unmapped_from)
             yield f"offsets of source and target: {self.mapping_file}"
+
+
+def _unmapped(partition: str, offset: int) -> str:
+    return (
+        f"{partition}: the mapping is CUT before the offset {offset} of the source, as it has more "
+        "runs than there may be; move groups that are at that offset or behind it by time "
+        "(kafka-consumer-groups --reset-offsets --to-datetime)"
+    )
 
 
 def _compared(each: ProducedPartition) -> str:
