@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Generator
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+Result = TypeVar("Result")
 
 
-def begun_at_once(work: Coroutine[Any, Any, bytes]) -> bytes | Awaitable[bytes]:
+def begun_at_once(work: Coroutine[Any, Any, Result]) -> Result | Awaitable[Result]:
     """Make the first step of `work`, which must not ask for its task in it. Its result, or what a
     task has to await; so are errors of this step.
     """
     try:
         waiting = work.send(None)
     except StopIteration as ended:
-        result: bytes = ended.value
+        result: Result = ended.value
         return result
     except Exception as error:  # noqa: BLE001 - for whoever awaits it
-        failed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        failed: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         failed.set_exception(error)
         failed.exception()  # taken note of: the connection may be lost before anybody awaits it
         return failed
     return _Rest(work, waiting)
 
 
-class _Rest:
+class _Rest(Generic[Result]):
     """The steps behind the first one, which waits for `waiting`."""
 
-    def __init__(self, work: Coroutine[Any, Any, bytes], waiting: object) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Result], waiting: object) -> None:
         self._work = work
         self._waiting = waiting
 
-    def __await__(self) -> Generator[Any, Any, bytes]:
+    def __await__(self) -> Generator[Any, Any, Result]:
         work, waiting = self._work, self._waiting
         while True:
             thrown: BaseException | None = None
@@ -46,5 +48,5 @@ class _Rest:
             try:
                 waiting = work.send(None) if thrown is None else work.throw(thrown)
             except StopIteration as ended:
-                result: bytes = ended.value
+                result: Result = ended.value
                 return result

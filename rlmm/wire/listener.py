@@ -17,6 +17,7 @@ from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import load_schemas
 from rlmm.wire.sasl_server import SaslServer, SecretVerifier
 from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
+from rlmm.wire.tls_handshakes import TlsHandshakes
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,17 @@ class QuorumListener:
         self.limits = limits or ListenerLimits()
         self._authorisation = authorisation
         self._new_nonce = new_nonce
-        self._tls = tls
+        self._handshakes = (
+            None
+            if tls is None
+            else TlsHandshakes(
+                tls,
+                self._connection,
+                at_once_max=self.limits.connections_max,
+                deadline_s=self.limits.tls_handshake_deadline_s,
+                refused=self.refused,
+            )
+        )
         self._node_id = node_id
         self._verifier = (
             None
@@ -79,12 +90,11 @@ class QuorumListener:
         """Listen; the port, which is chosen where 0 is asked for. OSError: it can't."""
         loop = asyncio.get_running_loop()
         self._open = True
+        handshakes = self._handshakes
         self._server = await loop.create_server(
-            lambda: ServerConnection(self),
+            self._connection if handshakes is None else handshakes.accept,
             host,
             port,
-            ssl=self._tls,
-            ssl_handshake_timeout=self.limits.tls_handshake_deadline_s if self._tls else None,
             backlog=BACKLOG,
         )
         self._tick()
@@ -97,6 +107,8 @@ class QuorumListener:
         self._open = False
         if self._ticker is not None:
             self._ticker.cancel()
+        if self._handshakes is not None:
+            self._handshakes.close()
         for connection in tuple(self._connections):
             connection.end(None)
         if self._server is not None:
@@ -109,6 +121,9 @@ class QuorumListener:
         return len(self._connections)
 
     # ---- what connections ask for
+
+    def _connection(self) -> ServerConnection:
+        return ServerConnection(self)
 
     def begin(self, caller: Caller, frame: bytes) -> bytes | Awaitable[bytes]:
         return self._answers.begin(caller, frame)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from rlmm.metadata_log import Proposal
 from rlmm.quorum.ports import PeerFailedError
 from rlmm.wire import frames
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import Api
+from rlmm.wire.server_connection import ListenerLimits
 from tests.real.certificates import Certificate, make_certificate
 from tests.rlmm.wire.test_listener import VOTE, Served, read_frame
 from tests.rlmm.wire.wire_network import HOST, Wire, leader_of, replicas
@@ -144,3 +149,61 @@ async def test_plain_text_gets_nothing_from_a_listener_with_tls(certificate: Cer
     with pytest.raises(PeerFailedError):
         await served.peers(Wire()).ask(1, VOTE, deadline_ms=5_000)
     await served.close()
+
+
+async def hung_up_on(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(30):
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+
+
+def on_loop(
+    factory: Callable[[], asyncio.AbstractEventLoop], test: Coroutine[Any, Any, None]
+) -> None:
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(test)
+
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+"""Nodes run on uvloop, which begins a handshake in another order."""
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
+def test_handshakes_are_bounded_as_connections_are_and_whoever_hangs_lets_others_in(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    certificate: Certificate,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        limits = ListenerLimits(connections_max=3, tls_handshake_deadline_s=1.0)
+        known = Authorisation(certificate_names=frozenset({HOST}))
+        served = Served(replace(by_certificate(certificate, known), listener_limits=limits))
+        await served.start()
+        await served.peers().ask(1, VOTE, deadline_ms=20_000)
+        silent = [await served.connect() for _ in range(20)]
+        await served.peers().ask(1, VOTE, deadline_ms=20_000)
+        for reader, _ in silent[: -limits.connections_max]:
+            await hung_up_on(reader)
+        assert "was ended to make room: 3 TLS handshakes are under way" in caplog.text
+        for reader, writer in silent:
+            await hung_up_on(reader)
+            writer.close()
+        await served.close()
+
+    on_loop(loop, run())
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
+def test_a_handshake_under_way_ends_with_the_listener(
+    loop: Callable[[], asyncio.AbstractEventLoop], certificate: Certificate
+) -> None:
+    async def run() -> None:
+        served = Served(by_certificate(certificate, Authorisation()))
+        await served.start()
+        reader, writer = await served.connect()
+        await asyncio.sleep(0.05)
+        await served.close()
+        await hung_up_on(reader)
+        writer.close()
+
+    on_loop(loop, run())

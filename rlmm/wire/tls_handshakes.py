@@ -1,0 +1,116 @@
+"""TLS connections, counted from the moment they are accepted.
+
+A server that is given a TLS context tells of a connection behind its handshake only: until then
+whoever reaches the port, with a certificate or none, could hold as many open files as he likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from rlmm.wire.begun_at_once import begun_at_once
+
+
+class TlsHandshakes:
+    """Of one listener. `accept` is its protocol factory; a connection whose handshake is done
+    becomes one of `make`. No more than `at_once_max` are under way, each for `deadline_s` at most:
+    for a further one the oldest goes, since a peer's takes no time, and `refused` is told why.
+    """
+
+    def __init__(
+        self,
+        tls: ssl.SSLContext,
+        make: Callable[[], asyncio.Protocol],
+        *,
+        at_once_max: int,
+        deadline_s: float,
+        refused: Callable[[str, str], None],
+    ) -> None:
+        self._tls = tls
+        self._make = make
+        self._at_once_max = at_once_max
+        self._deadline_s = deadline_s
+        self._refused = refused
+        self._under_way: dict[asyncio.Task[None], str] = {}  # the oldest first, with who it is
+
+    def accept(self) -> asyncio.Protocol:
+        """For `create_server`."""
+        return _Greeting(self)
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """A client is there."""
+        if len(self._under_way) >= self._at_once_max:
+            oldest = next(iter(self._under_way))
+            who = self._under_way.pop(oldest)
+            oldest.cancel()
+            at_once = f"{self._at_once_max} TLS handshakes are under way"
+            self._refused(who, f"was ended to make room: {at_once}, and its own does not end")
+        # At once: a turn of the loop later its first bytes would have been read in the clear.
+        rest = begun_at_once(self._shake_hands(transport))
+        if rest is not None:
+            task = asyncio.get_running_loop().create_task(_awaited(rest))
+            peer = transport.get_extra_info("peername")
+            self._under_way[task] = f"{peer[0]}:{peer[1]}" if peer else "an unknown client"
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(task, None)
+
+    def close(self) -> None:
+        """End those under way."""
+        for task in tuple(self._under_way):
+            task.cancel()
+
+    async def _shake_hands(self, transport: asyncio.Transport) -> None:
+        early = _Early()
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                transport,
+                early,
+                self._tls,
+                server_side=True,
+                ssl_handshake_timeout=self._deadline_s,
+            )
+        except (OSError, asyncio.CancelledError):
+            transport.abort()  # no TLS, no certificate that we know, too slow, or the end
+            return
+        made = cast(asyncio.Transport, secured)
+        connection = self._make()
+        made.set_protocol(connection)
+        connection.connection_made(made)
+        if early.data and not made.is_closing():
+            connection.data_received(bytes(early.data))
+        if early.lost:
+            connection.connection_lost(None)
+
+
+async def _awaited(rest: Awaitable[None]) -> None:
+    await rest
+
+
+class _Greeting(asyncio.Protocol):
+    """A connection until its handshake begins."""
+
+    def __init__(self, handshakes: TlsHandshakes) -> None:
+        self._handshakes = handshakes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not asked of `transport` itself: uvloop's transports are no subclass of asyncio's.
+        self._handshakes.begin(cast(asyncio.Transport, transport))
+
+
+class _Early(asyncio.Protocol):
+    """A connection between the end of its handshake and the turn of the loop that hears of it."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.lost = True
