@@ -294,8 +294,8 @@ class QuorumLog:
     # ---- snapshots
 
     def latest_snapshot(self) -> SnapshotId | None:
-        newest = self._core.latest_snapshot
-        return None if newest is None else SnapshotId(newest.end_offset, newest.epoch)
+        newest = self._directory.snapshots()[-1:]
+        return newest[0] if newest and newest[0].end_offset > 0 else None
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
         return read_snapshot(self._disk, self._directory.snapshot_path(snapshot))
@@ -305,7 +305,7 @@ class QuorumLog:
     ) -> SnapshotSink:
         self._check_open()
         wanted = CoreSnapshotId(snapshot.end_offset, snapshot.epoch)
-        if self._core.has_snapshot(wanted):
+        if snapshot in self._directory.snapshots():
             raise Conflict(f"snapshot {snapshot} exists", reason="ALREADY_EXISTS")
         refusal = self._core.snapshot_refusal(wanted)
         if refusal is not None:
@@ -344,17 +344,18 @@ class QuorumLog:
         if newest is None:
             return
         up_to = min(newest.end_offset, self._may_truncate_to)
+        before = set(self._directory.snapshots())
 
         def cut() -> tuple[int, set[SnapshotId]]:
             self._directory.cut_start(up_to, keep_bytes=self._limits.retain_bytes_max)
-            before = set(self._directory.snapshots())
             self._directory.remove_old_snapshots(keep=self._limits.snapshots_kept)
-            return self._directory.log_start_offset, before - set(self._directory.snapshots())
+            return self._directory.log_start_offset, set(self._directory.snapshots())
 
         # What the core hears is how the cut left the log: behind it, in the same thread, a snapshot
         # may replace the log before anybody hears of that.
-        log_start, gone = await self._in(self._writer, cut)
+        log_start, left = await self._in(self._writer, cut)
         self.driver.feed(LogStartAdvanced(log_start))
+        gone = before - left
         if gone:
             ids = tuple(sorted(CoreSnapshotId(each.end_offset, each.epoch) for each in gone))
             self.driver.feed(SnapshotsDeleted(ids))

@@ -148,14 +148,6 @@ class RaftCore:
     def uncommitted_voter_change(self) -> bool:
         return self.replica.voters.has_uncommitted(self.replica.high_watermark)
 
-    @property
-    def latest_snapshot(self) -> SnapshotId | None:
-        """The newest one that is complete here."""
-        return self.replica.log.latest_snapshot
-
-    def has_snapshot(self, snapshot: SnapshotId) -> bool:
-        return snapshot in self.replica.log.snapshots
-
     def voters_at(self, end_offset: int) -> VoterSet:
         """The voter set that belongs into a snapshot with this end offset."""
         return self.replica.voters.committed(end_offset)
