@@ -7,11 +7,14 @@ whoever reaches the port, with a certificate or none, could hold as many open fi
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 from rlmm.wire.begun_at_once import begun_at_once
+
+log = logging.getLogger(__name__)
 
 
 class TlsHandshakes:
@@ -34,6 +37,7 @@ class TlsHandshakes:
         self._at_once_max = at_once_max
         self._deadline_s = deadline_s
         self._refused = refused
+        self._closed = False
         self._under_way: dict[asyncio.Task[None], str] = {}  # the oldest first, with who it is
 
     def accept(self) -> asyncio.Protocol:
@@ -42,6 +46,9 @@ class TlsHandshakes:
 
     def begin(self, transport: asyncio.Transport) -> None:
         """A client is there."""
+        if self._closed:
+            transport.abort()
+            return
         if len(self._under_way) >= self._at_once_max:
             oldest = next(iter(self._under_way))
             who = self._under_way.pop(oldest)
@@ -60,7 +67,8 @@ class TlsHandshakes:
         self._under_way.pop(task, None)
 
     def close(self) -> None:
-        """End those under way."""
+        """End those under way, and whatever comes."""
+        self._closed = True
         for task in tuple(self._under_way):
             task.cancel()
 
@@ -74,14 +82,22 @@ class TlsHandshakes:
                 server_side=True,
                 ssl_handshake_timeout=self._deadline_s,
             )
-        except (OSError, asyncio.CancelledError):
+            # A client that ends before its handshake begins is no error on uvloop.
+            if secured is None or secured.is_closing():
+                transport.abort()
+            else:
+                self._hand_over(secured, early)
+        except (OSError, ValueError, asyncio.CancelledError):
             transport.abort()  # no TLS, no certificate that we know, too slow, or the end
-            return
-        made = cast(asyncio.Transport, secured)
+        except Exception:
+            log.exception("a TLS connection is ended by an internal error")
+            transport.abort()
+
+    def _hand_over(self, secured: asyncio.Transport, early: _Early) -> None:
         connection = self._make()
-        made.set_protocol(connection)
-        connection.connection_made(made)
-        if early.data and not made.is_closing():
+        secured.set_protocol(connection)
+        connection.connection_made(secured)
+        if early.data and not secured.is_closing():
             connection.data_received(bytes(early.data))
         if early.lost:
             connection.connection_lost(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -205,5 +206,29 @@ def test_a_handshake_under_way_ends_with_the_listener(
         await served.close()
         await hung_up_on(reader)
         writer.close()
+
+    on_loop(loop, run())
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
+def test_a_client_that_goes_before_its_handshake_leaves_nothing(
+    loop: Callable[[], asyncio.AbstractEventLoop], certificate: Certificate
+) -> None:
+    """As a load balancer does that looks whether somebody listens."""
+
+    async def run() -> None:
+        known = Authorisation(certificate_names=frozenset({HOST}))
+        served = Served(by_certificate(certificate, known))
+        await served.start()
+        for first_bytes in (b"", b"\x16\x03", b"GET / HTTP/1.1\r\n\r\n"):
+            for _ in range(10):
+                # All of it is there before the listener's loop hears of anything.
+                with socket.create_connection((HOST, served.port)) as client:
+                    client.sendall(first_bytes)
+        await served.peers().ask(1, VOTE, deadline_ms=20_000)
+        async with asyncio.timeout(30):
+            while served.listener.connection_count > 1:
+                await asyncio.sleep(0.01)
+        await served.close()
 
     on_loop(loop, run())
