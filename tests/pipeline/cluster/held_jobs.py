@@ -45,8 +45,10 @@ EXECUTORS = 2
 CORES = max(map(len, GROUPS)) + 1
 """Of an executor: one is free when each part of a group holds one."""
 
-HELD: Mapping[str, int] = {**dict.fromkeys(PARTS, EXECUTORS), "reconcile": 1}
-"""On so many executors tasks of a part stand still: those of a small join may be one."""
+HELD: Mapping[str, int] = {**dict.fromkeys(PARTS, EXECUTORS), "restore": 1, "reconcile": 1}
+"""On so many executors tasks of a part stand still. Those of a small join may be one; of a restore,
+one a partition, all may run where the scrub's first leave room.
+"""
 
 NOW_MS = 1_800_000_000_000
 TRANSACTION_BYTES = 16_384
