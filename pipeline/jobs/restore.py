@@ -43,7 +43,13 @@ from pipeline.restore.produce import (
     compare_partition,
     produce_partition,
 )
-from pipeline.restore.ranges import Ranges, Wanted, plan_ranges, source_name
+from pipeline.restore.ranges import (
+    Ranges,
+    Wanted,
+    find_ranges,
+    nothing_to_restore,
+    source_name,
+)
 from pipeline.restore.reports import (
     LogDirsReport,
     LogPartition,
@@ -249,9 +255,11 @@ def _into_log_dirs(context: JobContext, options: IntoLogDirs) -> LogDirsReport:
             field="--into-log-dirs",
         )
     wanted, name = options.wanted, options.topic_as or options.wanted.topic
-    ranges = plan_ranges(
+    ranges = find_ranges(
         context.catalogue, context.options, wanted, Isolation.READ_UNCOMMITTED, ("offset",)
     )
+    if not ranges.slices:
+        raise nothing_to_restore(wanted)
     with no_broker_in(options.log_dirs):
         # All of them are looked at before anything is written.
         restores = {source: _begun(source, ranges, wanted) for source in ranges.slices}

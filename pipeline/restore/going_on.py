@@ -10,12 +10,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kafka_formats.errors import Conflict, NotFound
+from kafka_formats.errors import Conflict
 from pipeline.catalogue.tiered_segment import Catalogue
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.restore.begun import Begun, parse_begun
 from pipeline.restore.kafka_target import Progress
-from pipeline.restore.ranges import Wanted, find_ranges, holes, source_name
+from pipeline.restore.ranges import (
+    Wanted,
+    find_ranges,
+    holes,
+    nothing_to_restore,
+    source_name,
+)
 from rlm.read_request import Isolation
 from rlmm.segment import TopicIdPartition
 
@@ -88,7 +94,7 @@ def plan_produce(
     }
     plan |= _kept_ranges(catalogue, tier_options, wanted, columns, going)
     if not plan:
-        raise NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
+        raise nothing_to_restore(wanted)
     return ProducePlan(dict(sorted(plan.items())), ranges.settings)
 
 

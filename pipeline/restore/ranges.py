@@ -72,20 +72,6 @@ class Ranges:
     settings: ReadSettings
 
 
-def plan_ranges(
-    catalogue: Catalogue,
-    tier_options: Mapping[str, str],
-    wanted: Wanted,
-    isolation: Isolation,
-    columns: tuple[str, ...],
-) -> Ranges:
-    """As `find_ranges`; NotFound, too, if nothing is in the range."""
-    ranges = find_ranges(catalogue, tier_options, wanted, isolation, columns)
-    if not ranges.slices:
-        raise NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
-    return ranges
-
-
 def find_ranges(
     catalogue: Catalogue,
     tier_options: Mapping[str, str],
@@ -110,6 +96,11 @@ def find_ranges(
             found.setdefault(part.segment.partition, []).append(part)
     slices = {each: tuple(parts) for each, parts in sorted(found.items())}
     return Ranges(slices, settings)
+
+
+def nothing_to_restore(wanted: Wanted) -> NotFound:
+    """For a range that holds no offset of any partition."""
+    return NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
 
 
 def source_name(source: TopicIdPartition, isolation: Isolation) -> str:

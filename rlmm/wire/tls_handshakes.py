@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import cast
 
 from rlmm.wire.begun_at_once import begun_at_once
@@ -38,7 +38,7 @@ class TlsHandshakes:
         self._deadline_s = deadline_s
         self._refused = refused
         self._closed = False
-        self._under_way: dict[asyncio.Task[None], str] = {}  # the oldest first, with who it is
+        self._under_way: dict[asyncio.Future[None], str] = {}  # the oldest first, with who it is
 
     def accept(self) -> asyncio.Protocol:
         """For `create_server`."""
@@ -58,12 +58,12 @@ class TlsHandshakes:
         # At once: a turn of the loop later its first bytes would have been read in the clear.
         rest = begun_at_once(self._shake_hands(transport))
         if rest is not None:
-            task = asyncio.get_running_loop().create_task(_awaited(rest))
+            task = asyncio.ensure_future(rest)
             peer = transport.get_extra_info("peername")
             self._under_way[task] = f"{peer[0]}:{peer[1]}" if peer else "an unknown client"
             task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Future[None]) -> None:
         self._under_way.pop(task, None)
 
     def close(self) -> None:
@@ -101,10 +101,6 @@ class TlsHandshakes:
             connection.data_received(bytes(early.data))
         if early.lost:
             connection.connection_lost(None)
-
-
-async def _awaited(rest: Awaitable[None]) -> None:
-    await rest
 
 
 class _Greeting(asyncio.Protocol):

@@ -33,7 +33,7 @@ from pipeline.restore.log_directory_plan import (
     wanted_segments,
 )
 from pipeline.restore.log_segment import SegmentFiles, WrittenSegment, restore_segment
-from pipeline.restore.ranges import Wanted, holes, plan_ranges
+from pipeline.restore.ranges import Wanted, find_ranges, holes
 from rlm.read_request import Isolation
 from rlmm.segment import TopicIdPartition
 from tests.pipeline.restore.captured_tier import CapturedTier, captured_partitions, tier_captured
@@ -267,8 +267,8 @@ def test_offsets_in_no_segment_are_passed_over_only_where_that_is_asked_for(
     wanted = Wanted("orders", (0,))
     isolation = Isolation.READ_COMMITTED
     with pytest.raises(Conflict, match="offsets 144 to 191 are in no tiered segment"):
-        plan_ranges(holed, {}, wanted, isolation, ("offset",))
-    ranges = plan_ranges(holed, {}, replace(wanted, skip_lost=True), isolation, ("offset",))
+        find_ranges(holed, {}, wanted, isolation, ("offset",))
+    ranges = find_ranges(holed, {}, replace(wanted, skip_lost=True), isolation, ("offset",))
     assert holes(ranges.slices[partition]) == ((144, 191),)
     assert ranges.settings.fail_on_data_loss
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_formats.errors import CorruptData
 from rlmm.log import recovery
 from rlmm.log.log_directory import LogDirectory
-from rlmm.log.snapshot_files import snapshot_file_name
+from rlmm.log.snapshot_files import download_name, snapshot_file_name
 from rlmm.metadata_log import SnapshotId
 from tests.durability.log_life import LOSSES
 from tests.rlmm.log.crash_disk import CrashDisk, PowerCut
@@ -30,9 +30,8 @@ def deposed() -> tuple[CrashDisk, LogDirectory, Path]:
     append(log, 18, epoch=5)
     log.store_recovery_point()
     write_snapshot(disk, OF_THE_OTHERS)
-    name = snapshot_file_name(OF_THE_OTHERS)
-    part = PARTITION / f"{name}.part"
-    disk.rename(PARTITION / name, part)
+    part = PARTITION / download_name(OF_THE_OTHERS)
+    disk.rename(PARTITION / snapshot_file_name(OF_THE_OTHERS), part)
     disk.sync_directory(PARTITION)
     return disk, log, part
 
@@ -102,5 +101,4 @@ def test_a_log_that_was_durable_and_contradicts_its_snapshot_is_an_error() -> No
     with pytest.raises(CorruptData, match="in epoch 5, its newest snapshot in epoch 6"):
         open_log(disk, view_flushed_end=COMMITTED)
     assert recovery.load_recovery_point(disk, METADATA) == 20
-    names = disk.list_names(PARTITION)
-    assert names == before.list_names(PARTITION)
+    assert disk.list_names(PARTITION) == before.list_names(PARTITION)
