@@ -30,6 +30,9 @@ between one and two of it."""
 
 MESSAGE_CHARACTERS_MAX = 1_000
 KIB = 1 << 10
+_LIBC = ctypes.CDLL(None)
+_MALLOC = _LIBC.malloc
+_MALLOC.argtypes, _MALLOC.restype = [ctypes.c_size_t], ctypes.c_void_p
 UNTRACED_SLACK_BYTES = 32 << 20
 """What an untraced parser may take over its bound: allocators take more than they are asked for."""
 
@@ -179,20 +182,25 @@ def _traced() -> Iterator[None]:
 
 @contextmanager
 def _capped(target: Target) -> Iterator[None]:
-    """So little address space is left that what is far over the bound ends as a MemoryError.
+    """So little memory is left that what is far over the bound ends as a MemoryError.
 
-    The allocator gives back what it kept of earlier work first: of that it would serve tens of
-    megabytes without asking for address space.
+    A limit of the address space does not concern what the allocator kept of earlier work, which may
+    be a hundred megabytes: blocks that are as large are taken away first.
     """
-    ctypes.CDLL(None).malloc_trim(0)
     allowed = target.factor * INPUT_BYTES_MAX + target.constant_bytes + UNTRACED_SLACK_BYTES
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + allowed, before[1]))
+    kept: list[ctypes.c_void_p] = []
     try:
+        resource.setrlimit(resource.RLIMIT_AS, (used, before[1]))
+        while block := _MALLOC(allowed):
+            kept.append(ctypes.c_void_p(block))
+        resource.setrlimit(resource.RLIMIT_AS, (used + allowed, before[1]))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+        for each in kept:
+            _LIBC.free(each)
 
 
 @dataclass(slots=True)

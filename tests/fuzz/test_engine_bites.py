@@ -129,14 +129,17 @@ def test_a_planted_bug_is_found_where_allocations_are_not_counted(
     assert resource.getrlimit(resource.RLIMIT_AS) == limit
 
 
-def test_memory_that_the_allocator_kept_hides_no_bug() -> None:
+@pytest.mark.parametrize("in_between", [False, True])
+def test_memory_that_the_allocator_kept_hides_no_bug(in_between: bool) -> None:
     """A large block freed teaches glibc to serve the next ones from its heap, and to keep that."""
     bytearray((32 << 20) - 8_192)
-    blocks = [bytearray(15 << 20) for _ in range(4)]
+    blocks = [bytearray(15 << 20) for _ in range(8)]
+    end_of_heap = bytearray(1 << 20) if in_between else b""
     del blocks
     target = Target("greedy", (), _unless_seed(lambda _: bytearray(48 << 20), [b""]), lambda: [b""])
     with pytest.raises(BrokenPromiseError, match="MemoryError"):
         fuzz(target, seed=1, count=1, first=GROUP_INPUTS, traced_every=1_000)
+    del end_of_heap
 
 
 def test_a_cache_that_grows_at_some_input_is_no_broken_promise() -> None:

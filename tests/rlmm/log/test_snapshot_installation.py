@@ -102,3 +102,19 @@ def test_a_log_that_was_durable_and_contradicts_its_snapshot_is_an_error() -> No
         open_log(disk, view_flushed_end=COMMITTED)
     assert recovery.load_recovery_point(disk, METADATA) == 20
     assert disk.list_names(PARTITION) == before.list_names(PARTITION)
+
+
+@pytest.mark.parametrize("content", [b"", b"no snapshot", bytes(200)])
+def test_no_log_is_removed_for_a_snapshot_that_cannot_be_read(content: bytes) -> None:
+    disk, _, part = deposed()
+    disk.remove(part)
+    recovery.store_recovery_point(disk, METADATA, COMMITTED)
+    path = PARTITION / snapshot_file_name(OF_THE_OTHERS)
+    disk.open_append(path).append(content)
+    before = disk.copy()
+    with pytest.raises(CorruptData, match="nothing was changed") as caught:
+        open_log(disk, view_flushed_end=COMMITTED)
+    assert caught.value.source == str(path)
+    names = disk.list_names(PARTITION)
+    assert names == before.list_names(PARTITION)
+    assert all(disk.read(PARTITION / name) == before.read(PARTITION / name) for name in names)
