@@ -23,7 +23,12 @@ from kafka_formats.log_names import parse_segment_file_name, segment_file_name
 from rlmm.log import quorum_state
 from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, replace_file
 from rlmm.log.segment_file import SegmentFile, SegmentScan, scan_segment
-from rlmm.log.snapshot_files import list_snapshots, remove_partial_snapshots
+from rlmm.log.snapshot_files import (
+    check_snapshot,
+    list_snapshots,
+    remove_partial_snapshots,
+    snapshot_file_name,
+)
 from rlmm.metadata_log import SnapshotId
 
 TOPIC = "__remote_log_metadata"
@@ -134,6 +139,7 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
                 position=0,
             )
         # Died between naming an installed snapshot and replacing the log by it.
+        _check_readable(disk, directory, snapshots[-1])
         segments = tuple(scan.segment for scan in scans)
         fresh = restart_log(disk, directory, snapshot_end, segments)
         return RecoveredLog((fresh,), (), snapshots, snapshot_end, None)
@@ -239,6 +245,20 @@ def _contradicts(scans: list[SegmentScan], newest: SnapshotId) -> str | None:
     return (
         f"the log has offset {last} in epoch {epoch}, its newest snapshot in epoch {newest.epoch}"
     )
+
+
+def _check_readable(disk: Disk, directory: Path, snapshot: SnapshotId) -> None:
+    """A name alone is no reason to remove a log: the file may be damaged, or put there by hand."""
+    try:
+        check_snapshot(disk, directory / snapshot_file_name(snapshot))
+    except CorruptData as error:
+        raise CorruptData(
+            f"{error.detail}. This snapshot would replace the log; nothing was changed. If the "
+            "file was put here by hand, remove it; otherwise restore the data directory from a "
+            "backup, or format this node anew",
+            source=error.source,
+            position=error.position,
+        ) from error
 
 
 def _check_may_cut(damage: CorruptData, offset: int, durable_end: int) -> None:
