@@ -12,6 +12,7 @@ finds no address space.
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 import signal
 import tracemalloc
@@ -30,6 +31,8 @@ between one and two of it."""
 
 MESSAGE_CHARACTERS_MAX = 1_000
 KIB = 1 << 10
+ARENAS_MAX = 8 * (os.cpu_count() or 1) + 1
+"""Of glibc's allocator, on 64 bits."""
 _LIBC = ctypes.CDLL(None)
 _MALLOC = _LIBC.malloc
 _MALLOC.argtypes, _MALLOC.restype = [ctypes.c_size_t], ctypes.c_void_p
@@ -185,16 +188,19 @@ def _capped(target: Target) -> Iterator[None]:
     """So little memory is left that what is far over the bound ends as a MemoryError.
 
     A limit of the address space does not concern what the allocator kept of earlier work, which may
-    be a hundred megabytes: blocks that are as large are taken away first.
+    be a hundred megabytes. It gives back what it can, and large blocks of the rest are taken away,
+    from every arena (a call that fails has tried two of them).
     """
     allowed = target.factor * INPUT_BYTES_MAX + target.constant_bytes + UNTRACED_SLACK_BYTES
+    _LIBC.malloc_trim(0)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
     kept: list[ctypes.c_void_p] = []
     try:
         resource.setrlimit(resource.RLIMIT_AS, (used, before[1]))
-        while block := _MALLOC(allowed):
-            kept.append(ctypes.c_void_p(block))
+        for _ in range(ARENAS_MAX):
+            while block := _MALLOC(allowed):
+                kept.append(ctypes.c_void_p(block))
         resource.setrlimit(resource.RLIMIT_AS, (used + allowed, before[1]))
         yield
     finally:

@@ -6,6 +6,7 @@ import json
 import resource
 import struct
 import sys
+import threading
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -129,17 +130,39 @@ def test_a_planted_bug_is_found_where_allocations_are_not_counted(
     assert resource.getrlimit(resource.RLIMIT_AS) == limit
 
 
-@pytest.mark.parametrize("in_between", [False, True])
-def test_memory_that_the_allocator_kept_hides_no_bug(in_between: bool) -> None:
+def _heap_with_room(*, at_its_end: bool) -> bytearray:
     """A large block freed teaches glibc to serve the next ones from its heap, and to keep that."""
     bytearray((32 << 20) - 8_192)
-    blocks = [bytearray(15 << 20) for _ in range(8)]
-    end_of_heap = bytearray(1 << 20) if in_between else b""
+    blocks = [bytearray(15 << 20) for _ in range(3)]
+    last = bytearray(0 if at_its_end else 1 << 20)
     del blocks
-    target = Target("greedy", (), _unless_seed(lambda _: bytearray(48 << 20), [b""]), lambda: [b""])
-    with pytest.raises(BrokenPromiseError, match="MemoryError"):
-        fuzz(target, seed=1, count=1, first=GROUP_INPUTS, traced_every=1_000)
-    del end_of_heap
+    return last
+
+
+@pytest.mark.parametrize("threads", [0, 12])
+@pytest.mark.parametrize("at_its_end", [False, True])
+def test_memory_that_the_allocator_kept_hides_no_bug(at_its_end: bool, threads: int) -> None:
+    all_are_there = threading.Barrier(threads + 1)
+    over = threading.Event()
+
+    def another_arena() -> None:
+        kept.append(_heap_with_room(at_its_end=at_its_end))
+        all_are_there.wait(60)
+        over.wait(60)
+
+    kept = [_heap_with_room(at_its_end=at_its_end) for _ in range(3)]
+    others = [threading.Thread(target=another_arena) for _ in range(threads)]
+    for thread in others:
+        thread.start()
+    all_are_there.wait(60)
+    target = Target("greedy", (), _unless_seed(lambda _: bytearray(40 << 20), [b""]), lambda: [b""])
+    try:
+        with pytest.raises(BrokenPromiseError, match="MemoryError"):
+            fuzz(target, seed=1, count=1, first=GROUP_INPUTS, traced_every=1_000)
+    finally:
+        over.set()
+        for thread in others:
+            thread.join()
 
 
 def test_a_cache_that_grows_at_some_input_is_no_broken_promise() -> None:
