@@ -33,8 +33,9 @@ _OF_LOG: Final[tuple[tuple[str, str, Callable[[LogDescription], float | None]], 
      lambda log: len(log.observers) if log.state == "leader" else None),
     ("uncommitted_voter_change", "1 while a voter is being added or removed.",
      lambda log: log.uncommitted_voter_change),
-    ("cut_tail", "1 while this node's damaged tail was cut and it may not lead.",
-     lambda log: log.cut_end_offset >= 0),
+    ("cut_tail", "1 while this node's damaged tail was cut, or it was formatted and remembers "
+     "nothing, and may not lead.",
+     lambda log: log.cut_end_offset >= 0 or log.remembers_nothing),
 )  # fmt: skip
 _COUNTS: Final[tuple[tuple[str, str, Callable[[QuorumStats], int]], ...]] = (
     ("append_records", "Records this node appended as leader.", lambda own: own.append_records),

@@ -75,9 +75,11 @@ class LogDescription:
 
     `state` is this node's, in KRaft's words (`current-state`). `cut_end_offset`: the damaged tail
     of this node was cut, and it does not stand for election until it has fetched past this offset
-    again; -1 if nothing is missing. `leader_heard_ms` is when a leader last answered this node, in
-    milliseconds since the epoch (a `state` of leader hears nobody), and `leader_high_watermark`
-    what it said was committed, however far this node has it; -1 before the first answer.
+    again; -1 if nothing is missing. It `remembers_nothing` from its format until a leader told it
+    what is committed, and does not stand either, unless all voters answer. `leader_heard_ms` is
+    when a leader last answered this node, in milliseconds since the epoch (a `state` of leader
+    hears nobody), and `leader_high_watermark` what it said was committed, however far this node has
+    it; -1 before the first answer.
     """
 
     cluster_id: str
@@ -92,6 +94,7 @@ class LogDescription:
     state: str = "leader"
     uncommitted_voter_change: bool = False
     cut_end_offset: int = -1
+    remembers_nothing: bool = False
     leader_heard_ms: int = -1
     leader_high_watermark: int = -1
 

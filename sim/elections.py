@@ -44,6 +44,10 @@ class Elections:
             f"{key} votes for {known} and {candidate} in epoch {epoch}",
         )
 
+    def forget_votes(self, key: ReplicaKey) -> None:
+        """Its disk is gone, and its name goes on."""
+        self._votes = {each: voted for each, voted in self._votes.items() if each[0] != key}
+
     def persists(self, name: str, old: PersistedState, new: PersistedState) -> None:
         """What is on a host's disk is about to be replaced."""
         self._check(old.epoch <= new.epoch, "epoch_monotone", f"{name}: {old} becomes {new}")

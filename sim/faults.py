@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KINDS = (
     "drop", "duplicate", "late", "partition", "one_way", "isolate_leader", "pause", "clock",
     "crash", "crash_leader", "crash_at_action", "slow_disk", "stale_flush", "torn", "damage",
-    "wipe", "impostor", "small_fetch",
+    "wipe", "formatted_again", "impostor", "small_fetch",
 )  # fmt: skip
 
 
@@ -103,12 +103,12 @@ class Faults:
                     self.crash(leader)
             case "wipe":
                 self._wipe(host)
+            case "formatted_again":
+                self._format_again(host)
             case "damage":
-                # At its most dangerous when whoever has the records is away as well.
                 if host.core is not None and self._may_lose(host):
                     host.crash(damage=True)
-                    world.schedule.after(random.randrange(1, 200), partial(self._restart, host))
-                    self._part([h for h in world.hosts if h.visible_role is Role.LEADER])
+                    self._restart_without_leader(host)
             case _:
                 pass
 
@@ -161,6 +161,23 @@ class Faults:
         host.crash()
         world.new_disk(host)
         world.schedule.after(world.random.randrange(1, 3000), partial(self._restart, host))
+
+    def _format_again(self, host: ReplicaHost) -> None:
+        """An initial voter loses its disk and is formatted as it was the first time."""
+        world, disk = self._world, host.disk
+        if disk.key not in disk.format_voters.keys or host.name.startswith("impostor"):
+            return
+        if not self._may_lose(host) or disk.lost_synced:
+            return
+        host.crash()
+        world.same_disk(host)
+        self._restart_without_leader(host)
+
+    def _restart_without_leader(self, host: ReplicaHost) -> None:
+        """What it lost is most dangerous when whoever has the records is away as well."""
+        world = self._world
+        world.schedule.after(world.random.randrange(1, 200), partial(self._restart, host))
+        self._part([each for each in world.hosts if each.visible_role is Role.LEADER])
 
 
 def impostor_disk(like: Disk, directory_id: str) -> Disk:

@@ -25,9 +25,10 @@ from rlmm.raft import (
     voter_changes,
     votes,
 )
-from rlmm.raft.actions import PersistedState, TruncateTo, WaitersDone
+from rlmm.raft.actions import LogCut, PersistedState, TruncateTo, WaitersDone
 from rlmm.raft.events import BarrierRequested, FlushCompleted
 from rlmm.raft.fetch_validation import VALID
+from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey
 from rlmm.raft.replica import LogView, Replica
 from rlmm.raft.states import Follower, Leader, Progress, Prospective, State, Unattached
@@ -43,6 +44,7 @@ _serve = snapshots.serve
 _to_prospective = quorum_state.to_prospective
 _progress_of = progress.of
 _poll = follower_fetch.poll
+_remembered = damaged_tail.remembered
 
 
 def _whole_log(r: Replica) -> int:
@@ -64,6 +66,10 @@ def _vote_in_memory(r: Replica, candidate: ReplicaKey) -> None:
 
 def _forgetful_start(r: Replica, stored: PersistedState) -> State:
     return Unattached(stored.epoch, -1, None, quorum_state.election_deadline(r))
+
+
+def _knows_all(r: Replica, initial: InitialState) -> LogCut | None:
+    return _remembered(r, initial) if initial.quorum else None
 
 
 def _cut_whole_epochs(r: Replica, _: Follower, diverging: EpochEnd) -> None:
@@ -165,6 +171,7 @@ BUGS: dict[str, Patches] = {
         (damaged_tail, "forbids_vote", _no),
         (damaged_tail, "may_win", _yes),
     ),
+    "a voter formatted again takes itself for new": ((damaged_tail, "remembered", _knows_all),),
     "a wiped disk counts as the old replica": ((progress, "of", _know_replicas_by_node_id),),
     "the fastest replica commits": ((high_watermark, "majority_end", _everybody_at_once),),
     "truncation does not undo a voter change": ((VoterHistory, "truncate_to", _voters_stay),),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from rlmm.raft.actions import Action, SendRequest
+from rlmm.raft.actions import Action, PersistedState, SendRequest
 from rlmm.raft.events import AcceptCut, Event, RequestReceived
 from rlmm.raft.messages import PeerResponse, ReplicaKey, Response, Voter, VoterSet
 from rlmm.raft.timers import RaftSettings
@@ -77,8 +77,10 @@ class World:
     def _format(self) -> None:
         keys = [ReplicaKey(node_id, f"d{node_id}") for node_id in range(1, self.voter_count + 2)]
         voters = VoterSet(tuple(Voter(key) for key in keys[: self.voter_count]))
+        # A quorum that never ran waits for all, which under faults may take the whole run.
+        state = PersistedState(0) if self.random.randrange(8) else None
         for key in keys:
-            self._add_host(f"n{key.node_id}", Disk(key, voters))
+            self._add_host(f"n{key.node_id}", Disk(key, voters, quorum=state))
         self.peer_ids = tuple(key.node_id for key in keys[: self.voter_count])
         if "impostor" in self.faults.kinds:
             self._add_host("impostor", impostor_disk(self.hosts[1].disk, "dx"))
@@ -96,6 +98,12 @@ class World:
         key = ReplicaKey(host.disk.key.node_id, f"{host.disk.key.directory_id}w{self._wiped}")
         host.disk = Disk(key, host.disk.format_voters)
         self.disks[key] = host.disk
+
+    def same_disk(self, host: ReplicaHost) -> None:
+        """Formatted anew under its old name: nothing tells it that it acknowledged anything."""
+        host.disk = Disk(host.disk.key, host.disk.format_voters, lost_synced=True)
+        self.disks[host.disk.key] = host.disk
+        self.auditor.forgets_its_votes(host)
 
     def live_disks(self) -> list[Disk]:
         return [host.disk for host in self.hosts]

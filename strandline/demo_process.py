@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from kafka_formats.errors import InternalError
 from strandline import ambient
 
 POLL_S = 0.05
+STOP_DEADLINE_S = 10
 SHOWN_LOG_CHARACTERS = 3_000
 OUR_VARIABLES = "STRANDLINE_"
 
@@ -45,6 +47,14 @@ class DemoProcess:
                 env=kept,
                 process_group=0,  # Ctrl-C is the demo's alone
             )
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that takes too long."""
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_DEADLINE_S)
+        self.kill()
 
     def kill(self) -> None:
         """SIGKILL; nothing if it does not run. A node's worker ends by itself when its node did."""

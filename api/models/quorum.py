@@ -101,6 +101,13 @@ class QuorumView(Wire):
             "election until it has fetched past this offset again. Null: nothing is missing."
         ),
     ]
+    remembers_nothing: Annotated[
+        bool,
+        Field(
+            description="This voter was formatted and has followed no leader since: it may have "
+            "lost what it acknowledged, and is elected only when every voter answers."
+        ),
+    ]
     voters: list[ReplicaView]
     observers: list[ReplicaView]
 
@@ -123,6 +130,7 @@ class QuorumView(Wire):
             feature_level=feature_level,
             uncommitted_voter_change=log.uncommitted_voter_change,
             cut_end_offset=known(log.cut_end_offset),
+            remembers_nothing=log.remembers_nothing,
             voters=[ReplicaView.of(voter, end) for voter in log.voters],
             observers=[ReplicaView.of(observer, end) for observer in log.observers],
         )

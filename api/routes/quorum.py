@@ -98,10 +98,10 @@ async def can_stop(context: Context, node_id: NodeIdInPath) -> CanStopView:
     return CanStopView.of(node_id, context.quorum.can_stop(node_id))
 
 
-@router.post("/accept-cut", summary="Accept the loss of this node's cut tail", dependencies=ADMIN)
+@router.post("/accept-cut", summary="Accept the loss of what this node had", dependencies=ADMIN)
 async def accept_cut(context: Context) -> QuorumView:
-    """Role admin. For the node that is asked, when what it lost exists nowhere any more: it votes
-    and stands again, and records that only its cut tail had are lost.
+    """Role admin. For the node that is asked, when what it lost exists nowhere any more (its tail
+    was cut, or its disk replaced): it votes and stands again, and records only it had are lost.
     """
     await context.quorum.accept_cut(deadline_s=context.limits.quorum_deadline_s)
     return _view(context)

@@ -9,6 +9,7 @@ from rlmm.log.quorum_records import Endpoint
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.raft.actions import Role
 from rlmm.raft.core import RaftCore
+from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.messages import ReplicaDescription, VoterSet
 
 STOPPED = "stopped"
@@ -47,7 +48,8 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
         observers=_states(known.observers, {}, around.clock_ahead_ms),
         state=STOPPED if around.stopped else _state(core),
         uncommitted_voter_change=core.uncommitted_voter_change,
-        cut_end_offset=-1 if core.cut is None else core.cut.old_end_offset,
+        cut_end_offset=-1 if core.cut in (None, NO_MEMORY) else core.cut.old_end_offset,
+        remembers_nothing=core.cut == NO_MEMORY,
         leader_heard_ms=_time_of_day(core.leader_heard_ms, around.clock_ahead_ms),
         leader_high_watermark=core.leader_high_watermark,
     )

@@ -52,7 +52,8 @@ class LogCut:
     this replica may have acknowledged before recovery cut its tail (design 5.1 (6)).
 
     `epoch`: an upper bound of the cut records' epoch (the epoch checkpoint's last entry before the
-    cut, else the stored leader epoch). `old_end_offset`: an upper bound of the old log end.
+    cut, else the stored leader epoch). `old_end_offset`: an upper bound of the old log end. What a
+    voter had that remembers nothing is beyond both (`damaged_tail.NO_MEMORY`).
     """
 
     epoch: int

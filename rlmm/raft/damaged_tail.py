@@ -1,4 +1,4 @@
-"""Voters whose tail was cut by recovery (design 5.1 (6)).
+"""Voters whose tail was cut by recovery (design 5.1 (6)), and voters that remember nothing.
 
 Such a replica may have acknowledged records that it no longer has. Until its log again *reaches*
 what it had, it does not help to elect anybody who may lack them:
@@ -9,6 +9,10 @@ what it had, it does not help to elect anybody who may lack them:
 
 To *reach* (epoch, end offset) is to be greater or equal in this order, as everywhere in Raft: a
 later epoch's log contains whatever was committed before. The memory of the cut is durable.
+
+A voter that was formatted and not started since is either new, with its whole quorum, or has lost
+its disk and was formatted by the same line again: it cannot tell. So its cut is one that no log
+reaches, and the first election of a quorum needs an answer from every voter.
 """
 
 from __future__ import annotations
@@ -16,14 +20,19 @@ from __future__ import annotations
 from rlmm.raft import quorum_state
 from rlmm.raft.actions import CommandDone, LogCut
 from rlmm.raft.events import AcceptCut
-from rlmm.raft.messages import Error, ReplicaKey
+from rlmm.raft.initial_state import InitialState
+from rlmm.raft.messages import NO_OFFSET, Error, ReplicaKey
 from rlmm.raft.replica import Replica
-from rlmm.raft.states import Ballot, Follower
+from rlmm.raft.states import Ballot, Candidate, Follower, Leader
+
+NO_MEMORY = LogCut(quorum_state.EPOCH_MAX, 2**63 - 1)
+"""Of a voter that does not know what it had: beyond every log."""
 
 
-def remembered(r: Replica, stored: LogCut | None, fresh: LogCut | None) -> LogCut | None:
+def remembered(r: Replica, initial: InitialState) -> LogCut | None:
     """The cut to remember from this start on; a sole voter has nobody else's log to wait for."""
-    cuts = [cut for cut in (stored, fresh) if cut is not None]
+    before = initial.quorum.cut if initial.quorum else NO_MEMORY if r.is_voter else None
+    cuts = [cut for cut in (before, initial.cut) if cut is not None]
     if not cuts or r.is_sole_voter:
         return None
     cut = max(cuts, key=lambda each: (each.epoch, each.old_end_offset))
@@ -37,6 +46,13 @@ def reaches(cut: LogCut, last_epoch: int, end_offset: int) -> bool:
 def forbids_vote(r: Replica, last_epoch: int, end_offset: int, *, all_answered: bool) -> bool:
     """Whether the cut stands against a vote that the log comparison would allow."""
     return r.cut is not None and not all_answered and not reaches(r.cut, last_epoch, end_offset)
+
+
+def told_end(r: Replica) -> int:
+    """The log end in the answer to a candidate. Another candidate of the epoch tells none, so that
+    not all have answered: it may yet win by the vote of a replica that has forgotten giving it.
+    """
+    return NO_OFFSET if isinstance(r.state, Candidate) else r.log.end_offset
 
 
 def longest_of_all(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
@@ -55,8 +71,21 @@ def may_win(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
     return r.cut is None or longest_of_all(r, ballots)
 
 
+def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
+    """A round ended; if it could have been won only by everybody's answer, say whose is missing."""
+    silent = [str(key.node_id) for key, ballot in ballots.items() if ballot.answer is None]
+    if r.cut == NO_MEMORY and silent:
+        r.warn(
+            "no election yet: this voter was formatted and has followed no leader since, so it may "
+            "have lost what it acknowledged, and every voter must answer. No answer from node "
+            f"{', '.join(silent)}: start it. If its log is gone for good: `strandline quorum "
+            "accept-cut` here"
+        )
+
+
 def forget_if_healed(r: Replica, leader_high_watermark: int = -1) -> None:
-    """Called when more of the log is durable, or a leader of this epoch told its high watermark.
+    """Called when more of the log is durable, or a leader of this epoch told its high watermark,
+    or this replica leads and has committed.
 
     That leader has committed in its epoch, so everything ever acknowledged to anybody lies below
     its high watermark: what is durable here up to there lacks nothing.
@@ -66,10 +95,11 @@ def forget_if_healed(r: Replica, leader_high_watermark: int = -1) -> None:
         return
     caught_up = (
         isinstance(r.state, Follower)
-        and r.epoch >= cut.epoch
+        and (r.epoch >= cut.epoch or cut == NO_MEMORY)
         and 0 <= leader_high_watermark <= r.log.flushed_offset
     )
-    if caught_up or reaches(cut, r.log.last_epoch, r.log.flushed_offset):
+    leads = isinstance(r.state, Leader) and r.state.established
+    if caught_up or leads or reaches(cut, r.log.last_epoch, r.log.flushed_offset):
         forget(r)
 
 
@@ -81,12 +111,10 @@ def forget(r: Replica) -> None:
 def accept(r: Replica, event: AcceptCut) -> None:
     """The operator's way out when the log that reaches the old end is gone for good."""
     if r.cut is None:
-        message = "no tail is missing here: there is nothing to accept"
+        message = "nothing is missing here: there is nothing to accept"
         r.emit(CommandDone(event.handle, Error.INVALID_REQUEST, message))
         return
-    r.warn(
-        f"the operator accepts the cut: what this node had up to offset {r.cut.old_end_offset} and "
-        "no other voter has is lost"
-    )
+    had = "had" if r.cut == NO_MEMORY else f"had up to offset {r.cut.old_end_offset}"
+    r.warn(f"the operator accepts the cut: what this node {had} and no other voter has is lost")
     forget(r)
     r.emit(CommandDone(event.handle, Error.NONE, "this node votes and stands again"))

@@ -29,6 +29,7 @@ def election_time(r: Replica) -> None:
         else:
             state.deadline_ms = NEVER_MS  # it would stay due, and the driver would spin
     elif isinstance(state, Prospective):
+        damaged_tail.warn_of_silence(r, state.ballots)
         give_up(r)
     elif isinstance(state, Follower) and not r.is_electable:
         quorum_state.to_unattached(r, state.epoch)

@@ -8,7 +8,7 @@ is no voter (any more) does not count itself (KAFKA-16530).
 
 from __future__ import annotations
 
-from rlmm.raft import barriers, parked_fetches, proposals, voter_changes
+from rlmm.raft import barriers, damaged_tail, parked_fetches, proposals, voter_changes
 from rlmm.raft.actions import AdvanceHighWatermark, RoleChanged
 from rlmm.raft.replica import Replica
 from rlmm.raft.states import Leader
@@ -56,6 +56,7 @@ def update_as_leader(r: Replica) -> None:
         if not leader.established and leader.high_watermark > leader.start_offset < r.apply_to:
             leader.established = True
             r.emit(RoleChanged(leader.role, leader.epoch, leader.leader_id, established=True))
+            damaged_tail.forget_if_healed(r)
         barriers.acknowledge_barriers(r, leader)
 
 

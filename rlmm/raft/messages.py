@@ -185,7 +185,8 @@ class VoteRequest:
 class VoteResponse:
     """`last_epoch` and `last_offset` are the voter's own log end (*private*, -1 if not told).
 
-    `tail_was_cut` (*private*): it refused, or would, because its own tail was cut.
+    A candidate of the same epoch tells no `last_offset` (`damaged_tail.py`). `tail_was_cut`
+    (*private*): it refused, or would, because its own tail was cut.
     """
 
     error: Error

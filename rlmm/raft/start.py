@@ -30,7 +30,7 @@ def start(r: Replica, initial: InitialState) -> None:
         return
     stored = stored or PersistedState(0)
     r.state = Unattached(stored.epoch, NONE_ID, None, r.now)
-    r.cut = damaged_tail.remembered(r, stored.cut, initial.cut)
+    r.cut = damaged_tail.remembered(r, initial)
     r.state = _first_state(r, stored)
     quorum_state.persist(r)
     r.emit(RoleChanged(r.state.role, r.state.epoch, r.state.leader_id))

@@ -40,7 +40,7 @@ def handle(r: Replica, correlation: Hashable, request: VoteRequest) -> None:
                 r.epoch,
                 granted,
                 last_epoch=r.log.last_epoch,
-                last_offset=r.log.end_offset,
+                last_offset=damaged_tail.told_end(r),
                 tail_was_cut=cut,
             ),
         )

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.feature_level import FeatureLevels
+from rlmm.log import quorum_state
 from rlmm.log.quorum_records import Endpoint
+from rlmm.log.quorum_state import QuorumState
 from rlmm.manager import RemoteLogMetadataManager
 from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
 from rlmm.quorum.quorum_log import QuorumLog
@@ -28,7 +30,7 @@ from rlmm.view import View
 from sim.clock import HostClock
 from sim.forgetful_disk import ForgetfulDisk, PowerCut
 from sim.medium import Fate, Survivors
-from sim.nodes.durable import METADATA
+from sim.nodes.durable import LOG, METADATA
 from sim.nodes.log_copy import LogCopy
 from sim.nodes.loop import LIFE, Life
 from sim.nodes.peers import SimulatedPeers
@@ -160,6 +162,13 @@ class Machine:
         self.view_disk.wipe()
         self.boots = 0
         self.excused = self.lost = self.to_be_formatted = False
+
+    def was_started_before(self) -> None:
+        """It knows that its log is empty because there was never a leader."""
+        disk = ForgetfulDisk()
+        disk.medium = self.disk.medium
+        disk.make_directory(LOG)
+        quorum_state.store(disk, LOG, QuorumState(0))
 
     @property
     def leads(self) -> bool:

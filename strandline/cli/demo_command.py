@@ -89,10 +89,15 @@ async def _demo(home: Path, captured: Path, *, keep: bool) -> None:
 
 
 async def _start(nodes: DemoNodes) -> None:
-    """The copier last: somebody else leads by then, and may be killed while copying goes on."""
-    await nodes.start(*(node_id for node_id in NODE_IDS if node_id != COPIER_ID))
+    """All at once: a new quorum's first election needs them. The copier does not lead: who leads
+    will be killed while copying goes on.
+    """
+    await nodes.start(*NODE_IDS)
     leader = await nodes.leader()
-    await nodes.start(COPIER_ID)
+    if leader["node_id"] == COPIER_ID:
+        nodes[COPIER_ID].process.stop()  # hands over
+        leader = await nodes.leader()
+        await nodes.start(COPIER_ID)
     console.print(
         f"they keep the metadata as one quorum, node {leader['node_id']} leads it; "
         f"node {COPIER_ID} watches a broker's log directory and copies\n"

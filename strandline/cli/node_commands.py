@@ -18,10 +18,10 @@ from strandline.formatting import format_for
 from strandline.settings_loading import LoadedSettings, leaves, load_settings
 from strandline.voter_text import parse_voters
 
-ONCE_IN_ITS_LIFE = (
-    "if this voter has run before and lost its disk, do not start it: in its old name, without its "
-    "memory, it could help to lose records. Remove it from the quorum, format it with "
-    "--no-initial-voters, and add it again"
+STARTS_WITH_ALL = (
+    "a new quorum's first election needs all of these voters: start them all. If this one has run "
+    "before and lost its disk, it neither leads nor votes before it finds a leader: better remove "
+    "it from the quorum, format it with --no-initial-voters, and add it again"
 )
 
 
@@ -74,8 +74,8 @@ def format_command(
         from_snapshot=from_snapshot,
     )
     console.print(f"formatted {settings.node.data_dir}", markup=False)
-    if voters and len(voters) > 1:
-        console.print(ONCE_IN_ITS_LIFE, markup=False)
+    if voters and len(voters) > 1 and from_snapshot is None:
+        console.print(STARTS_WITH_ALL, markup=False)
     if from_snapshot is not None:
         console.print(
             "the prefix is this cluster's now; nothing is deleted there until it is reconciled: "

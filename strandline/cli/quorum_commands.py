@@ -90,6 +90,11 @@ def _remarks(quorum: dict[str, Any]) -> list[str]:
             f"this node's damaged tail was cut: it does not lead before it has fetched up to "
             f"offset {quorum['cut_end_offset']} again"
         )
+    if quorum["remembers_nothing"]:
+        found.append(
+            "this voter was formatted and has followed no leader since: it may have lost what it "
+            "acknowledged, and the first election needs all voters. Start those that are down"
+        )
     return found
 
 
@@ -242,17 +247,19 @@ def accept_cut_command(
     token_file: TokenFileOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Let a node whose damaged tail was cut vote and lead again. Asked of that node.
+    """Let a node vote and lead again whose damaged tail was cut, or that was formatted anew. Asked
+    of that node.
 
     Example: `strandline quorum accept-cut --url http://127.0.0.1:9480 --yes`
     """
     with NodeClient(url, token_file) as client:
         quorum = client.get("/v1/quorum")
         cut = quorum["cut_end_offset"]
-        if cut is not None and not yes:
+        if (cut is not None or quorum["remembers_nothing"]) and not yes:
+            had = "has forgotten what it had" if cut is None else f"had it up to {cut}"
             raise InvalidRequest(
                 f"node {quorum['node_id']} has its log up to offset {quorum['log_end_offset']} and "
-                f"had it up to {cut}: what no other voter has of that is lost. Bring back the "
+                f"{had}: what no other voter has of that is lost. Bring back the "
                 "voters that are down first; if they are gone for good, say --yes",
                 field="--yes",
             )

@@ -48,6 +48,7 @@ QUORUM: dict[str, Any] = {
     "feature_level": 1,
     "uncommitted_voter_change": False,
     "cut_end_offset": None,
+    "remembers_nothing": False,
     "voters": [replica(1, 42, 0), replica(2, 40, 2)],
     "observers": [replica(3, None, None)],
 }
@@ -127,6 +128,7 @@ def test_describe_shows_every_replica_and_who_leads(scripted: Scripted) -> None:
         ({"state": "prospective", "leader_id": 2}, "this node follows no leader"),
         ({"uncommitted_voter_change": True}, "not committed yet"),
         ({"cut_end_offset": 77}, "fetched up to offset 77 again"),
+        ({"remembers_nothing": True}, "the first election needs all voters"),
     ],
 )
 def test_describe_remarks_on_what_should_not_be_overlooked(
@@ -174,11 +176,20 @@ def test_can_stop_says_no_with_an_exit_code_of_its_own(scripted: Scripted) -> No
         assert (done.exit_code, done.stdout) == (ExitCode.NO, said)
 
 
-def test_a_cut_is_not_accepted_before_it_is_said_what_is_lost(scripted: Scripted) -> None:
-    scripted.quorum |= {"cut_end_offset": 77}
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cut_end_offset": 77}, "had it up to 77"),
+        ({"remembers_nothing": True}, "has forgotten what it had"),
+    ],
+)
+def test_a_cut_is_not_accepted_before_it_is_said_what_is_lost(
+    scripted: Scripted, change: dict[str, Any], words: str
+) -> None:
+    scripted.quorum |= change
     done = scripted.ask("accept-cut")
     assert done.exit_code == ExitCode.USAGE
-    assert "had it up to 77" in done.stderr
+    assert words in done.stderr
     assert scripted.asked == []
     assert lines(scripted.ask("accept-cut", "--yes")) == ["done; voters: 1, 2"]
     assert scripted.asked == [("POST", "/v1/quorum/accept-cut", None)]

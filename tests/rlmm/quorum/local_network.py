@@ -17,6 +17,7 @@ from rlmm.quorum.framing import fetched_batches, voter_set
 from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
+from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.messages import (
     FetchResponse,
     FetchSnapshotResponse,
@@ -196,10 +197,14 @@ class Replica:
 
 
 async def leader_of(replicas: list[Replica], *, deadline_s: float = 10) -> Replica:
-    """The running replica that leads and has committed in its epoch."""
+    """The running replica that leads and has committed in its epoch. Those of a new quorum
+    have all heard of it.
+    """
     async with asyncio.timeout(deadline_s):
         while True:
-            for replica in replicas:
-                if replica.running and replica.log.driver.core.established:
-                    return replica
+            cores = {each: each.log.driver.core for each in replicas if each.running}
+            if all(core.cut != NO_MEMORY for core in cores.values()):
+                for replica, core in cores.items():
+                    if core.established:
+                        return replica
             await asyncio.sleep(0.005)

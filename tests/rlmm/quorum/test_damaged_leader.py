@@ -12,6 +12,7 @@ import pytest
 from rlmm.log.limits import LogLimits
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.metadata_log import SnapshotId
+from rlmm.quorum.admin import QuorumAdmin
 from tests.rlmm.quorum.following import collect, data
 from tests.rlmm.quorum.local_network import METADATA, Network, Replica, leader_of, voters_of
 
@@ -22,15 +23,21 @@ PARTITION = METADATA / PARTITION_DIRECTORY
 
 @pytest.fixture
 async def replicas() -> AsyncIterator[list[Replica]]:
-    """Of three voters the last was never started."""
+    """Of three voters the last was never started, and an operator said to begin without it."""
     network = Network()
     replicas = [Replica(network, node_id, voters_of(*NODES)) for node_id in NODES]
     for replica in replicas[:2]:
-        await replica.start(limits=FROM_DISK)
+        await _start(replica)
     yield replicas
     for replica in replicas:
         if replica.running:
             await replica.stop()
+
+
+async def _start(replica: Replica) -> None:
+    """For the first time; it need not wait for all three."""
+    await replica.start(limits=FROM_DISK)
+    await QuorumAdmin(replica.log.driver).accept_cut(deadline_s=10)
 
 
 async def _stopped(replica: Replica) -> str:
@@ -65,7 +72,7 @@ async def test_a_bit_outside_a_checksum_stops_the_leader_when_a_follower_needs_i
         await leader.log.propose(data(b"%d" % each), deadline_s=10)
     first = min(name for name in leader.disk.list_names(PARTITION) if name.endswith(".log"))
     _turn_a_bit(leader, PARTITION / first, position)
-    await replicas[2].start(limits=FROM_DISK)
+    await _start(replicas[2])
     assert "format it anew" in await _stopped(leader)
     await _the_others_go_on(leader, replicas)
 
@@ -81,7 +88,7 @@ async def test_a_sector_that_cannot_be_read_stops_the_leader_too(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(leader.disk, "read", bad_sector)
-    await replicas[2].start(limits=FROM_DISK)
+    await _start(replicas[2])
     assert "format it anew" in await _stopped(leader)
     await _the_others_go_on(leader, replicas)
 
@@ -104,6 +111,6 @@ async def test_a_damaged_snapshot_stops_the_leader_before_a_byte_of_it_is_sent(
         assert replica.log.describe().log_start_offset > 0
     name = f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
     _turn_a_bit(leader, PARTITION / name, position)
-    await replicas[2].start(limits=FROM_DISK)
+    await _start(replicas[2])
     assert "format it anew" in await _stopped(leader)
     await _the_others_go_on(leader, replicas)

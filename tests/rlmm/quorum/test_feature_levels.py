@@ -153,6 +153,8 @@ async def test_a_snapshot_of_a_level_that_is_not_known_is_refused_as_well(
 ) -> None:
     for node in nodes:
         await runs(node, network, NEW)
+    await leading(nodes)
+    await same_everywhere(nodes)
     behind = next(node for node in nodes if node is not nodes[0])
     others = [node for node in nodes if node is not behind]
     network.isolate(behind.replica.node_id, NODES)

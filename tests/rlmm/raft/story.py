@@ -14,6 +14,7 @@ from rlmm.raft.actions import (
     AppendBatches,
     Flush,
     InstallSnapshot,
+    PersistedState,
     PersistQuorumState,
     Role,
     SendRequest,
@@ -45,6 +46,8 @@ from rlmm.raft.messages import (
 from rlmm.raft.timers import RaftSettings
 
 SETTINGS = RaftSettings()
+STARTED_BEFORE = InitialState(PersistedState(0))
+"""A node that knows that its log is empty because there was never a leader."""
 
 
 def key(node_id: int, directory_id: str | None = None) -> ReplicaKey:
@@ -98,8 +101,12 @@ class Story:
         self.mail: list[Envelope] = []
         self._numbers = 0
         for node_id in (*voters, *observers):
-            state = (initial or {}).get(node_id, InitialState())
+            state = (initial or {}).get(node_id, STARTED_BEFORE)
             self.start(node_id, replace(state, format_voters=voter_set(*voters)))
+
+    def format(self, node_id: int) -> None:
+        """With the voters of the first time, whatever it was before; it starts then."""
+        self.start(node_id, InitialState(format_voters=voter_set(*self.voters)))
 
     def start(self, node_id: int, initial: InitialState) -> list[Action]:
         self.cores[node_id] = RaftCore(

@@ -37,7 +37,7 @@ def test_an_election_goes_through_pre_vote_and_vote() -> None:
     assert story.role(1) is Role.LEADER
     assert core.epoch == 1
     assert core.established
-    assert persisted(story.said[1]) == [(0, -1, -1), (1, -1, 1), (1, 1, 1)]
+    assert persisted(story.said[1]) == [(1, -1, 1), (1, 1, 1)]
     assert [story.cores[node].leader_id for node in (2, 3)] == [1, 1]
 
 

@@ -28,6 +28,7 @@ from rlmm.raft.actions import (
     WaitersFailed,
     Warn,
 )
+from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.events import BarrierRequested, RequestReceived, Shutdown, TransferLeadership
 from rlmm.raft.messages import (
     AddVoterRequest,
@@ -69,6 +70,8 @@ def tell(story: Story, line: str) -> None:
             story.feed(numbers[0], BarrierRequested(rest[1]))
         case "transfer":
             story.feed(numbers[0], TransferLeadership("transfer", key(numbers[1])))
+        case "format":
+            story.format(numbers[0])
         case "shutdown":
             story.feed(numbers[0], Shutdown())
         case "add":
@@ -89,7 +92,8 @@ def _text(action: Action) -> str:
     match action:
         case PersistQuorumState(state):
             voted = state.voted.node_id if state.voted else "-"
-            return f"persist epoch {state.epoch} leader {_id(state.leader_id)} voted {voted}"
+            cut = " remembers nothing" if state.cut == NO_MEMORY else ""
+            return f"persist epoch {state.epoch} leader {_id(state.leader_id)} voted {voted}{cut}"
         case RoleChanged():
             told = " established" if action.established else ""
             leader = f" of n{action.leader_id}" if action.role.value == "follower" else ""
@@ -141,7 +145,8 @@ def _request(action: SendRequest) -> str:
     match action.request:
         case VoteRequest() as vote:
             kind = "pre-vote?" if vote.pre_vote else "vote?"
-            return f"{kind} epoch {vote.epoch} log {vote.last_offset} e{vote.last_epoch}"
+            told = " all answered" if vote.all_answered else ""
+            return f"{kind} epoch {vote.epoch} log {vote.last_offset} e{vote.last_epoch}{told}"
         case FetchRequest() as fetch:
             return f"fetch {fetch.fetch_offset} e{fetch.last_fetched_epoch}"
         case BeginQuorumEpochRequest() as begin:
@@ -157,7 +162,8 @@ def _response(response: object) -> str:
     match response:
         case VoteResponse():
             granted = "granted" if response.vote_granted else "refused"
-            return f"{granted} epoch {response.leader_epoch} {response.error.name}"
+            cut = " lacks what it had" if response.tail_was_cut else ""
+            return f"{granted} epoch {response.leader_epoch} {response.error.name}{cut}"
         case FetchResponse():
             what = "nothing"
             if response.read is not None:
@@ -191,7 +197,7 @@ def played(script: str) -> str:
 
 
 def test_there_are_stories() -> None:
-    assert len(STORIES) >= 6
+    assert len(STORIES) >= 8
 
 
 @pytest.mark.parametrize("name", STORIES)

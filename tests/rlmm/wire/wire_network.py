@@ -17,6 +17,7 @@ from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
+from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
 from rlmm.wire.authorisation import Authorisation
@@ -200,10 +201,14 @@ async def replicas(
 
 
 async def leader_of(running: list[WireReplica], *, deadline_s: float = 10) -> WireReplica:
-    """The replica that leads and has committed in its epoch."""
+    """The replica that leads and has committed in its epoch. Those of a new quorum
+    have all heard of it.
+    """
     async with asyncio.timeout(deadline_s):
         while True:
-            for replica in running:
-                if replica.running and replica.log.driver.core.established:
-                    return replica
+            cores = {each: each.log.driver.core for each in running if each.running}
+            if all(core.cut != NO_MEMORY for core in cores.values()):
+                for replica, core in cores.items():
+                    if core.established:
+                        return replica
             await asyncio.sleep(0.005)
