@@ -57,6 +57,35 @@ async def test_a_wiped_voter_formatted_anew_follows_without_a_vote_and_is_told_w
         assert wiped.failures == []
 
 
+async def test_a_voter_formatted_by_the_line_of_its_first_time_helps_nobody_who_lacks_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with replicas() as nodes:
+        values = (b"%d" % number for number in count())
+        acknowledged = await written(nodes, values, 1)
+        leader = await leader_of(nodes)
+        lost, behind = (node for node in nodes if node is not leader)
+        await behind.stop()
+        acknowledged += await written(nodes, values, 5)
+        await leader.stop()
+        await lost.stop()
+        ports = {node.node_id: node.port for node in nodes}
+        again = WireReplica(lost.node_id, ports, lost.wire)
+        await again.start()
+        await behind.start()
+        # A round of elections is over, and the one that lacks records was refused.
+        async with asyncio.timeout(30):
+            while f"No answer from node {leader.node_id}" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert not any(node.log.driver.core.established for node in (again, behind))
+        assert again.log.describe().remembers_nothing
+        await leader.start()
+        now = [leader, again, behind]
+        await same_everywhere(now, acknowledged)
+        assert not again.log.describe().remembers_nothing
+        await again.stop()
+
+
 @pytest.mark.parametrize("of_the_leader", [False, True], ids=["of a follower", "of the leader"])
 async def test_of_two_nodes_with_one_copied_directory_one_stops_and_the_quorum_goes_on(
     caplog: pytest.LogCaptureFixture, of_the_leader: bool
