@@ -15,6 +15,8 @@ _CONTROL = 0x20
 _NO_BARE_RECORD = 0x07 | _CONTROL  # a codec, control records
 _BARE = b"\x00\x00\x00\x01"  # attributes, time and offset as the batch's, no key
 _BARE_FRONT_BYTES = range(len(_BARE) + 2, len(_BARE) + 11)
+CONTROL_KEY_BYTES = 4
+_FIRST_OF_CONTROL = bytes((0, 0, 0, CONTROL_KEY_BYTES << 1))  # as _BARE, and the key's length
 _FRONTS_KEPT = 2_048
 _WRITTEN_KEPT = 2_048
 
@@ -37,17 +39,42 @@ def bare_values(data: bytes, header: BatchHeader) -> list[bytes] | None:
     """The values of a whole batch of bare records as `sole_value` says, at neighbouring offsets
     from the batch's on. None: it is another batch, read it the general way.
     """
-    if header.attributes & _NO_BARE_RECORD or len(data) != header.size_bytes:
+    if header.attributes & _NO_BARE_RECORD:
         return None
-    if header.record_count < 1:
+    return _values(data, header, None)
+
+
+def control_values(data: bytes, header: BatchHeader) -> tuple[bytes, list[bytes]] | None:
+    """The key and the values of a whole batch of control records that have one key of the usual
+    size, else as `bare_values`. None: it is another batch, read it the general way.
+    """
+    if header.attributes & _NO_BARE_RECORD != _CONTROL or header.record_count < 1:
         return None
+    try:
+        _, at = varints.read_varint(data, HEADER_BYTES)
+    except varints.MalformedError:
+        return None
+    key = data[at + len(_FIRST_OF_CONTROL) : at + len(_FIRST_OF_CONTROL) + CONTROL_KEY_BYTES]
+    if len(key) != CONTROL_KEY_BYTES or not data.startswith(_FIRST_OF_CONTROL, at):
+        return None
+    values = _values(data, header, key)
+    return None if values is None else (key, values)
+
+
+def _values(data: bytes, header: BatchHeader, key: bytes | None) -> list[bytes] | None:
+    """Of the records that `_records` writes with this key."""
+    count = header.record_count
+    if count < 1 or len(data) != header.size_bytes:
+        return None
+    fronts: Iterable[bytes] = _fronts(key)
+    if count > _FRONTS_KEPT:
+        fronts = (_front(index, key) for index in range(count))
     values = []
     at = HEADER_BYTES
     try:
-        for index in range(header.record_count):
+        for _, front in zip(range(count), fronts, strict=False):
             size, at = varints.read_varint(data, at)
             end = at + size
-            front = _BARE_FRONTS[index] if index < _FRONTS_KEPT else _front(index, None)
             if not data.startswith(front, at):
                 return None
             length, at = varints.read_varint(data, at + len(front))
@@ -130,9 +157,6 @@ def _front(index: int, key: bytes | None) -> bytes:
 @lru_cache(maxsize=4)
 def _fronts(key: bytes | None) -> tuple[bytes, ...]:
     return tuple(_front(index, key) for index in range(_FRONTS_KEPT))
-
-
-_BARE_FRONTS = _fronts(None)
 
 
 @lru_cache(maxsize=1_024)

@@ -17,7 +17,7 @@ from rlmm.row_keys import LOGICAL_END, LOGICAL_START, RowKind, segment_key
 from rlmm.row_segments import decode_usual
 from rlmm.segment import RemoteLogSegmentMetadata
 from rlmm.segment_records import decode_segment_record
-from rlmm.short_lengths import LENGTH_MAX, SHORT_LENGTHS
+from rlmm.short_lengths import LENGTH_MAX, SHORT_LENGTHS, read_short_length
 
 VERSION = 0
 SOURCE = "snapshot"
@@ -62,22 +62,43 @@ def from_proposals(records: Iterable[Proposal]) -> Iterator[tuple[bytes, bytes]]
 
 
 def _row_of(record: Proposal) -> tuple[bytes, bytes]:
-    if record.control_type is None:
-        segment = decode_usual(record.value) or decode_segment_record(record.value, source=SOURCE)
+    control_type, value = record
+    if control_type is None:
+        segment = decode_usual(value) or decode_segment_record(value, source=SOURCE)
         if not isinstance(segment, RemoteLogSegmentMetadata):
             raise CorruptData("a snapshot holds an update", source=SOURCE, position=0)
-        return segment_key(segment.segment_id.id), record.value
-    if record.control_type != ControlRecordType.SNAPSHOT_ROW:
-        raise CorruptData(
-            f"control record {record.control_type} is no row", source=SOURCE, position=0
-        )
-    reader = Reader(record.value, SOURCE)
+        return segment_key(segment.segment_id.id), value
+    if control_type != _SNAPSHOT_ROW:
+        raise CorruptData(f"control record {control_type} is no row", source=SOURCE, position=0)
+    row = _short_row(value) or _long_row(value)
+    key = row[0]
+    if not LOGICAL_START <= key < LOGICAL_END or key[0] == _SEGMENT:
+        raise CorruptData(f"{key[:40].hex()} is no key of such a row", source=SOURCE, position=0)
+    return row
+
+
+def _short_row(record: bytes) -> tuple[bytes, bytes] | None:
+    """What `to_proposals` wrote with short lengths; None for anything else."""
+    if not record.startswith(_FRONT):
+        return None
+    try:
+        size, at = read_short_length(record, len(_FRONT))
+        end = at + size - 1
+        length, value_at = read_short_length(record, end)
+    except IndexError:
+        return None
+    value_end = value_at + length - 1
+    if size < 1 or length < 1 or record[value_end:] != _NO_TAGS:
+        return None
+    return record[at:end], record[value_at:value_end]
+
+
+def _long_row(record: bytes) -> tuple[bytes, bytes]:
+    reader = Reader(record, SOURCE)
     version = reader.int16()
     if version != VERSION:
         raise reader.corrupt(f"a snapshot row has version {version}, known is {VERSION}")
     key, value = reader.bytes_(), reader.bytes_()
     reader.tagged_fields()
     reader.expect_end()
-    if not LOGICAL_START <= key < LOGICAL_END or key[0] == _SEGMENT:
-        raise reader.corrupt(f"{key[:40].hex()} is no key of such a row")
     return key, value

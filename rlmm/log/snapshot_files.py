@@ -11,9 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 
-from kafka_formats.bare_records import encode_bare_values, encode_control_values
+from kafka_formats.bare_records import (
+    bare_values,
+    control_values,
+    encode_bare_values,
+    encode_control_values,
+)
 from kafka_formats.batch_scan import BatchScanner, ScannedBatch
 from kafka_formats.control_record import ControlType, control_key, parse_control_key
 from kafka_formats.errors import CorruptData
@@ -225,14 +231,24 @@ def check_snapshot(disk: Disk, path: Path) -> None:
     than reading its rows. CorruptData: it is not.
     """
     source = str(path)
-    kind, position = -1, 0
+    first = last = None
     for batch in snapshot_batches(disk, path):
-        kind, position = -1, batch.position
-        if batch.header.is_control:
-            for record in iter_records(batch.data, source=source, position=position):
-                kind = parse_control_key(record.key, source=source, position=position)
-    if kind != ControlType.SNAPSHOT_FOOTER:
-        raise CorruptData("the snapshot has no footer", source=source, position=position)
+        last = ScannedBatch(batch.header, batch.position, bytes(batch.data))
+        first = first or last
+    if first is None or last is None:
+        raise CorruptData("the snapshot is empty", source=source, position=0)
+    if _control_types(first, source)[:1] != [ControlType.SNAPSHOT_HEADER]:
+        raise CorruptData("no snapshot header", source=source, position=0)
+    if _control_types(last, source)[-1:] != [ControlType.SNAPSHOT_FOOTER]:
+        raise CorruptData("the snapshot has no footer", source=source, position=last.position)
+
+
+def _control_types(batch: ScannedBatch, source: str) -> list[int]:
+    """Of the batch's records in order; none where it holds data."""
+    if not batch.header.is_control:
+        return []
+    records = iter_records(batch.data, source=source, position=batch.position)
+    return [parse_control_key(each.key, source=source, position=batch.position) for each in records]
 
 
 def read_snapshot(disk: Disk, path: Path) -> Iterator[Proposal]:
@@ -258,22 +274,38 @@ def _rows(disk: Disk, path: Path) -> Iterator[Proposal]:
     seen_header = seen_footer = False
     for batch in snapshot_batches(disk, path):
         position = batch.position
-        for record in iter_records(batch.data, source=source, position=position):
+        for kind, value in _records(batch, source):
             if seen_footer:
                 raise CorruptData("records after the footer", source=source, position=position)
-            kind = (
-                parse_control_key(record.key, source=source, position=position)
-                if batch.header.is_control
-                else None
-            )
             if not seen_header:
                 if kind != ControlType.SNAPSHOT_HEADER:
                     raise CorruptData("no snapshot header", source=source, position=position)
-                decode_snapshot_header(record.value or b"", source=source)
+                decode_snapshot_header(value, source=source)
                 seen_header = True
             elif kind == ControlType.SNAPSHOT_FOOTER:
                 seen_footer = True
             elif kind is None or kind >= PRIVATE_CONTROL_TYPES_FROM:
-                yield Proposal(kind, record.value or b"")
+                yield Proposal(kind, value)
     if not seen_footer:
         raise CorruptData("the snapshot has no footer", source=source, position=position)
+
+
+def _records(batch: ScannedBatch, source: str) -> Iterator[tuple[int | None, bytes]]:
+    """The control type, None for data, and value of each record."""
+    header, position, data = batch.header, batch.position, bytes(batch.data)
+    if (values := bare_values(data, header)) is not None:
+        return zip(repeat(None), values)
+    if (control := control_values(data, header)) is not None:
+        kind = parse_control_key(control[0], source=source, position=position)
+        return zip(repeat(kind), control[1])
+    return _records_one_by_one(batch, source)
+
+
+def _records_one_by_one(batch: ScannedBatch, source: str) -> Iterator[tuple[int | None, bytes]]:
+    position = batch.position
+    for record in iter_records(batch.data, source=source, position=position):
+        is_control = batch.header.is_control
+        yield (
+            parse_control_key(record.key, source=source, position=position) if is_control else None,
+            record.value or b"",
+        )

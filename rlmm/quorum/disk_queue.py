@@ -22,8 +22,8 @@ from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_state import QuorumState
 from rlmm.log.snapshot_files import (
+    check_snapshot,
     download_name,
-    read_snapshot,
     remove_downloads,
     snapshot_voters,
 )
@@ -198,8 +198,7 @@ class DiskQueue:
         """
         part = self._part(*job.snapshot)
         try:
-            for _ in read_snapshot(self._disk, part):
-                pass
+            check_snapshot(self._disk, part)
             voters = voter_set(snapshot_voters(self._disk, part))
         except CorruptData:
             self._disk.remove(part)

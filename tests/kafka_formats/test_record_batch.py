@@ -7,7 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafka_formats.bare_records import (
+    CONTROL_KEY_BYTES,
     bare_values,
+    control_values,
     encode_bare_values,
     encode_control_values,
     sole_value,
@@ -430,14 +432,18 @@ def test_bare_values_are_written_as_the_general_way_does(
 def test_control_values_of_one_key_are_written_as_the_general_way_does(
     values: list[bytes], key: bytes, base_offset: int, epoch: int, timestamp_ms: int
 ) -> None:
-    assert encode_control_values(
+    written = encode_control_values(
         values, key=key, base_offset=base_offset, leader_epoch=epoch, timestamp_ms=timestamp_ms
-    ) == encode_batch(
+    )
+    assert written == encode_batch(
         [Record(base_offset + at, timestamp_ms, key, value) for at, value in enumerate(values)],
         base_offset=base_offset,
         partition_leader_epoch=epoch,
         control=True,
     )
+    found = control_values(written, header_of(written))
+    assert found == ((key, values) if len(key) == CONTROL_KEY_BYTES else None)
+    assert bare_values(written, header_of(written)) is None
 
 
 def test_a_batch_whose_fields_do_not_fit_is_refused() -> None:
@@ -459,6 +465,24 @@ def test_every_damaged_byte_of_bare_records_means_the_same_both_ways() -> None:
                 ]
     for cut in range(61, len(whole)):
         assert bare_values(whole[:cut], header_of(whole)) is None
+
+
+def test_every_damaged_byte_of_control_records_means_the_same_both_ways() -> None:
+    values = [bytes(at * 70) for at in range(3)]
+    key = control_key(1100)
+    whole = encode_control_values(values, key=key, base_offset=0, leader_epoch=0, timestamp_ms=9)
+    for at in range(61, len(whole)):
+        for new in {0, 1, 2, 0x7F, 0x80, 0xFF, whole[at] ^ 1}:
+            batch = whole[:at] + bytes((new,)) + whole[at + 1 :]
+            found = control_values(batch, header_of(batch))
+            if found is not None:
+                read = records_of(batch)
+                assert [
+                    (each.offset, each.timestamp_ms, each.key, each.value) for each in read
+                ] == [(offset, 9, found[0], value) for offset, value in enumerate(found[1])]
+    for cut in range(61, len(whole)):
+        assert control_values(whole[:cut], header_of(whole)) is None
+    assert control_values(BARE, header_of(BARE)) is None
 
 
 def test_every_damaged_byte_of_a_bare_record_means_the_same_both_ways() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.primitives import Writer
+from rlmm import snapshot_rows
 from rlmm.metadata_log import Proposal
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import TopicPolicyChange, encode
@@ -52,6 +53,34 @@ def test_rows_of_every_length_are_written_as_kafka_writes_lengths(length: int) -
     key, other = b"\x21" + bytes(length), b"\x22a"
     rows = [(key, b"v"), (other, bytes(length))]
     assert list(to_proposals(rows)) == [row(*each) for each in rows]
+
+
+@pytest.mark.parametrize("length", [0, 1, 126, 127, 300, 600])
+def test_every_damaged_byte_of_a_row_means_the_same_both_ways(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = row(b"\x21" + bytes(length // 3), bytes(length)).value
+    damaged = [
+        whole[:at] + bytes((new,)) + whole[at + 1 :]
+        for at in range(min(len(whole), 140))
+        for new in {0, 1, 2, 0x7F, 0x80, 0xFF, whole[at] ^ 1}
+    ]
+    damaged += [whole[:at] for at in range(len(whole))]
+    damaged += [whole[: -at - 1] + bytes((at,)) for at in range(3)] + [whole + b"\0"]
+
+    def outcomes() -> list[object]:
+        found: list[object] = []
+        for value in damaged:
+            try:
+                found += from_proposals([Proposal(1100, value)])
+            except CorruptData:
+                found.append(None)
+        return found
+
+    fast = outcomes()
+    assert any(each is not None for each in fast)
+    monkeypatch.setattr(snapshot_rows, "_short_row", lambda _: None)
+    assert outcomes() == fast
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from kafka_formats.compression import Codec
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import Record, encode_batch, iter_records
@@ -163,6 +165,49 @@ def test_records_after_the_footer_are_corrupt(disk: CrashDisk) -> None:
     handle.append(encode_batch([record], base_offset=end, partition_leader_epoch=SNAPSHOT.epoch))
     with pytest.raises(CorruptData, match="after the footer"):
         list(read_snapshot(disk, path))
+    with pytest.raises(CorruptData, match="no footer"):
+        check_snapshot(disk, path)
+
+
+def test_a_snapshot_without_a_header_is_corrupt(disk: CrashDisk) -> None:
+    source = written(disk, ROWS)
+    first, *later = snapshot_batches(disk, source)
+    assert first.header.last_offset == 0  # the header alone
+    path = DIRECTORY / "without-header"
+    handle = disk.open_append(path)
+    for batch in later:
+        handle.append(
+            encode_batch(
+                [
+                    replace(each, offset=each.offset - 1)
+                    for each in iter_records(batch.data, source="", position=0)
+                ],
+                base_offset=batch.header.base_offset - 1,
+                partition_leader_epoch=SNAPSHOT.epoch,
+                control=batch.header.is_control,
+            )
+        )
+    for read in (check_snapshot, lambda *given: list(read_snapshot(*given))):
+        with pytest.raises(CorruptData, match="no snapshot header"):
+            read(disk, path)
+
+
+def test_compressed_rows_with_keys_and_headers_are_read_too(disk: CrashDisk) -> None:
+    """Nobody writes them here; the general way takes them."""
+    path = written(disk, [])
+    header, *_, footer = snapshot_batches(disk, path)
+    last = next(iter(iter_records(footer.data, source="", position=0)))
+    odd = Record(1, 7, b"a key", b"v", (("h", b""),))
+    other = DIRECTORY / "odd"
+    handle = disk.open_append(other)
+    handle.append(bytes(header.data))
+    epoch = SNAPSHOT.epoch
+    gzip = Codec.GZIP
+    handle.append(encode_batch([odd], base_offset=1, partition_leader_epoch=epoch, codec=gzip))
+    last = replace(last, offset=2)
+    handle.append(encode_batch([last], base_offset=2, partition_leader_epoch=epoch, control=True))
+    assert list(read_snapshot(disk, other)) == [Proposal(None, b"v")]
+    check_snapshot(disk, other)
 
 
 def test_the_bootstrap_snapshot_names_the_voters(disk: CrashDisk) -> None:
