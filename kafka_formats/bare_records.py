@@ -45,10 +45,10 @@ def bare_values(data: bytes, header: BatchHeader) -> list[bytes] | None:
 
 
 def control_values(data: bytes, header: BatchHeader) -> tuple[bytes, list[bytes]] | None:
-    """The key and the values of a whole batch of control records that have one key of the usual
-    size, else as `bare_values`. None: it is another batch, read it the general way.
+    """The key and the values of a whole batch of two or more control records that have one key of
+    the usual size, else as `bare_values`. None: it is another batch, read it the general way.
     """
-    if header.attributes & _NO_BARE_RECORD != _CONTROL or header.record_count < 1:
+    if header.attributes & _NO_BARE_RECORD != _CONTROL or header.record_count < 2:
         return None
     try:
         _, at = varints.read_varint(data, HEADER_BYTES)

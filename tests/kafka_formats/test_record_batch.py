@@ -442,7 +442,8 @@ def test_control_values_of_one_key_are_written_as_the_general_way_does(
         control=True,
     )
     found = control_values(written, header_of(written))
-    assert found == ((key, values) if len(key) == CONTROL_KEY_BYTES else None)
+    usual = len(key) == CONTROL_KEY_BYTES and len(values) > 1
+    assert found == ((key, values) if usual else None)
     assert bare_values(written, header_of(written)) is None
 
 
