@@ -97,7 +97,7 @@ class Auditor:
             self._elections.persists(host.name, host.disk.quorum, state)
 
     def forgets_its_votes(self, host: ReplicaHost) -> None:
-        """It may vote again where no candidate can win any more; one leader an epoch remains."""
+        """It may vote again, where all have answered; one leader an epoch remains."""
         self._elections.forget_votes(host.disk.key)
 
     def responding(self, host: ReplicaHost, request: Request, response: Response) -> None:

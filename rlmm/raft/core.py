@@ -11,7 +11,7 @@ is in `events.py`, what to do with its answers, and in which order, in `actions.
 |---|---|
 | states and transitions, what is persisted | `states.py`, `quorum_state.py`, `start.py` |
 | who gets a vote; standing for election | `votes.py`, `election.py` |
-| voters whose tail was cut | `damaged_tail.py` |
+| voters whose tail was cut, or that remember nothing | `damaged_tail.py` |
 | leading: begin, check-quorum, resign, transfer | `leader.py`, `epoch_requests.py`, `leaving.py` |
 | Fetch | `leader_fetch.py`, `fetch_validation.py`, `parked_fetches.py`, `follower_fetch.py` |
 | high watermark | `high_watermark.py` |
@@ -141,7 +141,9 @@ class RaftCore:
 
     @property
     def cut(self) -> LogCut | None:
-        """Set while this replica's tail was cut and it has not caught up with what it had."""
+        """Set while this replica's tail was cut and it has not caught up with what it had, or while
+        it does not know what it had.
+        """
         return self.replica.cut
 
     @property

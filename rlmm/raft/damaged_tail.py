@@ -10,9 +10,10 @@ what it had, it does not help to elect anybody who may lack them:
 To *reach* (epoch, end offset) is to be greater or equal in this order, as everywhere in Raft: a
 later epoch's log contains whatever was committed before. The memory of the cut is durable.
 
-A voter that was formatted and not started since is either new, with its whole quorum, or has lost
-its disk and was formatted by the same line again: it cannot tell. So its cut is one that no log
-reaches, and the first election of a quorum needs an answer from every voter.
+A voter that was formatted and has followed no leader since is either new, with its whole quorum, or
+has lost its disk and was formatted by the same line again: it cannot tell. So its cut is one that
+no log reaches, and the first election of a quorum needs an answer from every voter. (It has lost
+its epoch as well: a deposed leader that has not noticed yet may still count it. Not covered.)
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rlmm.raft.events import AcceptCut
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import NO_OFFSET, Error, ReplicaKey
 from rlmm.raft.replica import Replica
-from rlmm.raft.states import Ballot, Candidate, Follower, Leader
+from rlmm.raft.states import Ballot, Follower, Leader
 
 NO_MEMORY = LogCut(quorum_state.EPOCH_MAX, 2**63 - 1)
 """Of a voter that does not know what it had: beyond every log."""
@@ -48,11 +49,13 @@ def forbids_vote(r: Replica, last_epoch: int, end_offset: int, *, all_answered: 
     return r.cut is not None and not all_answered and not reaches(r.cut, last_epoch, end_offset)
 
 
-def told_end(r: Replica) -> int:
-    """The log end in the answer to a candidate. Another candidate of the epoch tells none, so that
-    not all have answered: it may yet win by the vote of a replica that has forgotten giving it.
+def told_end(r: Replica, candidate: ReplicaKey, *, pre_vote: bool) -> int:
+    """The log end in the answer to a candidate. Who voted for another one in the epoch, itself
+    included, tells none, so that not all have answered: that one may have won, or yet win, by the
+    vote of a replica that has forgotten giving it. (A pre-vote elects nobody.)
     """
-    return NO_OFFSET if isinstance(r.state, Candidate) else r.log.end_offset
+    elsewhere = not pre_vote and r.state.voted not in (None, candidate)
+    return NO_OFFSET if elsewhere else r.log.end_offset
 
 
 def longest_of_all(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
@@ -78,12 +81,12 @@ def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
         r.warn(
             "no election yet: this voter was formatted and has followed no leader since, so it may "
             "have lost what it acknowledged, and every voter must answer. No answer from node "
-            f"{', '.join(silent)}: start it. If its log is gone for good: `strandline quorum "
-            "accept-cut` here"
+            f"{', '.join(silent)}: start it, or look at its log. If its data is gone for good: "
+            "`strandline quorum accept-cut` here"
         )
 
 
-def forget_if_healed(r: Replica, leader_high_watermark: int = -1) -> None:
+def forget_if_healed(r: Replica) -> None:
     """Called when more of the log is durable, or a leader of this epoch told its high watermark,
     or this replica leads and has committed.
 
@@ -96,7 +99,7 @@ def forget_if_healed(r: Replica, leader_high_watermark: int = -1) -> None:
     caught_up = (
         isinstance(r.state, Follower)
         and (r.epoch >= cut.epoch or cut == NO_MEMORY)
-        and 0 <= leader_high_watermark <= r.log.flushed_offset
+        and 0 <= r.state.first_high_watermark <= r.log.flushed_offset
     )
     leads = isinstance(r.state, Leader) and r.state.established
     if caught_up or leads or reaches(cut, r.log.last_epoch, r.log.flushed_offset):

@@ -140,7 +140,9 @@ def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchR
             return False
         if response.high_watermark != NO_OFFSET:
             high_watermark.advance(r, min(response.high_watermark, r.log.end_offset))
-        damaged_tail.forget_if_healed(r, response.high_watermark)
+            if state.first_high_watermark == NO_OFFSET:
+                state.first_high_watermark = response.high_watermark
+        damaged_tail.forget_if_healed(r)
     return True
 
 

@@ -17,8 +17,8 @@ NOT_TOLD = -1
 INCARNATIONS_MAX = 4096
 """Keys whose newest incarnation is remembered: voters, candidates and observers seen lately."""
 WHAT_TO_DO = (
-    "a data directory was copied, or restored while its node ran. Keep one, stop the other for "
-    "good, and format it anew to join"
+    "a data directory was copied, or restored while its node ran, or a voter was formatted again "
+    "by the line of its first time. Keep one, stop the other for good, and format it anew to join"
 )
 
 

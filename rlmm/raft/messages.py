@@ -185,8 +185,9 @@ class VoteRequest:
 class VoteResponse:
     """`last_epoch` and `last_offset` are the voter's own log end (*private*, -1 if not told).
 
-    A candidate of the same epoch tells no `last_offset` (`damaged_tail.py`). `tail_was_cut`
-    (*private*): it refused, or would, because its own tail was cut.
+    Who voted for another one in the epoch tells no `last_offset` (`damaged_tail.py`).
+    `tail_was_cut` (*private*): it refused, or would, because its own tail was cut, or because it
+    was formatted and remembers nothing.
     """
 
     error: Error

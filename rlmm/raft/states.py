@@ -140,7 +140,10 @@ class Leader:
 
 @dataclass(slots=True)
 class Follower:
-    """`has_fetched`: successfully, since it became follower. `leader_resigned`: it said so."""
+    """`has_fetched`: successfully, since it became follower. `leader_resigned`: it said so.
+    `first_high_watermark`: the first one that the leader told; what comes later it may never reach
+    under load, and what was acknowledged before this node followed lies below the first.
+    """
 
     role: ClassVar[Role] = Role.FOLLOWER
     epoch: int
@@ -149,6 +152,7 @@ class Follower:
     deadline_ms: int
     has_fetched: bool = False
     leader_resigned: bool = False
+    first_high_watermark: int = NO_OFFSET
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ def handle(r: Replica, correlation: Hashable, request: VoteRequest) -> None:
                 r.epoch,
                 granted,
                 last_epoch=r.log.last_epoch,
-                last_offset=damaged_tail.told_end(r),
+                last_offset=damaged_tail.told_end(r, request.candidate, pre_vote=request.pre_vote),
                 tail_was_cut=cut,
             ),
         )

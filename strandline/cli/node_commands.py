@@ -20,8 +20,8 @@ from strandline.voter_text import parse_voters
 
 STARTS_WITH_ALL = (
     "a new quorum's first election needs all of these voters: start them all. If this one has run "
-    "before and lost its disk, it neither leads nor votes before it finds a leader: better remove "
-    "it from the quorum, format it with --no-initial-voters, and add it again"
+    "before and lost its disk, do not start it: remove it from the quorum, format it with "
+    "--no-initial-voters, and add it again"
 )
 
 
@@ -74,7 +74,7 @@ def format_command(
         from_snapshot=from_snapshot,
     )
     console.print(f"formatted {settings.node.data_dir}", markup=False)
-    if voters and len(voters) > 1 and from_snapshot is None:
+    if initial_voters is not None and from_snapshot is None:
         console.print(STARTS_WITH_ALL, markup=False)
     if from_snapshot is not None:
         console.print(

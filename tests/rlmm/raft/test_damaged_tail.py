@@ -13,7 +13,7 @@ from rlmm.raft.actions import (
     SendRequest,
 )
 from rlmm.raft.damaged_tail import NO_MEMORY
-from rlmm.raft.events import AcceptCut
+from rlmm.raft.events import AcceptCut, Tick
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import Error, VoteRequest, VoteResponse
 from tests.rlmm.raft.story import Story, key
@@ -238,3 +238,36 @@ def test_a_candidate_has_not_answered_another_one_of_its_epoch() -> None:
     ]
     assert {each.epoch for each in votes if not each.pre_vote} == {1}
     assert not any(each.all_answered for each in votes if not each.pre_vote)
+
+
+@pytest.mark.parametrize("pre_vote", [False, True])
+def test_who_voted_for_another_in_the_epoch_has_not_answered(pre_vote: bool) -> None:
+    # That one may lead by the vote of a replica that lost its disk since.
+    story = Story()
+    story.request(1, VoteRequest(5, key(3), key(1), 0, 0, False))
+    answer = story.request(1, VoteRequest(5, key(2), key(1), 0, 0, pre_vote))
+    again = story.request(1, VoteRequest(5, key(3), key(1), 0, 0, False))
+    assert isinstance(answer, VoteResponse)
+    assert isinstance(again, VoteResponse)
+    assert (answer.last_offset, again.last_offset) == (0 if pre_vote else -1, 0)
+
+
+def test_who_is_always_a_little_behind_heals_too() -> None:
+    story = Story(initial={1: InitialState(), 2: log(10), 3: log(10)})
+    story.drop()
+    story.tick(2, 1000)
+    story.settle(2, 3)
+    story.feed(2, Tick())
+    # Each answer tells a high watermark above what was durable before it.
+    for number in range(8):
+        story.propose(2, f"p{number}")
+        story.settle(2, 3)
+        story.tick(1, 100)
+        story.deliver(1, 2)
+        story.deliver(2, 1)
+        while story.flushes[1]:
+            story.propose(2, f"q{number}")
+            story.settle(2, 3)
+            story.flush(1)
+    assert story.cores[1].log_end_offset < story.cores[2].log_end_offset
+    assert story.cores[1].cut is None
