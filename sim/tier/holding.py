@@ -138,13 +138,17 @@ class HoldAuditor:
 
     def lost(self, record: LostRange, state: PartitionState) -> None:
         """What is said to be lost is not held by who says so. Where DeleteRecords reached into a
-        segment, its head counts as lost, and may fill the range once it is held alone.
+        segment, its head counts as lost, and may fill the range once it is held alone. What the
+        claim contradicts, because it knew less of the log's head, is kept and cannot be copied.
         """
         assert state.claim is not None
         node_id = state.claim.incarnation.node_id
         replica = self._world.brokers.partition(record.partition).replicas[node_id]
-        for base, start, end in self._held_by_claimant(state):
+        for path, start, end in self._held_by_claimant(state):
+            base, _ = _offsets(path)
             if base in replica.cut_inside or base >= replica.bases[0]:
+                continue
+            if not _fits(path, state):
                 continue
             self._world.auditor.check(
                 record.end < start or end <= record.start,
@@ -175,7 +179,7 @@ class HoldAuditor:
         to have other records at these offsets; or for its turn when there is no room: a claim that
         knew less of the log's head contradicts it, and what it holds stays lost.
         """
-        start, end, _ = map(int, log.parent.name.split("-"))
+        start, end = _offsets(log)
         partition = self._world.brokers.with_id(Uuid.parse(log.parent.parent.name))
         if partition.deleted:
             return partition.tip not in self._world.auditor.claimed
@@ -188,12 +192,10 @@ class HoldAuditor:
         if not fills or partition.leader != machine.node_id or not _alone(log):
             return fills
         assert state is not None, "it has lost ranges"
-        known = _first_known(log, start)
-        epochs = segment_epochs(_epochs(log), known, end)
-        return not within_lineage(start, end - 1, epochs, state.lineage, None)
+        return not _fits(log, state)
 
-    def _held_by_claimant(self, state: PartitionState) -> Iterator[tuple[int, int, int]]:
-        """Base, first known offset and end of what the process that claims has linked itself, if
+    def _held_by_claimant(self, state: PartitionState) -> Iterator[tuple[Path, int, int]]:
+        """The log, first known offset and end of what the process that claims has linked itself, if
         it is of the log that it claims for.
         """
         assert state.claim is not None
@@ -201,13 +203,13 @@ class HoldAuditor:
         machine = self._world.machine(incarnation.node_id)
         partition = self._world.brokers.partition(state.partition)
         for path in held_logs(machine):
-            start, end, _ = map(int, path.parent.name.split("-"))
+            start, end = _offsets(path)
             if (
                 self._linked.get(path) == incarnation
                 and path.parent.parent.name == str(state.partition.topic_id)
                 and self._is_of_the_log(machine, partition, path, start, end)
             ):
-                yield start, _first_known(path, start), end
+                yield path, _first_known(path, start), end
 
     def _is_of_the_log(
         self, machine: Machine, partition: Partition, path: Path, start: int, end: int
@@ -245,6 +247,19 @@ def held_logs(machine: Machine) -> list[Path]:
         for unit in machine.hold_dir.glob("*/*/[0-9]*")
         for log in unit.glob(f"{unit.name[:20]}.log")
     )
+
+
+def _offsets(log: Path) -> tuple[int, int]:
+    """A unit's base and the next one's, by its name."""
+    base, end, _ = map(int, log.parent.name.split("-"))
+    return base, end
+
+
+def _fits(log: Path, state: PartitionState) -> bool:
+    """Whether the claimed lineage has what is held."""
+    base, end = _offsets(log)
+    epochs = segment_epochs(_epochs(log), _first_known(log, base), end)
+    return within_lineage(base, end - 1, epochs, state.lineage, None)
 
 
 def _epochs(log: Path) -> leader_epoch_checkpoint.Epochs:
