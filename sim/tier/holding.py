@@ -157,10 +157,13 @@ class HoldAuditor:
             )
 
     def first_log_start(self, record: LogStart, state: PartitionState) -> None:
-        """Nothing that is held and joins it comes before it."""
-        for _, start, end in self._held_by_claimant(state):
+        """Nothing that is held and joins it comes before it, but for what DeleteRecords took."""
+        assert state.claim is not None
+        node_id = state.claim.incarnation.node_id
+        taken = self._world.brokers.partition(record.partition).replicas[node_id].cut_inside
+        for path, start, end in self._held_by_claimant(state):
             self._world.auditor.check(
-                end != record.offset,
+                end != record.offset or _offsets(path)[0] in taken,
                 "hold_keeps_what_is_not_copied",
                 f"{record} passes over {start} to {end - 1}, which is held",
             )
