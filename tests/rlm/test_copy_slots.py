@@ -167,14 +167,17 @@ def schedule(loads: Sequence[Load], slots_max: int, per_disk: int, choose: Choos
 
 
 def overtaken_past_patience(turns: Sequence[Turn]) -> list[tuple[Turn, Turn]]:
-    """Invariant nobody_is_overtaken_past_patience: pairs of who waited and who went before it."""
+    """Invariant nobody_is_overtaken_past_patience: pairs of who waited and who went before it. How
+    long one waited is a difference, as for who chooses: a sum is rounded elsewhere.
+    """
     return [
         (waited, went)
         for waited in turns
         for went in turns
         if went.disk == waited.disk
         and went.came_s > waited.came_s
-        and waited.came_s + PATIENCE_S <= went.went_s < waited.went_s
+        and went.went_s - waited.came_s >= PATIENCE_S
+        and went.went_s < waited.went_s
     ]
 
 
