@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
@@ -196,15 +197,28 @@ class Replica:
         self._network.servers.pop(self.node_id, None)
 
 
-async def leader_of(replicas: list[Replica], *, deadline_s: float = 10) -> Replica:
-    """The running replica that leads and has committed in its epoch. Those of a new quorum
-    have all heard of it.
+class MayRun(Protocol):
+    """A replica of this network, or of one with a wire."""
+
+    @property
+    def running(self) -> bool: ...
+
+    @property
+    def log(self) -> QuorumLog: ...
+
+
+R = TypeVar("R", bound=MayRun)
+
+
+async def leader_of(replicas: Sequence[R], *, deadline_s: float = 10) -> R:
+    """The running replica that leads and has committed in its epoch. Those of a new quorum have all
+    heard of it.
     """
     async with asyncio.timeout(deadline_s):
         while True:
-            cores = {each: each.log.driver.core for each in replicas if each.running}
-            if all(core.cut != NO_MEMORY for core in cores.values()):
-                for replica, core in cores.items():
+            cores = [(each, each.log.driver.core) for each in replicas if each.running]
+            if all(core.cut != NO_MEMORY for _, core in cores):
+                for replica, core in cores:
                     if core.established:
                         return replica
             await asyncio.sleep(0.005)

@@ -31,6 +31,22 @@ def vote(last_epoch: int, last_offset: int, *, all_answered: bool = False) -> Vo
     return VoteRequest(5, key(2), key(1), last_epoch, last_offset, False, all_answered)
 
 
+def without_node_2(story: Story) -> None:
+    """Twenty rounds of elections that reach the two others only."""
+    for _ in range(20):
+        for node in (3, 1):
+            story.tick(node, 700)
+            story.settle(1, 3)
+            story.drop()
+
+
+def with_all(story: Story) -> None:
+    for _ in range(10):
+        for node in (2, 3, 1):
+            story.tick(node, 700)
+            story.settle()
+
+
 @pytest.mark.parametrize(
     ("request_", "granted", "tail_was_cut"),
     [
@@ -79,16 +95,9 @@ def test_a_sole_voter_goes_on() -> None:
 def test_a_log_that_lost_an_acknowledged_record_is_not_elected_with_the_cut_voters_help() -> None:
     # Nodes 1 and 2 had everything up to 20; node 1 was cut at 10, node 2 is down, node 3 is behind.
     story = Story(initial={1: log(10, CUT), 2: log(20), 3: log(12)})
-    for _ in range(20):
-        for node in (3, 1):
-            story.tick(node, 700)
-            story.settle(1, 3)
-            story.drop()
+    without_node_2(story)
     assert Role.LEADER not in (story.role(1), story.role(3))
-    for _ in range(10):
-        for node in (2, 3, 1):
-            story.tick(node, 700)
-            story.settle()
+    with_all(story)
     leader = next(node for node in (1, 2, 3) if story.role(node) is Role.LEADER)
     assert leader == 2
     assert story.cores[1].log_end_offset == story.cores[2].log_end_offset > 20
@@ -167,17 +176,10 @@ def test_the_operator_may_accept_the_cut() -> None:
 def test_a_voter_formatted_again_does_not_help_a_log_that_lacks_what_it_acknowledged() -> None:
     # Nodes 1 and 2 had everything up to 20; node 1 lost its disk, node 2 is down, node 3 is behind.
     story = Story(initial={1: InitialState(), 2: log(20), 3: log(12)})
-    for _ in range(20):
-        for node in (3, 1):
-            story.tick(node, 700)
-            story.settle(1, 3)
-            story.drop()
+    without_node_2(story)
     assert Role.LEADER not in (story.role(1), story.role(3))
     assert any("No answer from node 2: start it" in each for each in story.warnings(1))
-    for _ in range(10):
-        for node in (2, 3, 1):
-            story.tick(node, 700)
-            story.settle()
+    with_all(story)
     assert story.role(2) is Role.LEADER
     assert story.cores[1].log_end_offset == story.cores[2].log_end_offset > 20
     assert {core.cut for core in story.cores.values()} == {None}

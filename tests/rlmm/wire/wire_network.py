@@ -17,7 +17,6 @@ from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
-from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
 from rlmm.wire.authorisation import Authorisation
@@ -31,6 +30,7 @@ from strandline import ambient
 from tests.real.ports import free_ports
 from tests.rlmm.log.crash_disk import CrashDisk, Survivors
 from tests.rlmm.quorum.local_network import METADATA, directory_id
+from tests.rlmm.quorum.local_network import leader_of as leader_of
 
 CLUSTER_ID = "c3RyYW5kbGluZS10ZXN0Mg"
 TOPIC_ID = bytes(range(16))
@@ -198,17 +198,3 @@ async def replicas(
             if replica.running:
                 await replica.stop()
     assert [replica.failures for replica in made] == [[] for _ in made]
-
-
-async def leader_of(running: list[WireReplica], *, deadline_s: float = 10) -> WireReplica:
-    """The replica that leads and has committed in its epoch. Those of a new quorum
-    have all heard of it.
-    """
-    async with asyncio.timeout(deadline_s):
-        while True:
-            cores = {each: each.log.driver.core for each in running if each.running}
-            if all(core.cut != NO_MEMORY for core in cores.values()):
-                for replica, core in cores.items():
-                    if core.established:
-                        return replica
-            await asyncio.sleep(0.005)
