@@ -3,7 +3,7 @@
     <data>/meta.properties     cluster id, node id, directory id (Kafka's file). Written last: it is
                                what makes a directory a formatted one
     <data>/cluster.json        the Kafka cluster it serves, and once more whose directory this is
-    <data>/boot-counter        how often a node was started here; part of its incarnation
+    <data>/boot-counter        grows with each start of a node here; part of its incarnation
     <data>/.lock               held while a node runs
     <data>/metadata/           the metadata log (`rlmm/log`), with the first voters in its bootstrap
                                snapshot
@@ -136,11 +136,16 @@ def format_data_directory(
     node_id: int,
     directory_id: Uuid,
     voters: tuple[Voter, ...],
+    boots: int = 0,
     snapshot: Path | None = None,
     before_last_step: Callable[[], None] = lambda: None,
     disk: Disk | None = None,
 ) -> None:
     """Make `path` a data directory of this node. Durable on return. No `voters`: it joins a quorum.
+
+    `boots` is what starts are counted on from. The seconds of the clock, where a disk may be lost
+    and formatted with the same directory id again: its new life is then above the former one, which
+    other nodes and recorded claims remember.
 
     `snapshot` is that of another cluster's metadata log, with which this one begins
     (`rlmm/restart_snapshot.py`). `before_last_step` is called when all but the last file is
@@ -167,7 +172,7 @@ def format_data_directory(
                 partition / PARTITION_METADATA,
                 encode_partition_metadata(metadata_topic_id(cluster_id)),
             )
-            replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(0))
+            replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(boots))
             meta = MetaProperties(1, str(cluster_id), node_id, directory_id)
             replace_file(disk, path / CLUSTER_FILE, _encode_cluster(meta, kafka_cluster_id))
             before_last_step()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KINDS = (
     "drop", "duplicate", "late", "partition", "one_way", "isolate_leader", "pause", "clock",
     "crash", "crash_leader", "crash_at_action", "slow_disk", "stale_flush", "torn", "damage",
-    "wipe", "formatted_again", "impostor", "small_fetch",
+    "wipe", "formatted_again", "formatted_between_leaders", "impostor", "small_fetch",
 )  # fmt: skip
 
 
@@ -34,6 +34,7 @@ class Faults:
         self._period_ms = random.choice((30, 100, 300))
         self._down_ms = random.choice((100, 1000, 3000))
         self.stale_flush_permille = 700 if "stale_flush" in self.kinds else 0
+        self._cut_off_by_hand: ReplicaHost | None = None
         self._on = True
 
     def begin(self) -> None:
@@ -47,6 +48,8 @@ class Faults:
             network.late_permille = draw(10, 300)
         if "small_fetch" in self.kinds:
             world.batches_per_fetch = 1
+        if "formatted_between_leaders" in self.kinds:
+            self._format_between_leaders()
         self._next()
 
     def stop(self) -> None:
@@ -162,16 +165,39 @@ class Faults:
         world.new_disk(host)
         world.schedule.after(world.random.randrange(1, 3000), partial(self._restart, host))
 
+    def _may_format_again(self, host: ReplicaHost) -> bool:
+        disk = host.disk
+        first = disk.key in disk.format_voters.keys and not host.name.startswith("impostor")
+        return first and not disk.lost_synced and self._may_lose(host)
+
     def _format_again(self, host: ReplicaHost) -> None:
         """An initial voter loses its disk and is formatted as it was the first time."""
-        world, disk = self._world, host.disk
-        if disk.key not in disk.format_voters.keys or host.name.startswith("impostor"):
+        if self._may_format_again(host):
+            host.crash()
+            self._world.same_disk(host)
+            self._restart_without_leader(host)
+
+    def _format_between_leaders(self) -> None:
+        """Watches for two leaders, the older of which has not noticed yet: then that one hears a
+        voter that is formatted again, and nobody hears the newest. A leader is cut off for it.
+        """
+        world = self._world
+        if not self._on:
             return
-        if not self._may_lose(host) or disk.lost_synced:
-            return
-        host.crash()
-        world.same_disk(host)
-        self._restart_without_leader(host)
+        world.schedule.after(20, self._format_between_leaders)
+        leaders = [h for h in world.hosts if h.core is not None and h.core.established]
+        if len(leaders) == 1 and leaders[0] is not self._cut_off_by_hand:
+            self._cut_off_by_hand = leaders[0]
+            leaders[0].clock.set_rate(500, world.schedule.now_ms)  # it notices late
+            self._part(leaders)
+        others = [h for h in world.hosts if h not in leaders and self._may_format_again(h)]
+        if len(leaders) > 1 and others:
+            host = world.random.choice(others)
+            host.crash()
+            world.same_disk(host)
+            world.network.blocked.clear()
+            self._part([max(leaders, key=lambda each: each.visible_epoch)])
+            world.schedule.after(1, partial(self._restart, host))
 
     def _restart_without_leader(self, host: ReplicaHost) -> None:
         """What it lost is most dangerous when whoever has the records is away as well."""

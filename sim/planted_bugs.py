@@ -172,6 +172,7 @@ BUGS: dict[str, Patches] = {
         (damaged_tail, "may_win", _yes),
     ),
     "a voter formatted again takes itself for new": ((damaged_tail, "remembered", _knows_all),),
+    "a voter formatted again counts at once": ((damaged_tail, "counts", _yes),),
     "a wiped disk counts as the old replica": ((progress, "of", _know_replicas_by_node_id),),
     "the fastest replica commits": ((high_watermark, "majority_end", _everybody_at_once),),
     "truncation does not undo a voter change": ((VoterHistory, "truncate_to", _voters_stay),),

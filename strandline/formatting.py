@@ -64,6 +64,7 @@ def format_for(
         node_id=own_id,
         directory_id=directory_id,
         voters=initial_voters,
+        boots=ambient.now_ms() // 1000,
     )
     if from_snapshot is None:
         write()

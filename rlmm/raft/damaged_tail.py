@@ -12,8 +12,10 @@ later epoch's log contains whatever was committed before. The memory of the cut 
 
 A voter that was formatted and has followed no leader since is either new, with its whole quorum, or
 has lost its disk and was formatted by the same line again: it cannot tell. So its cut is one that
-no log reaches, and the first election of a quorum needs an answer from every voter. (It has lost
-its epoch as well: a deposed leader that has not noticed yet may still count it. Not covered.)
+no log reaches, and the first election of a quorum needs an answer from every voter. It has lost its
+epoch as well, so that a deposed leader that has not noticed yet might count it. Therefore its
+fetches *count* only for a leader that it voted for; any other commits something behind the first of
+them without it before it tells a high watermark: a majority that remembers follows that leader.
 """
 
 from __future__ import annotations
@@ -84,6 +86,12 @@ def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
             f"{', '.join(silent)}: start it, or look at its log. If its data is gone for good: "
             "`strandline quorum accept-cut` here"
         )
+
+
+def counts(r: Replica) -> bool:
+    """Whether this replica's fetches acknowledge what they ask behind."""
+    voted = r.state.voted
+    return r.cut != NO_MEMORY or (voted is not None and voted.node_id == r.state.leader_id)
 
 
 def forget_if_healed(r: Replica) -> None:

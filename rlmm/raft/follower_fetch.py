@@ -63,6 +63,7 @@ def _send(r: Replica, peer: ReplicaKey, *, wait_ms: int) -> int:
         r.settings.fetch_bytes_max,
         r.high_watermark,
         r.incarnation,
+        damaged_tail.counts(r),
     )
     return requests.send(r, peer, request, r.settings.fetch_request_timeout_ms)
 

@@ -28,7 +28,7 @@ def majority_end(r: Replica, leader: Leader) -> int:
             ends.append(own_durable_end(r))
         else:
             known = progress.get(key)
-            ends.append(-1 if known is None else known.end_offset)
+            ends.append(known.end_offset if known is not None and known.counts else -1)
     ends.sort(reverse=True)
     return ends[len(ends) // 2] if ends else -1
 

@@ -90,7 +90,7 @@ def lost_majority(r: Replica, leader: Leader) -> bool:
     times = []
     for key in r.voters.keys:
         known = leader.progress.get(key)
-        last_ms = known.last_fetch_ms if known is not None else -1
+        last_ms = known.last_fetch_ms if known is not None and known.counts else -1
         times.append(r.now if key == r.key else max(last_ms, leader.started_ms))
     times.sort(reverse=True)
     leader.check_quorum_deadline_ms = times[len(times) // 2] + r.settings.check_quorum_ms

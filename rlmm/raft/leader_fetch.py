@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from rlmm.raft import high_watermark, identity, leader, parked_fetches, progress, voter_changes
+from rlmm.raft import (
+    high_watermark,
+    identity,
+    leader,
+    leader_append,
+    parked_fetches,
+    progress,
+    voter_changes,
+)
 from rlmm.raft.actions import SendResponse
 from rlmm.raft.fetch_validation import Diverging, NeedsSnapshot, validate
 from rlmm.raft.leaving import public_leader_id
-from rlmm.raft.messages import Error, FetchRequest, FetchResponse
+from rlmm.raft.messages import Error, FetchRequest, FetchResponse, NoOp
 from rlmm.raft.replica import Replica
 from rlmm.raft.request_checks import leader_only
 from rlmm.raft.states import Leader, ParkedFetch
@@ -33,6 +41,9 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
         throttled = Error.THROTTLING_QUOTA_EXCEEDED
         r.emit(SendResponse(correlation, FetchResponse(throttled, state.leader_id, state.epoch)))
         return
+    if progress.needs_proof(r, known, counts=request.counts):
+        # An idle log would never have anything behind this fetch to commit.
+        leader_append.append_control(r, state, (NoOp(),))
     verdict = validate(r.log, request.fetch_offset, request.last_fetched_epoch)
     if isinstance(verdict, Diverging | NeedsSnapshot):
         progress.fetched(r, known)

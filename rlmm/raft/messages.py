@@ -242,7 +242,8 @@ class FetchRequest:
 
     `fetch_offset` acknowledges: everything below it is durable at the replica. `high_watermark` is
     what the replica knows (KIP-1166), -1 if nothing. `incarnation` is Kafka's replica epoch: see
-    `identity.py`.
+    `identity.py`. A voter whose fetch does not `count` (*private*) may have forgotten an epoch: it
+    acknowledges nothing (`damaged_tail.py`).
     """
 
     replica: ReplicaKey
@@ -253,6 +254,7 @@ class FetchRequest:
     bytes_max: int
     high_watermark: int = NO_OFFSET
     incarnation: int = -1
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

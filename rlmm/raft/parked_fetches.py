@@ -6,6 +6,7 @@ watermark moves past what the replica knows (KIP-1166), its wait ends, or leader
 
 from __future__ import annotations
 
+from rlmm.raft import progress
 from rlmm.raft.actions import SendResponse
 from rlmm.raft.messages import Error, FetchRequest, FetchResponse, LogRead
 from rlmm.raft.replica import Replica
@@ -23,7 +24,7 @@ def success(r: Replica, leader: Leader, request: FetchRequest) -> FetchResponse:
         Error.NONE,
         leader.leader_id,
         leader.epoch,
-        leader.high_watermark,
+        progress.told_high_watermark(leader, request),
         log.start_offset,
         read=read,
     )
@@ -33,7 +34,7 @@ def must_answer_now(r: Replica, leader: Leader, request: FetchRequest) -> bool:
     return (
         request.fetch_offset < r.log.end_offset
         or request.wait_max_ms <= 0
-        or request.high_watermark < leader.high_watermark
+        or request.high_watermark < progress.told_high_watermark(leader, request)
     )
 
 
@@ -59,7 +60,7 @@ def answer_those_behind(r: Replica, leader: Leader) -> None:
     behind = [
         key
         for key, each in leader.parked.items()
-        if each.request.high_watermark < leader.high_watermark
+        if each.request.high_watermark < progress.told_high_watermark(leader, each.request)
     ]
     for key in behind:
         each = leader.parked.pop(key)

@@ -10,6 +10,7 @@ from rlmm.raft.messages import (
     NO_OFFSET,
     DescribeQuorumResponse,
     Error,
+    FetchRequest,
     ReplicaDescription,
     ReplicaKey,
 )
@@ -46,6 +47,25 @@ def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
         progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
     progress.leader_end_at_last_fetch = leader_end
     progress.end_offset = end_offset
+
+
+def needs_proof(r: Replica, progress: Progress, *, counts: bool) -> bool:
+    """Whether this is the first of a replica's fetches that do not count (`damaged_tail.py`)."""
+    first = progress.counts and not counts
+    progress.counts = counts
+    if first:
+        progress.first_seen_end = r.log.end_offset
+    return first
+
+
+def told_high_watermark(leader: Leader, request: FetchRequest) -> int:
+    """What the answer says. Whose fetches do not count is told none before what was appended behind
+    its first one is committed: that proves a majority that follows this leader without it.
+    """
+    known = leader.progress.get(request.replica)
+    if request.counts or known is None or leader.high_watermark > known.first_seen_end:
+        return leader.high_watermark
+    return NO_OFFSET
 
 
 def forget_idle_observers(r: Replica, leader: Leader) -> None:

@@ -62,7 +62,9 @@ class Candidate:
 
 @dataclass(slots=True)
 class Progress:
-    """A replica as its leader sees it. `end_offset` is what it acknowledged in this epoch."""
+    """A replica as its leader sees it. `end_offset` is what it acknowledged in this epoch. While it
+    does not `count`, `first_seen_end` is where the leader's log ended at the first such fetch.
+    """
 
     end_offset: int = NO_OFFSET
     last_fetch_ms: int = -1
@@ -70,6 +72,8 @@ class Progress:
     leader_end_at_last_fetch: int = -1
     begin_in_flight: int | None = None
     begin_due_ms: int = 0
+    counts: bool = True
+    first_seen_end: int = NO_OFFSET
 
 
 @dataclass(slots=True)

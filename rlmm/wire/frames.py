@@ -69,6 +69,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 
 _OWN_REQUESTS: Mapping[tuple[int, int], type[Any]] = {
     (52, 2): private_fields.VoteRequest,
+    (1, 18): private_fields.FetchRequest,
     (0, 13): private_fields.ProduceRequest,
 }
 _OWN_RESPONSES: Mapping[tuple[int, int], type[Any]] = {

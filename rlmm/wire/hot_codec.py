@@ -77,7 +77,7 @@ class HotCodec:
         )
 
     def encode_fetch(self, request: FetchRequest, correlation_id: int) -> bytes:
-        """A replica's Fetch."""
+        """A replica's Fetch that counts."""
         parts = self._fetch_parts
         body = self._fetch_body
         return _HEAD.pack(

@@ -95,7 +95,7 @@ class WirePeers:
     async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
         api = api_of(request)
         encode: Encode
-        if isinstance(request, FetchRequest):
+        if isinstance(request, FetchRequest) and request.counts:
 
             def encode(correlation_id: int) -> bytes:
                 return self._hot.encode_fetch(request, correlation_id)

@@ -5,6 +5,7 @@ kio reads field types when a schema is used, so annotations here are types, not 
 
 from dataclasses import dataclass, field
 
+from kio.schema.fetch.v18 import request as fetch_request
 from kio.schema.produce.v13 import request as produce_request
 from kio.schema.produce.v13 import response as produce_response
 from kio.schema.vote.v2 import request as vote_request
@@ -47,6 +48,13 @@ class VoteResponseTopic(vote_response.TopicData):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteResponse(vote_response.VoteResponse):
     topics: tuple[VoteResponseTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest(fetch_request.FetchRequest):
+    """See `rlmm.raft.messages.FetchRequest`."""
+
+    counts: bool = field(metadata={"kafka_type": "bool", "tag": 10000}, default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

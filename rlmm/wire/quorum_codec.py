@@ -254,6 +254,7 @@ class QuorumCodec:
             "min_bytes": 1,
             "max_bytes": request.bytes_max,
             "topics": [{"topic_id": self._topic_id, "partitions": [partition]}],
+            "counts": request.counts,
         }
 
     def _read_fetch(self, body: Values) -> FetchRequest:
@@ -269,6 +270,7 @@ class QuorumCodec:
             min(body["max_bytes"], partition["partition_max_bytes"]),
             -1 if high_watermark == NOT_A_HIGH_WATERMARK else high_watermark,
             body["replica_state"]["replica_epoch"],
+            body.get("counts", True),
         )
 
     def _fetch_snapshot_body(self, request: FetchSnapshotRequest) -> Body:

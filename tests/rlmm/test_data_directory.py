@@ -45,6 +45,7 @@ def format_(
     node_id: int = 3,
     directory_id: Uuid = DIRECTORY_ID,
     voters: tuple[Voter, ...] = VOTERS,
+    boots: int = 0,
     disk: OsDisk | None = None,
 ) -> None:
     format_data_directory(
@@ -54,6 +55,7 @@ def format_(
         node_id=node_id,
         directory_id=directory_id,
         voters=voters,
+        boots=boots,
         disk=disk,
     )
 
@@ -63,6 +65,14 @@ def data(tmp_path: Path) -> Path:
     path = tmp_path / "deep" / "data"
     format_(path)
     return path
+
+
+def test_starts_are_counted_on_from_what_the_format_says(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    format_(path, boots=1_700_000_000)
+    for number in (1, 2):
+        with open_data_directory(path) as directory:
+            assert directory.boot_counter == 1_700_000_000 + number
 
 
 def test_what_was_formatted_is_what_is_opened(data: Path) -> None:

@@ -15,7 +15,13 @@ from rlmm.raft.actions import (
 from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.events import AcceptCut, Tick
 from rlmm.raft.initial_state import InitialState
-from rlmm.raft.messages import Error, VoteRequest, VoteResponse
+from rlmm.raft.messages import (
+    Error,
+    FetchRequest,
+    FetchResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from tests.rlmm.raft.story import Story, key
 
 CUT = LogCut(epoch=2, old_end_offset=20)
@@ -252,6 +258,53 @@ def test_who_voted_for_another_in_the_epoch_has_not_answered(pre_vote: bool) -> 
     assert isinstance(answer, VoteResponse)
     assert isinstance(again, VoteResponse)
     assert (answer.last_offset, again.last_offset) == (0 if pre_vote else -1, 0)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_fetch_that_does_not_count_commits_nothing_and_keeps_no_leader(counts: bool) -> None:
+    story = Story()
+    story.elect(1)
+    story.drop()
+    offset = story.cores[1].log_end_offset
+    story.propose(1, "alone")
+    story.flush(1)
+    fetch = FetchRequest(key(2), 1, offset + 1, 1, 0, 1 << 20, -1, counts=counts)
+    story.request(1, fetch)
+    assert story.cores[1].high_watermark == offset + counts
+    for _ in range(5):
+        story.tick(1, 1000)
+        story.request(1, fetch)
+    assert (story.role(1) is Role.LEADER) == counts
+
+
+def test_a_voter_formatted_again_makes_one_record_and_is_told_nothing_before_it_is_committed() -> (
+    None
+):
+    story = Story()
+    story.elect(1)
+    story.drop()
+    end = story.cores[1].log_end_offset
+    first = FetchRequest(key(2), 1, 0, 0, 0, 1 << 20, counts=False)
+    told = [story.request(1, first) for _ in range(3)]
+    assert story.cores[1].log_end_offset == end + 1
+    while story.flushes[1]:
+        story.flush(1)
+    story.request(1, FetchRequest(key(3), 1, end + 1, 1, 0, 1 << 20))
+    told.append(story.request(1, first))
+    known = [each.high_watermark for each in told if isinstance(each, FetchResponse)]
+    assert known == [-1, -1, -1, end + 1]
+
+
+def test_who_voted_for_its_leader_counts_at_once() -> None:
+    # A new quorum: all voted, and nobody else could commit.
+    story = Story(initial={node: InitialState() for node in (1, 2, 3)})
+    story.elect(1)
+    fetches = [
+        action.request
+        for action in story.said[2]
+        if isinstance(action, SendRequest) and isinstance(action.request, FetchRequest)
+    ]
+    assert {each.counts for each in fetches if each.fetch_offset > 0} == {True}
 
 
 def test_who_is_always_a_little_behind_heals_too() -> None:

@@ -148,7 +148,8 @@ def _request(action: SendRequest) -> str:
             told = " all answered" if vote.all_answered else ""
             return f"{kind} epoch {vote.epoch} log {vote.last_offset} e{vote.last_epoch}{told}"
         case FetchRequest() as fetch:
-            return f"fetch {fetch.fetch_offset} e{fetch.last_fetched_epoch}"
+            uncounted = "" if fetch.counts else " not to be counted"
+            return f"fetch {fetch.fetch_offset} e{fetch.last_fetched_epoch}{uncounted}"
         case BeginQuorumEpochRequest() as begin:
             return f"begin epoch {begin.leader_epoch}"
         case EndQuorumEpochRequest() as end:

@@ -61,6 +61,7 @@ errors = st.sampled_from(Error)
 fetches = st.builds(
     FetchRequest, keys, epochs, int64, int32, epochs, st.integers(0, 2**31 - 1), int64, int64
 )
+uncounted = fetches.map(lambda fetch: replace(fetch, counts=False))
 fetched = st.builds(
     FetchResponse,
     errors,
@@ -93,6 +94,7 @@ requests: st.SearchStrategy[PeerRequest] = (
         EndQuorumEpochRequest, int32, int32, st.lists(keys, max_size=5).map(tuple), leader_at
     )
     | fetches
+    | uncounted
     | st.builds(FetchSnapshotRequest, keys, int32, snapshot_ids, int64, int32)
     | st.builds(UpdateVoterRequest, epochs, st.builds(Voter, voter_keys, endpoints))
 )
@@ -185,6 +187,13 @@ def test_the_fast_fetch_is_the_general_one(request: FetchRequest, correlation_id
     assert decoded.correlation_id == correlation_id
     assert CODEC.read_request(Api.FETCH, decoded.body) == request
     assert HOT.decode_fetch(frame_of(sent), 21) == request
+
+
+@given(uncounted)
+def test_a_fetch_that_does_not_count_never_looks_like_one_that_does(request: FetchRequest) -> None:
+    sent = frames.encode_request(Api.FETCH, FETCH_VERSION, 7, CODEC.request_body(request))
+    assert HOT.decode_fetch(frame_of(sent), 21) is None
+    assert CODEC.read_request(Api.FETCH, frames.decode_request(frame_of(sent)).body) == request
 
 
 @given(fetched, st.binary(max_size=300), correlations)
