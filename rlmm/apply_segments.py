@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.apply_claims import check_partition
@@ -26,7 +27,7 @@ from rlmm.apply_outcome import (
     without_token,
 )
 from rlmm.apply_purge import bury
-from rlmm.coverage import EpochRange, cover, epoch_ranges, ranges_in_lineage, uncover
+from rlmm.coverage import EpochRange, Range, cover, epoch_ranges, ranges_in_lineage, uncover
 from rlmm.lineage import ascending, epoch_bounds, within_lineage
 from rlmm.partition_state import Mode
 from rlmm.row_partitions import PartitionRow
@@ -202,7 +203,10 @@ def _copy_finished(
             f"segment {update.segment_id.id} is finished by the node that started it while its own "
             "claim stands: stop this copy",
         )
-    problem = _wrong_state(known, update) or _out_of_place(draft, row, known)
+    ranges = epoch_ranges(known)
+    lineage = read_lineage(draft.rows, partition)
+    served = ranges_in_lineage(lineage, ranges)
+    problem = _wrong_state(known, update) or _out_of_place(draft, row, known, lineage, served)
     if problem is not None:
         return problem
     finished = replace(
@@ -216,24 +220,25 @@ def _copy_finished(
     _put_segment(draft, finished)
     draft.rows.delete(keys.unfinished_key(partition, update.segment_id.id))
     cover(draft.rows, finished)
-    ranges = epoch_ranges(finished)
     _raise_highest_copied(draft, partition, ranges)
-    lineage = read_lineage(draft.rows, partition)
-    shrink_lost_ranges(draft, partition, ranges_in_lineage(lineage, ranges))
+    shrink_lost_ranges(draft, partition, served)
     draft.count(partition, row, copy_started=-1, copy_finished=1, size_bytes=finished.size_bytes)
     return ACCEPTED
 
 
 def _out_of_place(
-    draft: Draft, row: PartitionRow, known: RemoteLogSegmentMetadata
+    draft: Draft,
+    row: PartitionRow,
+    known: RemoteLogSegmentMetadata,
+    lineage: Epochs,
+    served: list[Range],
 ) -> Outcome | None:
-    """In sidecar mode a copy lies in the lineage and leaves no gap; the broker's own RLM decides
-    for itself in delegated mode.
+    """In sidecar mode a copy lies in the lineage, which serves `served` of it, and leaves no gap;
+    the broker's own RLM decides for itself in delegated mode.
     """
     if row.mode is not Mode.SIDECAR:
         return None
     partition = known.segment_id.partition
-    lineage = read_lineage(draft.rows, partition)
     if not within_lineage(known.start_offset, known.end_offset, known.leader_epochs, lineage, None):
         return Outcome(
             Verdict.DIVERGED,
@@ -244,7 +249,6 @@ def _out_of_place(
         return Outcome(
             Verdict.GAP, f"the log start of {partition} is not known: record a log start first"
         )
-    served = ranges_in_lineage(lineage, epoch_ranges(known))
     first = served[0][0] if served else known.start_offset
     if first > following:
         return Outcome(

@@ -37,6 +37,10 @@ class EpochRange(NamedTuple):
 
 def epoch_ranges(segment: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
     """What a segment holds of each epoch; epochs without an offset are left out."""
+    if len(segment.leader_epochs) == 1:
+        ((epoch, start),) = segment.leader_epochs
+        only = EpochRange(epoch, max(start, segment.start_offset), segment.end_offset)
+        return (only,) if only.start <= only.end else ()
     starts = [start for _, start in segment.leader_epochs[1:]]
     ends = [*(start - 1 for start in starts), segment.end_offset]
     ranges = (
@@ -71,7 +75,10 @@ def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval:
     """Give the interval every offset at which it is better than what serves it now."""
     prefix = keys.coverage_prefix(partition, epoch)
     free = [(interval.start, interval.end)]
-    for covered in list(covered_ranges(rows, partition, epoch, interval.start, interval.end)):
+    highest = last_row(rows, prefix, keys.coverage_from(prefix, interval.end + 1))
+    overlaps = highest is not None and _decode(highest).end >= interval.start
+    over = covered_ranges(rows, partition, epoch, interval.start, interval.end) if overlaps else ()
+    for covered in list(over):
         if _rank_of_covered(covered) > _rank(interval):
             free = without(free, (covered.start, covered.end))
             continue

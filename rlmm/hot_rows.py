@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rlmm import row_keys as keys
 from rlmm.row_keys import RowKind
 from rlmm.rows import OverlayRows, RowChange
 
 HOT_ROWS_MAX = 4_096
 HOT_VALUE_BYTES_MAX = 1_024
 _HOT = frozenset({RowKind.RECORD_TIME, RowKind.TOTALS, RowKind.RESTART, RowKind.PARTITION})
-_PURGE = keys.PURGE_PREFIX[0]
+_SEARCHED = frozenset({RowKind.PURGE, RowKind.LOST_RANGE})
+"""Kinds of which `lowest_key` is asked."""
 
 
 class HotRows(OverlayRows):
@@ -27,6 +27,11 @@ class HotRows(OverlayRows):
 
     def get(self, key: bytes) -> bytes | None:
         return self._in_base(key)  # nothing is pending
+
+    def lowest_key(self, prefix: bytes) -> bytes | None:
+        if len(self._lowest) >= HOT_ROWS_MAX:
+            self._lowest.clear()
+        return super().lowest_key(prefix)
 
     def _in_base(self, key: bytes) -> bytes | None:
         if key in self._read:
@@ -49,7 +54,7 @@ class HotRows(OverlayRows):
         for key, _, after in changes:
             if key[0] in _HOT:
                 self._keep(key, after)
-            elif key[0] == _PURGE:
+            elif key[0] in _SEARCHED:
                 self._lowest.clear()
 
     def forget(self) -> None:

@@ -17,7 +17,7 @@ from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import UNKNOWN_OFFSET, LostOffsets, Restart, TopicPolicy, Totals
 from rlmm.row_partitions import PartitionRow, decode_partition
 from rlmm.row_segments import decode_segment_row as decode_segment_row
-from rlmm.rows import RowReader, last_row, prefix_end, read_decoded
+from rlmm.rows import RowReader, lacks, last_row, prefix_end, read_decoded
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
 FIRST_FEATURE_LEVEL = 1
@@ -88,6 +88,8 @@ def read_lost_ranges(
 ) -> Iterator[LostOffsets]:
     """The lost ranges that reach `start` or above and begin at or below `end`, ascending."""
     prefix = keys.lost_range_prefix(partition)
+    if lacks(rows, prefix):
+        return
     before = last_row(rows, prefix, keys.lost_range_key(partition, start))
     if before is not None and (lost := _lost_range(before)).end >= start:
         yield lost
@@ -115,6 +117,12 @@ def highest_copied(
     Downwards through the lineage; at the first epoch with a recorded highest h it is the smaller of
     h and the last offset that the epoch has in the lineage.
     """
+    if lineage:
+        # Nearly always the last epoch has one: a read by key, no search.
+        newest, start = lineage[-1]
+        recorded = highest_recorded(rows, partition, newest)
+        if recorded is not None and recorded >= start:
+            return recorded, newest
     prefix = keys.highest_copied_prefix(partition)
     for key, value in rows.scan(prefix, prefix_end(prefix), reverse=True):
         epoch = keys.epoch_of_highest_copied_key(key)
@@ -144,6 +152,8 @@ def next_offset(
 
 def past_lost_ranges(rows: RowReader, partition: TopicIdPartition, offset: int) -> int:
     prefix = keys.lost_range_prefix(partition)
+    if lacks(rows, prefix):
+        return offset
     while True:
         row = last_row(rows, prefix, keys.lost_range_key(partition, offset + 1))
         if row is None or (end := _lost_range(row).end) < offset:

@@ -53,6 +53,13 @@ def read_decoded(rows: RowReader, key: bytes, decode: Callable[[bytes], Value]) 
     return None if value is None else decode(value)
 
 
+def lacks(rows: RowReader, prefix: bytes) -> bool:
+    """Whether it is remembered that no key begins with `prefix`; of rows that remember nothing,
+    False.
+    """
+    return isinstance(rows, OverlayRows) and rows.lowest_key(prefix) is None
+
+
 def _lowest_key(rows: RowReader, prefix: bytes) -> bytes | None:
     row = first_row(rows, prefix, prefix_end(prefix))
     return None if row is None else row[0]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from rlmm import hot_rows
 from rlmm import row_keys as keys
 from rlmm.hot_rows import HotRows
-from rlmm.rows import MemoryRows, OverlayRows, first_row, prefix_end
+from rlmm.rows import MemoryRows, OverlayRows, first_row, lacks, prefix_end
+from tests.rlmm.state_world import ORDERS, PAYMENTS
 
 KEYS = st.sampled_from(
     [
@@ -20,7 +21,15 @@ KEYS = st.sampled_from(
         b"\x30segment",
         keys.purge_key(1, b"\x40a"),
         keys.purge_key(2, b"\x40b"),
+        keys.lost_range_key(ORDERS, 5),
+        keys.lost_range_key(PAYMENTS, 5),
+        keys.lost_range_key(PAYMENTS, 7),
     ]
+)
+PREFIXES = (
+    keys.PURGE_PREFIX,
+    keys.lost_range_prefix(ORDERS),
+    keys.lost_range_prefix(PAYMENTS),
 )
 VALUES = st.none() | st.sampled_from([b"", b"1", b"2", bytes(hot_rows.HOT_VALUE_BYTES_MAX + 1)])
 STEPS = st.lists(st.lists(st.tuples(KEYS, VALUES), max_size=4), max_size=6)
@@ -44,14 +53,20 @@ def test_what_is_kept_is_what_the_base_has(
                 rows.forget()
             for key in read:
                 assert rows.get(key) == base.get(key)
-            lowest = first_row(base, keys.PURGE_PREFIX, prefix_end(keys.PURGE_PREFIX))
-            assert rows.lowest_key(keys.PURGE_PREFIX) == (None if lowest is None else lowest[0])
             step = OverlayRows(rows)
+            for prefix in PREFIXES:
+                lowest = first_row(base, prefix, prefix_end(prefix))
+                for one in (rows, step):
+                    assert one.lowest_key(prefix) == (None if lowest is None else lowest[0])
+                    assert lacks(one, prefix) == (lowest is None)
             step.write(writes)
+            for prefix in PREFIXES:
+                assert lacks(step, prefix) == (first_row(step, prefix, prefix_end(prefix)) is None)
             changes = step.changes()
             base.write((key, after) for key, _, after in changes)
             rows.committed(changes)
             assert len(rows._read) <= rows_max
+            assert len(rows._lowest) <= rows_max
             assert list(rows.scan(b"\x01", b"\xf0")) == base.items()
             for key in read:
                 assert rows.get(key) == base.get(key)
