@@ -170,7 +170,8 @@ def observe(r: Replica, epoch: int, leader_id: int) -> bool:
             if leader_id == r.key.node_id:
                 r.warn(
                     f"a peer says that this node, {leader_id}, leads epoch {epoch}, which it does "
-                    "not: another node runs with its node id; stop one of the two"
+                    "not: it lost its data directory since, or another node runs with its node id; "
+                    "then stop one of the two"
                 )
             to_unattached(r, epoch, leader_id)
         else:
