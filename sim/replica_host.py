@@ -91,6 +91,7 @@ class ReplicaHost:
             settings=self.world.settings,
             jitter=self.world.random.random,
             peers=self.world.peer_ids,
+            incarnation=self.incarnation,
         )
         self.visible_epoch = initial.quorum.epoch if initial.quorum else 0
         self.world.auditor.started(self)

@@ -71,6 +71,16 @@ def longest_of_all(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
     )
 
 
+def ask_again(r: Replica, ballots: dict[ReplicaKey, Ballot], cut: ReplicaKey) -> None:
+    """A voter said for the first time in the round that its tail was cut: what others answered may
+    be from before it lost what it had, and from before another leader got it from them.
+    """
+    for key, ballot in ballots.items():
+        if key != cut:
+            ballot.answer, ballot.granted = None, False
+            ballot.in_flight, ballot.due_ms = None, r.now
+
+
 def may_win(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
     """Whether a majority is enough for this replica."""
     return r.cut is None or longest_of_all(r, ballots)

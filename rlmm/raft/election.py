@@ -88,9 +88,10 @@ def answered(r: Replica, request_id: int, pending: PendingRequest, response: Vot
     if response.error is Error.STALE_BROKER_EPOCH:
         identity.stop_as_the_older(r, pending.peer)
         return
-    ballot = _ballot(r, request_id, pending)
+    state, ballot = r.state, _ballot(r, request_id, pending)
     if ballot is None:
         return
+    assert isinstance(state, Prospective | Candidate)
     if response.error is not Error.NONE or response.leader_epoch != pending.epoch:
         # An answer from another epoch than the question's is nobody's vote in this one.
         ballot.told_all_answered = False
@@ -98,6 +99,9 @@ def answered(r: Replica, request_id: int, pending: PendingRequest, response: Vot
         return
     ballot.answer = response
     ballot.granted = response.vote_granted
+    if response.tail_was_cut and not ballot.said_cut:
+        ballot.said_cut = True
+        damaged_tail.ask_again(r, state.ballots, pending.peer)
     if not ballot.granted:
         ballot.due_ms = r.now + r.settings.pre_vote_retry_ms
     if response.tail_was_cut or r.cut is not None:
@@ -155,8 +159,11 @@ def count(r: Replica) -> None:
         return
     refused = sum(
         1
-        for ballot in state.ballots.values()
-        if ballot.answer is not None and not ballot.granted and not ballot.answer.tail_was_cut
+        for key, ballot in state.ballots.items()
+        if key in r.voters.keys
+        and ballot.answer is not None
+        and not ballot.granted
+        and not ballot.answer.tail_was_cut
     )
     if isinstance(state, Prospective) and len(r.voters.keys) - refused < majority:
         give_up(r)

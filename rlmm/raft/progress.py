@@ -49,10 +49,15 @@ def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
     progress.end_offset = end_offset
 
 
-def needs_proof(r: Replica, progress: Progress, *, counts: bool) -> bool:
-    """Whether this is the first of a replica's fetches that do not count (`damaged_tail.py`)."""
-    first = progress.counts and not counts
-    progress.counts = counts
+def needs_proof(r: Replica, progress: Progress, request: FetchRequest) -> bool:
+    """Whether this is the first fetch of one life of the replica that does not count
+    (`damaged_tail.py`).
+    """
+    same_life = progress.incarnation == request.incarnation
+    first = not request.counts and (progress.counts or not same_life)
+    if progress.counts != request.counts:
+        progress.end_offset = NO_OFFSET  # what it said while it did not count stays uncounted
+    progress.counts, progress.incarnation = request.counts, request.incarnation
     if first:
         progress.first_seen_end = r.log.end_offset
     return first

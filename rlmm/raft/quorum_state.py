@@ -118,7 +118,11 @@ def to_candidate(r: Replica) -> None:
 
 
 def _ballots(r: Replica) -> dict[ReplicaKey, Ballot]:
-    return {key: Ballot(due_ms=r.now) for key in r.voters.keys if key != r.key}
+    """Those of the set before an uncommitted one as well: their votes do not count, but without
+    them not all have answered (`damaged_tail.py`).
+    """
+    keys = r.voters.in_force(r.high_watermark)
+    return {key: Ballot(due_ms=r.now) for key in keys if key != r.key}
 
 
 def to_leader(r: Replica) -> Leader:

@@ -29,13 +29,14 @@ class Unattached:
 
 @dataclass(slots=True)
 class Ballot:
-    """What one voter was asked and said in a round."""
+    """What one voter was asked and said in a round. `said_cut`: that its tail was cut."""
 
     in_flight: int | None = None
     due_ms: int = 0
     answer: VoteResponse | None = None
     granted: bool = False
     told_all_answered: bool = False
+    said_cut: bool = False
 
 
 @dataclass(slots=True)
@@ -63,7 +64,8 @@ class Candidate:
 @dataclass(slots=True)
 class Progress:
     """A replica as its leader sees it. `end_offset` is what it acknowledged in this epoch. While it
-    does not `count`, `first_seen_end` is where the leader's log ended at the first such fetch.
+    does not `count`, `first_seen_end` is where the leader's log ended at the first such fetch of
+    this `incarnation`.
     """
 
     end_offset: int = NO_OFFSET
@@ -73,6 +75,7 @@ class Progress:
     begin_in_flight: int | None = None
     begin_due_ms: int = 0
     counts: bool = True
+    incarnation: int = -1
     first_seen_end: int = NO_OFFSET
 
 

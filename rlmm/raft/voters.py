@@ -59,6 +59,11 @@ class VoterHistory:
                 return voters
         return self._sets[0][1]
 
+    def in_force(self, high_watermark: int) -> tuple[ReplicaKey, ...]:
+        """The voters of the latest set, then those of the committed one that are not in it."""
+        before = self.committed(high_watermark).keys
+        return (*self.keys, *(key for key in before if key not in self.keys))
+
     def has_uncommitted(self, high_watermark: int) -> bool:
         return self.latest_offset >= high_watermark
 

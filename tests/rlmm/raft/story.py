@@ -99,7 +99,7 @@ class Story:
         self.logs: dict[int, list[Batch]] = {}
         self.flushes: dict[int, deque[Flush]] = {}
         self.mail: list[Envelope] = []
-        self._numbers = 0
+        self._numbers = self._starts = 0
         for node_id in (*voters, *observers):
             state = (initial or {}).get(node_id, STARTED_BEFORE)
             self.start(node_id, replace(state, format_voters=voter_set(*voters)))
@@ -109,12 +109,14 @@ class Story:
         self.start(node_id, InitialState(format_voters=voter_set(*self.voters)))
 
     def start(self, node_id: int, initial: InitialState) -> list[Action]:
+        self._starts += 1
         self.cores[node_id] = RaftCore(
             key(node_id),
             initial,
             settings=self.settings,
             jitter=lambda: self.jitter,
             peers=self.voters,
+            incarnation=self._starts,
         )
         self.said[node_id] = []
         sets = dict(initial.voter_sets)

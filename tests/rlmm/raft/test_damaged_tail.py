@@ -1,4 +1,4 @@
-"""Voters whose tail was cut by recovery (design 5.1 (6)), and those that remember nothing."""
+"""Voters whose tail was cut by recovery (design 5.1 (6))."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from rlmm.raft.actions import (
     Role,
     SendRequest,
 )
-from rlmm.raft.damaged_tail import NO_MEMORY
-from rlmm.raft.events import AcceptCut, Tick
+from rlmm.raft.events import AcceptCut
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     Error,
-    FetchRequest,
-    FetchResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -174,155 +171,3 @@ def test_the_operator_may_accept_the_cut() -> None:
     (again,) = story.feed(1, AcceptCut("op"))
     assert isinstance(again, CommandDone)
     assert again.error is Error.INVALID_REQUEST
-
-
-# ---- a voter that remembers nothing: new, or formatted again after it lost its disk
-
-
-def test_a_voter_formatted_again_does_not_help_a_log_that_lacks_what_it_acknowledged() -> None:
-    # Nodes 1 and 2 had everything up to 20; node 1 lost its disk, node 2 is down, node 3 is behind.
-    story = Story(initial={1: InitialState(), 2: log(20), 3: log(12)})
-    without_node_2(story)
-    assert Role.LEADER not in (story.role(1), story.role(3))
-    assert any("No answer from node 2: start it" in each for each in story.warnings(1))
-    with_all(story)
-    assert story.role(2) is Role.LEADER
-    assert story.cores[1].log_end_offset == story.cores[2].log_end_offset > 20
-    assert {core.cut for core in story.cores.values()} == {None}
-
-
-def test_no_log_is_long_enough_for_a_voter_that_remembers_nothing() -> None:
-    story = Story(initial={1: InitialState()})
-    refused = story.request(1, vote(4, 1 << 40))
-    granted = story.request(1, vote(4, 1 << 40, all_answered=True))
-    assert isinstance(refused, VoteResponse)
-    assert isinstance(granted, VoteResponse)
-    assert (refused.vote_granted, refused.tail_was_cut) == (False, True)
-    assert granted.vote_granted
-
-
-def test_that_it_remembers_nothing_is_durable_and_survives_restarts() -> None:
-    first = Story(initial={1: InitialState()}).said[1][0]
-    assert isinstance(first, PersistQuorumState)
-    assert first.state.cut == NO_MEMORY
-    again = Story(initial={1: InitialState(first.state, 0, 0, 10, ((2, 0),))})
-    assert again.cores[1].cut == NO_MEMORY
-
-
-@pytest.mark.parametrize("voters", [(1,), (2, 3, 4)], ids=["alone", "no voter"])
-def test_who_waits_for_nobody_remembers_enough(voters: tuple[int, ...]) -> None:
-    story = Story(voters, () if 1 in voters else (1,), initial={1: InitialState()})
-    assert story.cores[1].cut is None
-
-
-def test_a_new_quorum_elects_once_all_have_answered() -> None:
-    story = Story(initial={node: InitialState() for node in (1, 2, 3)})
-    for _ in range(5):
-        story.tick(1, 1000)
-        story.settle(1, 2)
-        story.drop()
-    assert story.role(1) is not Role.LEADER
-    for _ in range(2):
-        story.tick(1, 1000)
-        story.settle()
-    assert story.role(1) is Role.LEADER
-    assert {core.cut for core in story.cores.values()} == {None}
-
-
-def test_a_candidate_has_not_answered_another_one_of_its_epoch() -> None:
-    # Node 1 may have voted for either and forgotten it, and that vote may be on its way.
-    story = Story(initial={1: InitialState()})
-    story.drop()
-    story.tick(2, 1000)
-    story.tick(3)
-    story.settle(2, 3)
-    assert [story.role(node) for node in (2, 3)] == [Role.CANDIDATE] * 2
-    story.settle()
-    votes = [
-        action.request
-        for node in (2, 3)
-        for action in story.said[node]
-        if isinstance(action, SendRequest) and isinstance(action.request, VoteRequest)
-    ]
-    assert {each.epoch for each in votes if not each.pre_vote} == {1}
-    assert not any(each.all_answered for each in votes if not each.pre_vote)
-
-
-@pytest.mark.parametrize("pre_vote", [False, True])
-def test_who_voted_for_another_in_the_epoch_has_not_answered(pre_vote: bool) -> None:
-    # That one may lead by the vote of a replica that lost its disk since.
-    story = Story()
-    story.request(1, VoteRequest(5, key(3), key(1), 0, 0, False))
-    answer = story.request(1, VoteRequest(5, key(2), key(1), 0, 0, pre_vote))
-    again = story.request(1, VoteRequest(5, key(3), key(1), 0, 0, False))
-    assert isinstance(answer, VoteResponse)
-    assert isinstance(again, VoteResponse)
-    assert (answer.last_offset, again.last_offset) == (0 if pre_vote else -1, 0)
-
-
-@pytest.mark.parametrize("counts", [True, False])
-def test_a_fetch_that_does_not_count_commits_nothing_and_keeps_no_leader(counts: bool) -> None:
-    story = Story()
-    story.elect(1)
-    story.drop()
-    offset = story.cores[1].log_end_offset
-    story.propose(1, "alone")
-    story.flush(1)
-    fetch = FetchRequest(key(2), 1, offset + 1, 1, 0, 1 << 20, -1, counts=counts)
-    story.request(1, fetch)
-    assert story.cores[1].high_watermark == offset + counts
-    for _ in range(5):
-        story.tick(1, 1000)
-        story.request(1, fetch)
-    assert (story.role(1) is Role.LEADER) == counts
-
-
-def test_a_voter_formatted_again_makes_one_record_and_is_told_nothing_before_it_is_committed() -> (
-    None
-):
-    story = Story()
-    story.elect(1)
-    story.drop()
-    end = story.cores[1].log_end_offset
-    first = FetchRequest(key(2), 1, 0, 0, 0, 1 << 20, counts=False)
-    told = [story.request(1, first) for _ in range(3)]
-    assert story.cores[1].log_end_offset == end + 1
-    while story.flushes[1]:
-        story.flush(1)
-    story.request(1, FetchRequest(key(3), 1, end + 1, 1, 0, 1 << 20))
-    told.append(story.request(1, first))
-    known = [each.high_watermark for each in told if isinstance(each, FetchResponse)]
-    assert known == [-1, -1, -1, end + 1]
-
-
-def test_who_voted_for_its_leader_counts_at_once() -> None:
-    # A new quorum: all voted, and nobody else could commit.
-    story = Story(initial={node: InitialState() for node in (1, 2, 3)})
-    story.elect(1)
-    fetches = [
-        action.request
-        for action in story.said[2]
-        if isinstance(action, SendRequest) and isinstance(action.request, FetchRequest)
-    ]
-    assert {each.counts for each in fetches if each.fetch_offset > 0} == {True}
-
-
-def test_who_is_always_a_little_behind_heals_too() -> None:
-    story = Story(initial={1: InitialState(), 2: log(10), 3: log(10)})
-    story.drop()
-    story.tick(2, 1000)
-    story.settle(2, 3)
-    story.feed(2, Tick())
-    # Each answer tells a high watermark above what was durable before it.
-    for number in range(8):
-        story.propose(2, f"p{number}")
-        story.settle(2, 3)
-        story.tick(1, 100)
-        story.deliver(1, 2)
-        story.deliver(2, 1)
-        while story.flushes[1]:
-            story.propose(2, f"q{number}")
-            story.settle(2, 3)
-            story.flush(1)
-    assert story.cores[1].log_end_offset < story.cores[2].log_end_offset
-    assert story.cores[1].cut is None
