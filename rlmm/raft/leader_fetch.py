@@ -41,7 +41,7 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
         throttled = Error.THROTTLING_QUOTA_EXCEEDED
         r.emit(SendResponse(correlation, FetchResponse(throttled, state.leader_id, state.epoch)))
         return
-    if progress.needs_proof(r, known, request):
+    if progress.begins_uncounted(r, known, request):
         # An idle log would never have anything behind this fetch to commit.
         leader_append.append_control(r, state, (NoOp(),))
     verdict = validate(r.log, request.fetch_offset, request.last_fetched_epoch)

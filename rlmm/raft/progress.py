@@ -49,9 +49,9 @@ def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
     progress.end_offset = end_offset
 
 
-def needs_proof(r: Replica, progress: Progress, request: FetchRequest) -> bool:
-    """Whether this is the first fetch of one life of the replica that does not count
-    (`damaged_tail.py`).
+def begins_uncounted(r: Replica, progress: Progress, request: FetchRequest) -> bool:
+    """Take note of whether the replica's fetches count (`damaged_tail.py`). True: this is the first
+    of its life that does not.
     """
     same_life = progress.incarnation == request.incarnation
     first = not request.counts and (progress.counts or not same_life)

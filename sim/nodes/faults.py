@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 KINDS = (
     "drop", "duplicate", "late", "partition", "one_way", "isolate_leader", "pause", "clock",
     "power_cut", "kill", "stop", "crash_leader", "all_power", "crash_at_operation", "torn",
-    "slow_disk", "disk_error", "disk_full", "bit_flip", "wipe", "impostor", "old_program",
-    "view_flushes", "feature_level", "few_addresses", "write_error", "read_error",
+    "slow_disk", "disk_error", "disk_full", "bit_flip", "wipe", "formatted_again", "impostor",
+    "old_program", "view_flushes", "feature_level", "few_addresses", "write_error", "read_error",
 )  # fmt: skip
 FLIPPED_SUFFIXES = (".log", ".checkpoint")
 """quorum-state has no checksum in Kafka's format; one turned bit in it can be a vote forgotten."""
@@ -157,6 +157,12 @@ class Faults:
                 if self.may_lose(machine):
                     machine.die(Survivors.NONE, Survivors.NONE)
                     machine.lost = machine.to_be_formatted = True
+                    self.start_soon(machine)
+            case "formatted_again":
+                first = machine.key in self._world.format_voters.keys
+                if first and not machine.lost and self.may_lose(machine):
+                    machine.die(Survivors.NONE, Survivors.NONE)
+                    machine.format_again()
                     self.start_soon(machine)
             case _:
                 pass

@@ -117,6 +117,10 @@ class Auditor:
 
     # ---- leaders and votes
 
+    def forgets_its_votes(self, machine: Machine) -> None:
+        """It may vote again, where all have answered; one leader an epoch remains."""
+        self._elections.forget_votes(machine.key)
+
     def _role_changed(self, machine: Machine, process: Process, change: act.RoleChanged) -> None:
         if change.role is act.Role.PROSPECTIVE:
             self.check(

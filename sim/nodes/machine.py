@@ -163,6 +163,16 @@ class Machine:
         self.boots = 0
         self.excused = self.lost = self.to_be_formatted = False
 
+    def format_again(self) -> None:
+        """The disk is lost, and somebody formats the new one by the line of the first time. Starts
+        are counted on: they begin at the clock's seconds.
+        """
+        assert self.process is None
+        self.disk = MachineDisk(self)
+        self.view_disk.wipe()
+        self.lost = True
+        self.world.auditor.forgets_its_votes(self)
+
     def was_started_before(self) -> None:
         """It knows that its log is empty because there was never a leader."""
         disk = ForgetfulDisk()
