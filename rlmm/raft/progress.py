@@ -67,8 +67,8 @@ def told_high_watermark(leader: Leader, request: FetchRequest) -> int:
     """What the answer says. Whose fetches do not count is told none before what was appended behind
     its first one is committed: that proves a majority that follows this leader without it.
     """
-    known = leader.progress.get(request.replica)
-    if request.counts or known is None or leader.high_watermark > known.first_seen_end:
+    known = None if request.counts else leader.progress.get(request.replica)
+    if known is None or leader.high_watermark > known.first_seen_end:
         return leader.high_watermark
     return NO_OFFSET
 
