@@ -36,10 +36,9 @@ def format_for(
     """Make the data directory of `settings`; True if it was made.
 
     `initial_voters` None makes a quorum of this node alone; an empty tuple makes a node that joins
-    one. A new quorum of several needs the same `cluster_id` and voters on each node. The Kafka
-    cluster id and node id default to those in `meta.properties` of the log directories.
-    `only_if_absent` leaves a formatted directory as it is. `from_snapshot` takes a lost cluster's
-    tier over: a snapshot file, or `latest` (`strandline/restarting.py`).
+    one. A new quorum of several needs the same `cluster_id` and voters on each node. Kafka's
+    cluster id and the node id default to those of the log directories. `only_if_absent` leaves a
+    formatted directory as it is. `from_snapshot` (a file, or `latest`) takes a lost tier over.
     """
     data_dir = settings.node.data_dir
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():

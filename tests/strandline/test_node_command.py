@@ -74,9 +74,10 @@ def test_a_node_survives_a_kill_refuses_a_second_one_and_stops_cleanly(small: No
 
 def test_a_crash_in_a_librarys_own_code_leaves_a_word(small: NodeProcess) -> None:
     os.kill(small.pid, signal.SIGSEGV)
-    with pytest.raises(RuntimeError, match="killed by SIGSEGV") as died:
+    with pytest.raises(RuntimeError, match="killed by SIGSEGV"):
         small.wait_until(lambda: False, "its end", deadline_s=DEADLINE_S)
-    assert "Fatal Python error: Segmentation fault" in str(died.value)
+    # Its end alone may be longer than the last words that are quoted.
+    assert "Fatal Python error: Segmentation fault" in small.log
 
 
 def test_a_node_runs_without_a_store_that_is_not_the_default_one(tmp_path: Path) -> None:
