@@ -26,7 +26,7 @@ from rlmm.raft.events import AcceptCut
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import NO_OFFSET, Error, ReplicaKey
 from rlmm.raft.replica import Replica
-from rlmm.raft.states import Ballot, Follower, Leader
+from rlmm.raft.states import Ballot, Candidate, Follower, Leader, Prospective
 
 NO_MEMORY = LogCut(quorum_state.EPOCH_MAX, 2**63 - 1)
 """Of a voter that does not know what it had: beyond every log."""
@@ -71,12 +71,19 @@ def longest_of_all(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
     )
 
 
-def ask_again(r: Replica, ballots: dict[ReplicaKey, Ballot], cut: ReplicaKey) -> None:
-    """A voter said for the first time in the round that its tail was cut: what others answered may
-    be from before it lost what it had, and from before another leader got it from them.
+def heard_of_cut(r: Replica, voter: ReplicaKey) -> None:
+    """A voter says that its tail was cut. The first time in a round all others are to be asked
+    again: what they answered may be from before it lost what it had, and from before another
+    leader got it from them.
     """
-    for key, ballot in ballots.items():
-        if key != cut:
+    state = r.state
+    if not isinstance(state, Prospective | Candidate) or voter not in state.ballots:
+        return
+    if state.ballots[voter].said_cut:
+        return
+    state.ballots[voter].said_cut = True
+    for key, ballot in state.ballots.items():
+        if key != voter:
             ballot.answer, ballot.granted = None, False
             ballot.in_flight, ballot.due_ms = None, r.now
 

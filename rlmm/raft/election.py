@@ -88,10 +88,12 @@ def answered(r: Replica, request_id: int, pending: PendingRequest, response: Vot
     if response.error is Error.STALE_BROKER_EPOCH:
         identity.stop_as_the_older(r, pending.peer)
         return
-    state, ballot = r.state, _ballot(r, request_id, pending)
+    if response.tail_was_cut and response.leader_epoch == pending.epoch:
+        damaged_tail.heard_of_cut(r, pending.peer)
+    ballot = _ballot(r, request_id, pending)
     if ballot is None:
+        ask(r)
         return
-    assert isinstance(state, Prospective | Candidate)
     if response.error is not Error.NONE or response.leader_epoch != pending.epoch:
         # An answer from another epoch than the question's is nobody's vote in this one.
         ballot.told_all_answered = False
@@ -99,15 +101,9 @@ def answered(r: Replica, request_id: int, pending: PendingRequest, response: Vot
         return
     ballot.answer = response
     ballot.granted = response.vote_granted
-    if response.tail_was_cut and not ballot.said_cut:
-        ballot.said_cut = True
-        damaged_tail.ask_again(r, state.ballots, pending.peer)
     if not ballot.granted:
         ballot.due_ms = r.now + r.settings.pre_vote_retry_ms
-    if response.tail_was_cut or r.cut is not None:
-        ask(r)
-    else:
-        count(r)
+    ask(r)
 
 
 def failed(

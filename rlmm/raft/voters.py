@@ -60,9 +60,13 @@ class VoterHistory:
         return self._sets[0][1]
 
     def in_force(self, high_watermark: int) -> tuple[ReplicaKey, ...]:
-        """The voters of the latest set, then those of the committed one that are not in it."""
-        before = self.committed(high_watermark).keys
-        return (*self.keys, *(key for key in before if key not in self.keys))
+        """The voters of the latest set and, unless it is known to be committed, those of the last
+        one with other voters: of changes of voters one at most is uncommitted.
+        """
+        for offset, voters in reversed(self._sets):
+            if offset < high_watermark or voters.keys != self.keys:
+                return (*self.keys, *(key for key in voters.keys if key not in self.keys))
+        return self.keys
 
     def has_uncommitted(self, high_watermark: int) -> bool:
         return self.latest_offset >= high_watermark

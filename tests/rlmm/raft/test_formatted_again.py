@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rlmm.raft.actions import LogCut, PersistedState, PersistQuorumState, Role, SendRequest
@@ -14,6 +16,7 @@ from rlmm.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from rlmm.raft.states import Prospective
 from tests.rlmm.raft.story import Story, key, voter_set
 from tests.rlmm.raft.test_damaged_tail import log, vote, with_all, without_node_2
 
@@ -220,16 +223,83 @@ def test_all_have_answered_only_with_a_voter_whose_removal_may_not_be_committed(
     )
     went_on = InitialState(PersistedState(2), log_end_offset=6, epochs=((1, 0), (2, 4)))
     story = Story(initial={1: removed, 2: InitialState(), 3: went_on})
-    for _ in range(20):
-        for node in (1, 2):
-            story.tick(node, 700)
-            story.settle(1, 2)
-            story.drop()
+    with_some(story, 1, 2)
     assert Role.LEADER not in (story.role(1), story.role(2))
     with_all(story)
     kept = {tuple(b.epoch for b in story.logs[node] if b.end_offset <= 6) for node in (1, 2, 3)}
     assert [each[-2:] for each in kept] == [(2, 2)]
     assert {core.cut for core in story.cores.values()} == {None}
+
+
+@pytest.mark.parametrize("known", [4, 2, 0])
+def test_so_has_one_who_was_added_behind_what_is_known_to_be_committed(known: int) -> None:
+    # Formatted as 1 and 2; node 3 was added, and node 1 wrote its removal.
+    sets = ((0, voter_set(1, 2)), (2, voter_set(1, 2, 3)), (4, voter_set(1, 2)))
+    removed = InitialState(
+        PersistedState(1),
+        log_end_offset=5,
+        epochs=((1, 0),),
+        voter_sets=sets,
+        committed_offset=known,
+    )
+    story = Story((1, 2), initial={1: removed, 2: InitialState()})
+    with_some(story, 1, 2)
+    assert Role.LEADER not in (story.role(1), story.role(2))
+
+
+def test_the_last_to_answer_may_be_one_whose_removal_may_not_be_committed() -> None:
+    removed = InitialState(
+        PersistedState(1),
+        log_end_offset=5,
+        epochs=((1, 0),),
+        voter_sets=((2, voter_set(1, 2, 3)), (4, voter_set(1, 2))),
+        committed_offset=4,
+    )
+    behind = replace(removed, log_end_offset=4, voter_sets=removed.voter_sets[:1])
+    story = Story(initial={1: removed, 2: InitialState(), 3: behind})
+    story.drop()
+    story.tick(1, 1000)
+    story.settle()
+    assert story.role(1) is Role.LEADER
+
+
+def test_who_was_replaced_long_ago_need_not_answer() -> None:
+    sets = ((0, voter_set(1, 2, 3)), (10, voter_set(1, 2)), (12, voter_set(1, 2, 4)))
+    torn = InitialState(
+        PersistedState(2),
+        log_end_offset=1990,
+        epochs=((2, 0),),
+        voter_sets=sets,
+        cut=LogCut(2, 2000),
+    )
+    whole = replace(torn, log_end_offset=1994, cut=None)
+    story = Story((1, 2, 3), (4,), initial={1: torn, 2: torn, 4: whole})
+    with_some(story, 4, 1, 2)
+    assert {story.cores[node].cut for node in (1, 2, 4)} == {None}
+    assert min(story.cores[node].log_end_offset for node in (1, 2, 4)) > 1994
+
+
+def with_some(story: Story, *nodes: int) -> None:
+    """Twenty rounds of elections that reach these only."""
+    for _ in range(20):
+        for node in nodes:
+            story.tick(node, 700)
+            story.settle(*nodes)
+            story.drop()
+
+
+def test_a_cut_is_heard_in_an_answer_that_nobody_waits_for_any_more() -> None:
+    # Both were asked before either answered: the second need not be asked once more to say it.
+    story = Story(initial={1: log(20), 2: log(10, LogCut(2, 30)), 3: log(10, LogCut(2, 30))})
+    story.drop()
+    story.tick(1, 1000)
+    for node in (2, 3):
+        story.deliver(1, node)
+    for node in (2, 3):
+        story.deliver(node, 1)
+    state = story.cores[1].replica.state
+    assert isinstance(state, Prospective)
+    assert [ballot.said_cut for ballot in state.ballots.values()] == [True, True]
 
 
 def test_answers_from_before_another_voter_said_that_it_lacks_something_do_not_count() -> None:
