@@ -75,6 +75,7 @@ def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval:
     """Give the interval every offset at which it is better than what serves it now."""
     prefix = keys.coverage_prefix(partition, epoch)
     free = [(interval.start, interval.end)]
+    # Nearly always nothing does: one look downwards instead of a search from below.
     highest = last_row(rows, prefix, keys.coverage_from(prefix, interval.end + 1))
     overlaps = highest is not None and _decode(highest).end >= interval.start
     over = covered_ranges(rows, partition, epoch, interval.start, interval.end) if overlaps else ()

@@ -161,11 +161,7 @@ class Replica:
         may be the only one with the longest log: without it nobody could be elected (Ongaro's
         thesis, 4.2.2). It needs a majority of the new set and does not count itself.
         """
-        voters = self.voters
-        if self.key in voters.keys:
-            return True
-        before = voters.committed(self.high_watermark)
-        return voters.has_uncommitted(self.high_watermark) and self.key in before.keys
+        return self.key in self.voters.in_force(self.high_watermark)
 
     @property
     def is_sole_voter(self) -> bool:

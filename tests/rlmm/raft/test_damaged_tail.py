@@ -34,16 +34,17 @@ def vote(last_epoch: int, last_offset: int, *, all_answered: bool = False) -> Vo
     return VoteRequest(5, key(2), key(1), last_epoch, last_offset, False, all_answered)
 
 
-def without_node_2(story: Story) -> None:
-    """Twenty rounds of elections that reach the two others only."""
+def rounds(story: Story, *nodes: int) -> None:
+    """Twenty rounds of elections that reach these nodes only."""
     for _ in range(20):
-        for node in (3, 1):
+        for node in nodes:
             story.tick(node, 700)
-            story.settle(1, 3)
+            story.settle(*nodes)
             story.drop()
 
 
 def with_all(story: Story) -> None:
+    """Ten rounds that reach everybody, and in which no message is lost."""
     for _ in range(10):
         for node in (2, 3, 1):
             story.tick(node, 700)
@@ -98,7 +99,7 @@ def test_a_sole_voter_goes_on() -> None:
 def test_a_log_that_lost_an_acknowledged_record_is_not_elected_with_the_cut_voters_help() -> None:
     # Nodes 1 and 2 had everything up to 20; node 1 was cut at 10, node 2 is down, node 3 is behind.
     story = Story(initial={1: log(10, CUT), 2: log(20), 3: log(12)})
-    without_node_2(story)
+    rounds(story, 3, 1)
     assert Role.LEADER not in (story.role(1), story.role(3))
     with_all(story)
     leader = next(node for node in (1, 2, 3) if story.role(node) is Role.LEADER)

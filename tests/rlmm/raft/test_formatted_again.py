@@ -18,13 +18,22 @@ from rlmm.raft.messages import (
 )
 from rlmm.raft.states import Prospective
 from tests.rlmm.raft.story import Story, key, voter_set
-from tests.rlmm.raft.test_damaged_tail import log, vote, with_all, without_node_2
+from tests.rlmm.raft.test_damaged_tail import log, rounds, vote, with_all
+
+REMOVED = InitialState(
+    PersistedState(1),
+    log_end_offset=5,
+    epochs=((1, 0),),
+    voter_sets=((2, voter_set(1, 2, 3)), (4, voter_set(1, 2))),
+    committed_offset=4,
+)
+"""Of a node that wrote the removal of node 3, which may not be committed."""
 
 
 def test_a_voter_formatted_again_does_not_help_a_log_that_lacks_what_it_acknowledged() -> None:
     # Nodes 1 and 2 had everything up to 20; node 1 lost its disk, node 2 is down, node 3 is behind.
     story = Story(initial={1: InitialState(), 2: log(20), 3: log(12)})
-    without_node_2(story)
+    rounds(story, 3, 1)
     assert Role.LEADER not in (story.role(1), story.role(3))
     assert any("No answer from node 2: start it" in each for each in story.warnings(1))
     with_all(story)
@@ -129,8 +138,7 @@ def test_a_voter_formatted_again_makes_one_record_and_is_told_nothing_before_it_
     first = FetchRequest(key(2), 1, 0, 0, 0, 1 << 20, counts=False)
     told = [story.request(1, first) for _ in range(3)]
     assert story.cores[1].log_end_offset == end + 1
-    while story.flushes[1]:
-        story.flush(1)
+    story.settle(1)
     story.request(1, FetchRequest(key(3), 1, end + 1, 1, 0, 1 << 20))
     told.append(story.request(1, first))
     known = [each.high_watermark for each in told if isinstance(each, FetchResponse)]
@@ -185,8 +193,7 @@ def test_each_life_of_such_a_voter_needs_a_proof_of_its_own() -> None:
             answer = story.request(1, uncounted(0, 0, life))
             assert isinstance(answer, FetchResponse)
             told.append(answer.high_watermark)
-        while story.flushes[1]:
-            story.flush(1)
+        story.settle(1)
         end = story.cores[1].log_end_offset
         story.request(1, FetchRequest(key(3), 1, end, 1, 0, 1 << 20))
         assert story.cores[1].high_watermark == end
@@ -198,8 +205,7 @@ def test_what_was_said_while_it_did_not_count_is_no_acknowledgement_later() -> N
     story.elect(1)
     story.drop()
     story.request(1, uncounted(0, 0, 11))
-    while story.flushes[1]:
-        story.flush(1)
+    story.settle(1)
     end, committed = story.cores[1].log_end_offset, story.cores[1].high_watermark
     story.request(1, uncounted(end, 1, 11))
     # It counts now, and this fetch diverges.
@@ -214,16 +220,9 @@ def test_what_was_said_while_it_did_not_count_is_no_acknowledgement_later() -> N
 
 def test_all_have_answered_only_with_a_voter_whose_removal_may_not_be_committed() -> None:
     # Node 1 removed node 3 and heard nobody since. The two others went on; node 2 lost its disk.
-    removed = InitialState(
-        PersistedState(1),
-        log_end_offset=5,
-        epochs=((1, 0),),
-        voter_sets=((2, voter_set(1, 2, 3)), (4, voter_set(1, 2))),
-        committed_offset=4,
-    )
     went_on = InitialState(PersistedState(2), log_end_offset=6, epochs=((1, 0), (2, 4)))
-    story = Story(initial={1: removed, 2: InitialState(), 3: went_on})
-    with_some(story, 1, 2)
+    story = Story(initial={1: REMOVED, 2: InitialState(), 3: went_on})
+    rounds(story, 1, 2)
     assert Role.LEADER not in (story.role(1), story.role(2))
     with_all(story)
     kept = {tuple(b.epoch for b in story.logs[node] if b.end_offset <= 6) for node in (1, 2, 3)}
@@ -235,28 +234,15 @@ def test_all_have_answered_only_with_a_voter_whose_removal_may_not_be_committed(
 def test_so_has_one_who_was_added_behind_what_is_known_to_be_committed(known: int) -> None:
     # Formatted as 1 and 2; node 3 was added, and node 1 wrote its removal.
     sets = ((0, voter_set(1, 2)), (2, voter_set(1, 2, 3)), (4, voter_set(1, 2)))
-    removed = InitialState(
-        PersistedState(1),
-        log_end_offset=5,
-        epochs=((1, 0),),
-        voter_sets=sets,
-        committed_offset=known,
-    )
+    removed = replace(REMOVED, voter_sets=sets, committed_offset=known)
     story = Story((1, 2), initial={1: removed, 2: InitialState()})
-    with_some(story, 1, 2)
+    rounds(story, 1, 2)
     assert Role.LEADER not in (story.role(1), story.role(2))
 
 
 def test_the_last_to_answer_may_be_one_whose_removal_may_not_be_committed() -> None:
-    removed = InitialState(
-        PersistedState(1),
-        log_end_offset=5,
-        epochs=((1, 0),),
-        voter_sets=((2, voter_set(1, 2, 3)), (4, voter_set(1, 2))),
-        committed_offset=4,
-    )
-    behind = replace(removed, log_end_offset=4, voter_sets=removed.voter_sets[:1])
-    story = Story(initial={1: removed, 2: InitialState(), 3: behind})
+    behind = replace(REMOVED, log_end_offset=4, voter_sets=REMOVED.voter_sets[:1])
+    story = Story(initial={1: REMOVED, 2: InitialState(), 3: behind})
     story.drop()
     story.tick(1, 1000)
     story.settle()
@@ -274,18 +260,9 @@ def test_who_was_replaced_long_ago_need_not_answer() -> None:
     )
     whole = replace(torn, log_end_offset=1994, cut=None)
     story = Story((1, 2, 3), (4,), initial={1: torn, 2: torn, 4: whole})
-    with_some(story, 4, 1, 2)
+    rounds(story, 4, 1, 2)
     assert {story.cores[node].cut for node in (1, 2, 4)} == {None}
     assert min(story.cores[node].log_end_offset for node in (1, 2, 4)) > 1994
-
-
-def with_some(story: Story, *nodes: int) -> None:
-    """Twenty rounds of elections that reach these only."""
-    for _ in range(20):
-        for node in nodes:
-            story.tick(node, 700)
-            story.settle(*nodes)
-            story.drop()
 
 
 def test_a_cut_is_heard_in_an_answer_that_nobody_waits_for_any_more() -> None:
