@@ -130,6 +130,9 @@ class QuorumDriver:
         self._perform: dict[type, Callable[[object], None]] = self._performers()
 
     def start(self) -> None:
+        # A voter whose removal may not be committed can still be asked for its vote.
+        for voters in self.core.voter_sets():
+            self._addresses.voters(addresses(voters, self._listener_name))
         self._peers.set_addresses(self._addresses.everybody())
         self._take(self.core.start(self._monotonic_ms()))
 

@@ -150,6 +150,10 @@ class RaftCore:
     def uncommitted_voter_change(self) -> bool:
         return self.replica.voters.has_uncommitted(self.replica.high_watermark)
 
+    def voter_sets(self) -> tuple[VoterSet, ...]:
+        """All in the own log and the one it was formatted with, the latest last."""
+        return self.replica.voters.oldest_first()
+
     def voters_at(self, end_offset: int) -> VoterSet:
         """The voter set that belongs into a snapshot with this end offset."""
         return self.replica.voters.committed(end_offset)

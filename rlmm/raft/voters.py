@@ -32,6 +32,10 @@ class VoterHistory:
         """Whether the log, or a snapshot before it, has a voter set at all."""
         return self.latest_offset != FORMAT_OFFSET
 
+    def oldest_first(self) -> tuple[VoterSet, ...]:
+        """All that are known, the latest one last."""
+        return tuple(voters for _, voters in self._sets)
+
     def append(self, offset: int, voters: VoterSet) -> None:
         assert offset > self.latest_offset
         self._sets.append((offset, voters))

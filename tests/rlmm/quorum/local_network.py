@@ -55,12 +55,14 @@ def directory_id(node_id: int) -> Uuid:
 @dataclass
 class Network:
     """Who can be reached; `cut` holds directed pairs that lose every message. `levels` are what
-    nodes say of themselves, where it is not the usual. `delay_s` is asked for each message.
+    nodes say of themselves, where it is not the usual. `delay_s` is asked for each message;
+    `addresses` is what each node was last told of all others.
     """
 
     servers: dict[int, DriverServer] = field(default_factory=dict)
     cut: set[tuple[int, int]] = field(default_factory=set)
     levels: dict[int, FeatureLevels] = field(default_factory=dict)
+    addresses: dict[int, Mapping[int, tuple[str, int]]] = field(default_factory=dict)
     settings: RaftSettings = QUICK
     delay_s: Callable[[], float] = float
 
@@ -77,7 +79,7 @@ class LocalPeers:
         self._me = me
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        pass
+        self._network.addresses[self._me] = addresses
 
     async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
         try:

@@ -136,6 +136,29 @@ def test_a_removed_follower_is_an_observer_and_its_vote_is_not_missed() -> None:
     run_virtually(main)
 
 
+def test_a_node_finds_again_whom_its_log_removed_where_its_settings_do_not_name_it() -> None:
+    async def main() -> None:
+        network = Network()
+        async with quorum(network) as replicas:
+            leader = await leader_of(replicas)
+            removed, other = (each for each in replicas if each is not leader)
+            await admin(leader).remove_voter(removed.node_id, None, deadline_s=DEADLINE_S)
+            await eventually(lambda: removed.node_id not in voter_ids(other))
+            await other.stop()
+            for replica in (removed, leader):
+                await replica.stop()
+            again = Replica(network, other.node_id, (), bootstrap=(other.node_id,))
+            again.disk = other.disk
+            replicas.append(again)
+            await again.start()
+            assert network.addresses[again.node_id][removed.node_id] == (
+                f"node-{removed.node_id}",
+                9,
+            )
+
+    run_virtually(main)
+
+
 def test_a_leader_that_is_removed_resigns_and_another_leads() -> None:
     async def main() -> None:
         network = Network()
