@@ -76,11 +76,13 @@ def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def spark_home(tmp_path: Path) -> Path:
-    """PySpark's own, but what a local cluster writes into it stays here."""
+    """PySpark's own, but what a local cluster writes into it stays here. Its Python files too are as
+    a zip in it, which each process would compile anew: they are installed.
+    """
     folder = tmp_path / "spark-home"
     folder.mkdir()
     for path in SPARK_HOME.iterdir():
-        if path.name != "work":
+        if path.name not in ("work", "python"):
             (folder / path.name).symlink_to(path)
     return folder
 
@@ -259,6 +261,7 @@ def test_an_executor_killed_in_a_query_and_in_any_job_changes_no_result(
         *("--master", f"local-cluster[{EXECUTORS},{CORES},{EXECUTOR_MB}]"),
         *("--conf", f"spark.executor.memory={EXECUTOR_MB}m"),
         *("--conf", "spark.sql.shuffle.partitions=2"),
+        *("--conf", "spark.python.daemon.module=tests.pipeline.cluster.loaded_daemon"),
         # What a dead executor kept is asked for again and again otherwise, for 15 s.
         *("--conf", "spark.shuffle.io.maxRetries=1", "--conf", "spark.shuffle.io.retryWait=100ms"),
         # What the driver asks a dead executor is given up after this, which is 120 s otherwise.
