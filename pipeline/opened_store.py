@@ -13,7 +13,7 @@ from rsm_backends.store_config import StoreConfig
 
 @asynccontextmanager
 async def opened(config: StoreConfig) -> AsyncIterator[ObjectStore]:
-    """The store; a client of S3 takes a tenth of a second of CPU to make, so keep it."""
+    """The store; a client of S3 takes some 20 ms of CPU to make, the first one 150, so keep it."""
     store = await open_store(
         config,
         sleep=ambient.sleep,

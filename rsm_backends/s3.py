@@ -54,7 +54,12 @@ from rsm_backends.arguments import (
     check_range,
 )
 from rsm_backends.s3_body import MemoryBody
-from rsm_backends.s3_client import USER_AGENT, client_arguments, client_config
+from rsm_backends.s3_client import (
+    USER_AGENT,
+    client_arguments,
+    client_config,
+    service_descriptions,
+)
 from rsm_backends.s3_errors import error_for_code
 from rsm_backends.s3_quick_get import QuickGets
 from rsm_backends.s3_timestamps import parsed_timestamp
@@ -103,6 +108,7 @@ class S3Store:
         """Make a client; no request is sent yet: an unreachable store is noticed at first use."""
         resources = AsyncExitStack()
         session = get_session()
+        session.register_component("data_loader", service_descriptions())
         session.get_component("response_parser_factory").set_parser_defaults(
             timestamp_parser=parsed_timestamp
         )

@@ -24,7 +24,12 @@ from urllib3.exceptions import HTTPError
 from kafka_formats.errors import CorruptData, RetryLater
 from rsm_backends.arguments import check_key, check_range, shown
 from rsm_backends.s3 import store_error
-from rsm_backends.s3_client import USER_AGENT, client_arguments, client_config
+from rsm_backends.s3_client import (
+    USER_AGENT,
+    client_arguments,
+    client_config,
+    service_descriptions,
+)
 from rsm_backends.s3_errors import error_for_code
 from rsm_backends.s3_signed_get import PLAIN_KEY, PROBE_KEY, GetTarget, signed_get, target_of
 from rsm_backends.store_config import StoreConfig
@@ -282,8 +287,10 @@ class _S3Stream:
 
 @cache
 def _session() -> Session:
-    """One a process: what it read of the service's description is not read again by each task."""
-    return get_session()
+    """One a process."""
+    session = get_session()
+    session.register_component("data_loader", service_descriptions())
+    return session
 
 
 def _client(config: StoreConfig) -> Any:

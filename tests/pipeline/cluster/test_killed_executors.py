@@ -76,8 +76,8 @@ def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def spark_home(tmp_path: Path) -> Path:
-    """PySpark's own, but what a local cluster writes into it stays here. Its Python files too are as
-    a zip in it, which each process would compile anew: they are installed.
+    """PySpark's own, but what a local cluster writes into it stays here, and without the zip of its
+    Python files, which each process would compile anew: they are installed.
     """
     folder = tmp_path / "spark-home"
     folder.mkdir()
