@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline: it takes ten seconds to start."""
+"""One Spark session for all tests that one process runs: it takes ten seconds to start."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 from pyspark import daemon, worker
 
 from tests.pipeline.cluster import held_jobs
