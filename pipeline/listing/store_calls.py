@@ -9,6 +9,7 @@ from kafka_formats.errors import InvalidRequest, RetryLater
 from pipeline.catalogue.bucket_folders import folders
 from pipeline.listing.key_ranges import KeyRange, marks_of_folders, ranges_between
 from pipeline.opened_store import opened
+from rsm_backends.arguments import PAGE_KEYS_MAX
 from rsm_backends.store import ObjectInfo, ObjectStore
 from rsm_backends.store_config import StoreConfig
 
@@ -19,6 +20,10 @@ STRAY_KEYS_MAX = 1_000
 """Keys in no folder that are stepped over one by one while folders are looked for."""
 
 PAGES_MAX = 10_000_000
+FIRST_PAGE_KEYS = 30
+PAGE_GROWTH = 6
+"""Pages grow from few keys to full ones: a short range is not to bring a thousand behind it."""
+
 STARTS = "/9AGMSZagmsz~"
 """Where looking for folders begins, each by itself: topic names begin anywhere between."""
 
@@ -80,8 +85,10 @@ def _pages(
     runner: asyncio.Runner, store: ObjectStore, config: StoreConfig, range_: KeyRange
 ) -> Iterator[tuple[ObjectInfo, ...]]:
     cursor = range_.after
+    limit = FIRST_PAGE_KEYS
     for _ in range(PAGES_MAX):
-        page = runner.run(store.list_page(config.prefix, cursor=cursor))
+        page = runner.run(store.list_page(config.prefix, cursor=cursor, limit=limit))
+        limit = min(limit * PAGE_GROWTH, PAGE_KEYS_MAX)
         if page.objects and range_.holds_no_more(page.objects[-1].key):
             yield tuple(each for each in page.objects if not range_.holds_no_more(each.key))
             return
