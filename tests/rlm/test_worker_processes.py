@@ -173,8 +173,8 @@ async def test_a_worker_that_sends_nonsense_later_is_replaced(
         mark.touch()
         from rlm.worker_messages import Ready, frame
         s = socket.socket(fileno=int(sys.argv[1]))
+        s.recv(1 << 20)  # its settings, before it may be asked for anything
         s.sendall(frame(Ready()))
-        s.recv(1 << 20)
         s.recv(1 << 20)
         s.sendall(struct.pack(">IQ", 3, 0) + b"xyz")
         s.recv(1 << 20)
