@@ -1,15 +1,42 @@
-"""Free loopback ports for servers that must be told their port before they start."""
+"""Free loopback ports for servers that must be told their port before they start, and keep it."""
 
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
+
+from tests.real.toolbox import only_one, tools_dir
+
+LOWEST, BEHIND = 20_000, 32_000
+"""Below those that the kernel gives to connections of clients: one of these would take a server's
+port before it starts, or while it is stopped.
+"""
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that were free a moment ago on 127.0.0.1."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """`count` different ports that nobody has on 127.0.0.1. All test runs of this machine go round
+    together, so that no two of them are given the same one for long.
+    """
+    found: list[int] = []
+    with only_one("next-port"):
+        state = tools_dir() / "next-port"
+        said = state.read_text() if state.exists() else ""
+        port = int(said) if said.isdecimal() else LOWEST
+        for _ in range(BEHIND - LOWEST):
+            if len(found) == count:
+                break
+            if _is_free(port):
+                found.append(port)
+            port = port + 1 if port + 1 < BEHIND else LOWEST
+        state.write_text(str(port))
+    assert len(found) == count, f"{count} free ports between {LOWEST} and {BEHIND}"
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
