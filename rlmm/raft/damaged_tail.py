@@ -96,12 +96,17 @@ def may_win(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
 def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
     """A round ended; if it could have been won only by everybody's answer, say whose is missing."""
     silent = [str(key.node_id) for key, ballot in ballots.items() if ballot.answer is None]
-    if r.cut == NO_MEMORY and silent:
+    if r.cut is not None and silent:
+        lost = (
+            "was formatted and has followed no leader since, so it may have lost what it "
+            "acknowledged"
+            if r.cut == NO_MEMORY
+            else f"had its log up to offset {r.cut.old_end_offset} and lost the end of it"
+        )
         r.warn(
-            "no election yet: this voter was formatted and has followed no leader since, so it may "
-            "have lost what it acknowledged, and every voter must answer. No answer from node "
-            f"{', '.join(silent)}: start it, or look at its log. If its data is gone for good: "
-            "`strandline quorum accept-cut` here"
+            f"no election yet: this voter {lost}, and every voter must answer before it may lead. "
+            f"No answer from node {', '.join(silent)}: start it, or look at its log. If its data "
+            "is gone for good: `strandline quorum accept-cut` here"
         )
 
 

@@ -101,6 +101,8 @@ def test_a_log_that_lost_an_acknowledged_record_is_not_elected_with_the_cut_vote
     story = Story(initial={1: log(10, CUT), 2: log(20), 3: log(12)})
     rounds(story, 3, 1)
     assert Role.LEADER not in (story.role(1), story.role(3))
+    said = story.warnings(1)
+    assert any("up to offset 20 and lost" in one and "from node 2:" in one for one in said), said
     with_all(story)
     leader = next(node for node in (1, 2, 3) if story.role(node) is Role.LEADER)
     assert leader == 2
