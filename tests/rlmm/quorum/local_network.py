@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -30,6 +31,7 @@ from rlmm.raft.timers import RaftSettings
 from tests.rlmm.log.crash_disk import CrashDisk
 
 METADATA = Path("/data/metadata")
+NODES = (1, 2, 3)
 QUICK = RaftSettings(
     election_timeout_ms=80,
     fetch_timeout_ms=160,
@@ -197,6 +199,21 @@ class Replica:
         log, self._log = self.log, None
         await log.close()
         self._network.servers.pop(self.node_id, None)
+
+
+@asynccontextmanager
+async def quorum(network: Network) -> AsyncIterator[list[Replica]]:
+    """Three voters; what a test appends to the list is stopped as well."""
+    replicas = [Replica(network, node_id, voters_of(*NODES)) for node_id in NODES]
+    for replica in replicas:
+        await replica.start()
+    try:
+        yield replicas
+    finally:
+        for replica in replicas:
+            if replica.running:
+                await replica.stop()
+    assert [replica.failures for replica in replicas] == [[]] * len(replicas)
 
 
 class MayRun(Protocol):

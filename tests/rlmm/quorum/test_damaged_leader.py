@@ -16,9 +16,8 @@ from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.admin import QuorumAdmin
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.quorum.following import collect, data
-from tests.rlmm.quorum.local_network import METADATA, Network, Replica, leader_of, voters_of
+from tests.rlmm.quorum.local_network import METADATA, NODES, Network, Replica, leader_of, voters_of
 
-NODES = (1, 2, 3)
 FROM_DISK = LogLimits(recent_bytes_max=0, segment_bytes_max=400, retain_bytes_max=0)
 PARTITION = METADATA / PARTITION_DIRECTORY
 

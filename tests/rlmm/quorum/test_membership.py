@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -27,30 +26,16 @@ from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.log.crash_disk import CrashDisk
 from tests.rlmm.quorum.local_network import (
     METADATA,
+    NODES,
     Network,
     Replica,
     directory_id,
     leader_of,
+    quorum,
     voters_of,
 )
 
-NODES = (1, 2, 3)
 DEADLINE_S = 10.0
-
-
-@asynccontextmanager
-async def quorum(network: Network) -> AsyncIterator[list[Replica]]:
-    """Three voters; what a test appends to the list is stopped as well."""
-    replicas = [Replica(network, node_id, voters_of(*NODES)) for node_id in NODES]
-    for replica in replicas:
-        await replica.start()
-    try:
-        yield replicas
-    finally:
-        for replica in replicas:
-            if replica.running:
-                await replica.stop()
-    assert [replica.failures for replica in replicas] == [[]] * len(replicas)
 
 
 def admin(replica: Replica) -> QuorumAdmin:

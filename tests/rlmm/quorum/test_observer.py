@@ -6,8 +6,8 @@ from rlmm.metadata_log import Proposal
 from rlmm.quorum.observer import LATENCY_SECONDS, PENDING_MAX, Histogram, QuorumStats
 from rlmm.raft.actions import Role
 from tests.rlm.virtual_time import run_virtually
-from tests.rlmm.quorum.local_network import Network, leader_of
-from tests.rlmm.quorum.test_membership import eventually, quorum
+from tests.rlmm.quorum.local_network import Network, leader_of, quorum
+from tests.rlmm.quorum.test_membership import eventually
 
 
 def test_a_value_on_a_bound_counts_below_it() -> None:
