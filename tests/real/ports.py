@@ -19,8 +19,10 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     with only_one("next-port"):
         state = tools_dir() / "next-port"
-        said = state.read_text() if state.exists() else ""
-        port = int(said) if said.isdecimal() else LOWEST
+        said = state.read_bytes() if state.exists() else b""
+        port = int(said) if said.isdigit() else LOWEST
+        if not LOWEST <= port < BEHIND:
+            port = LOWEST
         for _ in range(BEHIND - LOWEST):
             if len(found) == count:
                 break

@@ -15,8 +15,8 @@ from rlmm.quorum.admin import QuorumAdmin
 from rlmm.raft.timers import RaftSettings
 from rlmm.records import LogStart
 from tests.rlmm.metadata_node import PARTITION, claim, copied
-from tests.rlmm.quorum.local_network import Network, Replica
-from tests.rlmm.quorum.three_managers import NODES, Node, leading, same_everywhere, three_nodes
+from tests.rlmm.quorum.local_network import NODES, Network, Replica
+from tests.rlmm.quorum.three_managers import Node, leading, same_everywhere, three_nodes
 
 OLD = FeatureLevels(1, 1)
 NEW = FeatureLevels(1, 2)

@@ -11,9 +11,8 @@ import pytest
 from kafka_formats.errors import OutcomeUnknown
 from rlmm.log.limits import LogLimits
 from tests.rlmm.quorum.following import data
-from tests.rlmm.quorum.local_network import Network, Replica, leader_of, voters_of
+from tests.rlmm.quorum.local_network import NODES, Network, Replica, leader_of, voters_of
 
-NODES = (1, 2, 3)
 HUNG_FOR_S = 60.0
 
 

@@ -14,9 +14,8 @@ from rlmm.raft.core import RaftCore
 from rlmm.raft.events import Event, FlushCompleted, RequestReceived, Tick
 from rlmm.raft.messages import DescribeQuorumRequest
 from tests.rlmm.quorum.following import data
-from tests.rlmm.quorum.local_network import Network, Replica, leader_of, voters_of
+from tests.rlmm.quorum.local_network import NODES, Network, Replica, leader_of, voters_of
 
-NODES = (1, 2, 3)
 step = RaftCore.step
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from rlmm.records import LogStart
 from tests.rlmm.metadata_node import PARTITION, claim, copied, finished, started
-from tests.rlmm.quorum.local_network import Network
-from tests.rlmm.quorum.three_managers import NODES, Node, leading, same_everywhere, three_nodes
+from tests.rlmm.quorum.local_network import NODES, Network
+from tests.rlmm.quorum.three_managers import Node, leading, same_everywhere, three_nodes
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ from tests.rlmm.metadata_node import (
     incarnation,
     started,
 )
-from tests.rlmm.quorum.local_network import Network
-from tests.rlmm.quorum.three_managers import NODES, Node, leading, three_nodes
+from tests.rlmm.quorum.local_network import NODES, Network
+from tests.rlmm.quorum.three_managers import Node, leading, three_nodes
 
 BOUND_S = 1.0
 """What a caller is willing to wait."""

@@ -11,7 +11,7 @@ from rlmm.log.limits import LogLimits
 from rlmm.metadata_log import Proposal, SnapshotId
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.log.crash_disk import Survivors
-from tests.rlmm.quorum.following import collect, data
+from tests.rlmm.quorum.following import all_propose_and_read_the_same, collect, data
 from tests.rlmm.quorum.local_network import NODES, QUICK, Network, Replica, leader_of, quorum
 
 
@@ -19,21 +19,7 @@ def test_every_node_proposes_and_every_node_reads_the_same() -> None:
     async def main() -> None:
         async with quorum(Network()) as replicas:
             await leader_of(replicas)
-            offsets = await asyncio.gather(
-                *(
-                    replica.log.propose(data(b"%d-%d" % (replica.node_id, each)), deadline_s=10)
-                    for replica in replicas
-                    for each in range(50)
-                )
-            )
-            assert len(set(offsets)) == 150
-            logs = [await collect(replica, max(offsets) + 1) for replica in replicas]
-            assert logs[0] == logs[1] == logs[2]
-            assert {record.value for record in logs[0]} == {
-                b"%d-%d" % (node_id, each) for node_id in NODES for each in range(50)
-            }
-            by_offset = {record.offset: record.value for record in logs[0]}
-            assert by_offset[offsets[0]] == b"1-0"
+            await all_propose_and_read_the_same(replicas)
 
     run_virtually(main)
 

@@ -12,9 +12,8 @@ from rlmm.log.limits import LogLimits
 from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.view import View
 from tests.rlmm.metadata_node import NOW_MS, incarnation
-from tests.rlmm.quorum.local_network import Network, Replica, leader_of, voters_of
+from tests.rlmm.quorum.local_network import NODES, Network, Replica, leader_of, voters_of
 
-NODES = (1, 2, 3)
 SMALL = LogLimits(segment_bytes_max=2_000, retain_bytes_max=0, recent_bytes_max=0)
 
 

@@ -10,10 +10,9 @@ import pytest
 from rlmm.log.limits import LogLimits
 from rlmm.metadata_log import Proposal, SnapshotId
 from tests.rlmm.log.crash_disk import Survivors
-from tests.rlmm.quorum.following import collect, data
+from tests.rlmm.quorum.following import all_propose_and_read_the_same, collect, data
 from tests.rlmm.wire.wire_network import WireReplica, leader_of, replicas
 
-NODES = (1, 2, 3)
 SMALL = LogLimits(segment_bytes_max=400, retain_bytes_max=0, recent_bytes_max=0)
 
 
@@ -25,19 +24,7 @@ async def nodes() -> AsyncIterator[list[WireReplica]]:
 
 async def test_every_node_proposes_and_every_node_reads_the_same(nodes: list[WireReplica]) -> None:
     await leader_of(nodes)
-    offsets = await asyncio.gather(
-        *(
-            node.log.propose(data(b"%d-%d" % (node.node_id, each)), deadline_s=10)
-            for node in nodes
-            for each in range(50)
-        )
-    )
-    assert len(set(offsets)) == 150
-    logs = [await collect(node, max(offsets) + 1) for node in nodes]
-    assert logs[0] == logs[1] == logs[2]
-    assert {record.value for record in logs[0]} == {
-        b"%d-%d" % (node_id, each) for node_id in NODES for each in range(50)
-    }
+    await all_propose_and_read_the_same(nodes)
 
 
 async def test_a_new_leader_has_everything_that_was_acknowledged(
