@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
@@ -44,6 +44,10 @@ class Witness:
     snapshot: SnapshotId | None = None
     recovery_point: int = 0
     segment_bytes_max: int = SEGMENT_BYTES_MAX
+
+    def copy(self) -> Witness:
+        """Another that goes on by itself."""
+        return replace(self, acknowledged=dict(self.acknowledged), tried=set(self.tried))
 
 
 def open_log(disk: CrashDisk, witness: Witness) -> tuple[LogDirectory, int]:
@@ -129,48 +133,49 @@ def survive_every_crash(
     """Crash a life at each of its operations, lose each kind of thing; returns how many cases."""
     cases = 0
     for lives_before in (0, 1):
-        for content, names in losses:
-            crash_at = 0
-            while True:
-                disk, witness = make(), Witness()
-                for _ in range(lives_before):
-                    one_life(disk, witness)
-                    disk.process_death()
-                disk.crash_at = crash_at
-                try:
-                    one_life(disk, witness)
-                except PowerCut:
-                    disk.power_cut(content, names)
-                else:
-                    break
-                log, _ = open_log(disk, witness)
-                log.close()
-                cases += 1
-                crash_at += 1
+        crash_at = 0
+        while True:
+            disk, witness = make(), Witness()
+            for _ in range(lives_before):
+                one_life(disk, witness)
+                disk.process_death()
+            disk.crash_at = crash_at
+            try:
+                one_life(disk, witness)
+            except PowerCut:
+                cases += open_after_each(losses, disk, witness)
+            else:
+                break
+            crash_at += 1
     return cases
+
+
+def open_after_each(losses: Sequence[Loss], disk: CrashDisk, witness: Witness) -> int:
+    """The power goes; what is left of the disk is opened and checked. How many cases."""
+    for loss in losses:
+        log, _ = open_log(disk.after_power_cut(*loss), witness.copy())
+        log.close()
+    return len(losses)
 
 
 def process_death_then_power_cut(
     make: Callable[[], CrashDisk] = CrashDisk, losses: Sequence[Loss] = LOSSES
 ) -> int:
     """What a restart finds in the page cache becomes acknowledged: the power may go right after."""
-    crash_at = 0
-    for loss in losses:
-        crash_at = 0
-        while True:
-            disk, witness = make(), Witness()
-            disk.crash_at = crash_at
-            try:
-                one_life(disk, witness)
-            except PowerCut:
-                disk.process_death()
-            else:
-                break
-            open_log(disk, witness)
-            disk.power_cut(*loss)
-            open_log(disk, witness)
-            crash_at += 1
-    return crash_at * len(losses)
+    cases = crash_at = 0
+    while True:
+        disk, witness = make(), Witness()
+        disk.crash_at = crash_at
+        try:
+            one_life(disk, witness)
+        except PowerCut:
+            disk.process_death()
+        else:
+            break
+        open_log(disk, witness)
+        cases += open_after_each(losses, disk, witness)
+        crash_at += 1
+    return cases
 
 
 def recovery_alone_is_durable(make: Callable[[], CrashDisk] = CrashDisk) -> None:
