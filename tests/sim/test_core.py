@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.planted_bugs import BUGS, EVENTS, SEEDS_MAX, planted
+from sim.planted_bugs import BUGS, EVENTS, FIRST_SEEDS, SEEDS_MAX, planted
 from sim.quorum import run
 from tests.sim.worlds import (
     assert_equal_traces,
@@ -39,7 +39,8 @@ def test_every_invariant_holds_over_long_runs(first: int) -> None:
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_mistake_is_found(name: str) -> None:
     with planted(name):
-        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS)
+        first = FIRST_SEEDS.get(name, 1)
+        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS, first=first)
 
 
 def test_equal_seeds_give_equal_traces_whatever_the_hash_seed() -> None:
