@@ -154,7 +154,7 @@ def _front(index: int, key: bytes | None) -> bytes:
     return bytes(front)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)  # more than there are types of control records
 def _fronts(key: bytes | None) -> tuple[bytes, ...]:
     return tuple(_front(index, key) for index in range(_FRONTS_KEPT))
 
