@@ -41,6 +41,7 @@ from rsm_backends.object_files import (
     READ_BYTES,
     STAGING,
     ObjectFiles,
+    OpenObject,
     object_info,
     write_all,
 )
@@ -109,16 +110,23 @@ class FilesystemStore:
     ) -> AsyncIterator[bytes]:
         _check_key(key)
         check_range(start, end)
-        opened = await self._run(key, lambda: self._files.open_object(key))
+
+        def begin() -> tuple[OpenObject, int, bytes]:
+            """A small object takes one hop to a thread."""
+            opened = self._files.open_object(key)
+            size = opened.status().st_size
+            last = size if end is None else min(end, size)
+            return opened, last, opened.read(max(min(READ_BYTES, last - start), 0), start)
+
+        opened, last, piece = await self._run(key, begin)
         try:
             at = start
-            while end is None or at < end:
-                want = READ_BYTES if end is None else min(READ_BYTES, end - at)
-                piece = await self._run(key, partial(opened.read, want, at))
-                if not piece:
-                    return
+            while piece:
                 at += len(piece)
                 yield piece
+                if at >= last:
+                    return
+                piece = await self._run(key, partial(opened.read, min(READ_BYTES, last - at), at))
         finally:
             opened.close()
 
