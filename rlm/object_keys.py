@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
@@ -22,10 +23,11 @@ PREFIX_BYTES_MAX = 256
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-_SEGMENT_KEY = re.compile(
+_SEGMENT_STEM = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>[0-9]{1,10})/"
-    r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})\.(?P<suffix>log|indexes|rsm-manifest)"
+    r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})"
 )
+_STEMS_KEPT = 1_024
 
 
 class ObjectSuffix(StrEnum):
@@ -34,6 +36,9 @@ class ObjectSuffix(StrEnum):
     LOG = "log"
     INDEXES = "indexes"
     MANIFEST = "rsm-manifest"
+
+
+_SUFFIXES = {suffix.value: suffix for suffix in ObjectSuffix}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,15 @@ def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
     """Read a key of `segment_keys`; None for every other object."""
     if not key.startswith(prefix):
         return None
-    match = _SEGMENT_KEY.fullmatch(key[len(prefix) :])
+    stem, _, end = key[len(prefix) :].rpartition(".")
+    suffix = _SUFFIXES.get(end)
+    segment = None if suffix is None else _parse_stem(stem)
+    return None if segment is None or suffix is None else ParsedSegmentKey(*segment, suffix)
+
+
+@lru_cache(maxsize=_STEMS_KEPT)  # a listing has the three of a segment one after the other
+def _parse_stem(stem: str) -> tuple[RemoteLogSegmentId, int] | None:
+    match = _SEGMENT_STEM.fullmatch(stem)
     if match is None:
         return None
     try:
@@ -92,11 +105,8 @@ def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
     canonical = str(partition) == match["partition"]
     if not canonical or partition > _INT32_MAX or start_offset > _INT64_MAX:
         return None
-    return ParsedSegmentKey(
-        RemoteLogSegmentId(TopicIdPartition(match["topic"], topic_id, partition), id_),
-        start_offset,
-        ObjectSuffix(match["suffix"]),
-    )
+    topic_id_partition = TopicIdPartition(match["topic"], topic_id, partition)
+    return RemoteLogSegmentId(topic_id_partition, id_), start_offset
 
 
 def own_prefix(prefix: str) -> str:
