@@ -87,6 +87,13 @@ def parse_snapshot_key(prefix: str, cluster_id: str, key: str) -> SnapshotId | N
     return parse_snapshot_file_name(key[len(start) :]) if key.startswith(start) else None
 
 
+def is_snapshot_key(prefix: str, key: str) -> bool:
+    """Whether a snapshot of whichever cluster stands there."""
+    start = snapshots_prefix(prefix)
+    _, _, name = key[len(start) :].partition("/")
+    return key.startswith(start) and parse_snapshot_file_name(name) is not None
+
+
 def newest_of(snapshots: Iterable[SnapshotId]) -> SnapshotId | None:
     """The newest; the bootstrap snapshot of a formatted directory holds nothing and is none."""
     return max((each for each in snapshots if each.end_offset > 0), key=_order, default=None)

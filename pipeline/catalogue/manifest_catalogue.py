@@ -20,6 +20,7 @@ from pipeline.catalogue.partition_chain import (
     newest_topic,
     partition_chain,
 )
+from pipeline.catalogue.snapshot_segments import segments_in_snapshot
 from pipeline.catalogue.tiered_segment import (
     DamagedSegment,
     PartitionBounds,
@@ -161,11 +162,12 @@ class ManifestCatalogue:
     ) -> None:
         listed = await listed_of(buckets, partitions)
         known = sum(map(len, listed.values()))
+        self._keep(listed)
+        if self._on_damage is None:
+            await self._read_snapshots(buckets, listed)
         told = 0
         for partition, stored in listed.items():
-            before = self._read.get(partition, {})
-            there = {each.segment_id.id for each in stored}
-            kept = {id_: each for id_, each in before.items() if id_ in there}
+            kept = self._read[partition]
             new = [each for each in stored if each.segment_id.id not in kept]
             told += len(kept)
             self._tell(told, known)
@@ -180,7 +182,6 @@ class ManifestCatalogue:
                         self._on_damage(each)
                 told += len(group)
                 self._tell(told, known)
-            self._read[partition] = kept
             chain = self._chains[partition] = partition_chain(kept.values())
             for id_ in sorted(chain.in_doubt):
                 log.warning(
@@ -189,6 +190,31 @@ class ManifestCatalogue:
                     id_,
                     partition,
                 )
+
+    def _keep(self, listed: Mapping[TopicIdPartition, Sequence[StoredSegment]]) -> None:
+        """Of what was read, what still stands in a store."""
+        for partition, stored in listed.items():
+            before = self._read.get(partition, {})
+            there = (each.segment_id.id for each in stored)
+            self._read[partition] = {id_: before[id_] for id_ in there if id_ in before}
+
+    async def _read_snapshots(
+        self,
+        buckets: Mapping[str, OpenBucket],
+        listed: Mapping[TopicIdPartition, Sequence[StoredSegment]],
+    ) -> None:
+        """Of segments not read yet, what the stores' metadata snapshots tell."""
+        unread: defaultdict[str, list[StoredSegment]] = defaultdict(list)
+        for partition, stored in listed.items():
+            kept = self._read[partition]
+            for each in stored:
+                if each.segment_id.id not in kept:
+                    unread[each.store].append(each)
+        for name, of_store in unread.items():
+            bucket = buckets[name]
+            told = await segments_in_snapshot(bucket.store, bucket.config, of_store)
+            for id_, found in told.items():
+                self._read[found.row.segment_id.partition][id_] = found
 
     def _tell(self, read: int, known: int) -> None:
         if self._progress is not None:

@@ -24,6 +24,8 @@ from typer.testing import CliRunner
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from pipeline.catalogue import snapshot_segments
+from pipeline.catalogue.manifest_reading import OpenBucket
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.catalogue.tiered_segment import Catalogue
@@ -33,6 +35,7 @@ from pipeline.jobs.job import JobContext
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
 from pipeline.reconcile.known_rows import snapshot_knowledge
 from pipeline.reconcile.verdict import DELETED
+from rlm.adoption_plan import StoredSegment
 from rlm.object_keys import ObjectSuffix, segment_keys, snapshots_prefix
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
@@ -130,16 +133,49 @@ def s3_options(config: StoreConfig) -> dict[str, str]:
     }
 
 
-def test_a_bucket_alone_tells_of_the_same_segments_as_its_node(bucket: Bucket) -> None:
+def of_bucket_alone(bucket: Bucket) -> dict[TopicIdPartition, list[tuple[object, ...]]]:
+    options = s3_options(bucket.config) | {"strandline.store": bucket.address}
+    with closing(open_catalogue(options, {})) as catalogue:
+        return every_segment(catalogue)
+
+
+def of_node(bucket: Bucket) -> dict[TopicIdPartition, list[tuple[object, ...]]]:
     options = s3_options(bucket.config)
-    with closing(open_catalogue(options | {"strandline.store": bucket.address}, {})) as catalogue:
-        alone = every_segment(catalogue)
-    assert len(alone.pop(OTHERS)) == OTHERS_SEGMENTS
     keys = {name: value for name, value in options.items() if name.endswith(".key")}
     with closing(open_catalogue(keys | {"strandline.url": bucket.node.url}, {})) as catalogue:
-        told = every_segment(catalogue)
+        return every_segment(catalogue)
+
+
+def test_a_bucket_alone_tells_of_the_same_segments_as_its_node(bucket: Bucket) -> None:
+    alone, told = of_bucket_alone(bucket), of_node(bucket)
+    assert len(alone.pop(OTHERS)) == OTHERS_SEGMENTS
     assert alone == told
     assert sum(map(len, told.values())) == SEGMENTS
+
+
+def test_a_snapshot_that_its_node_uploaded_stands_for_the_manifests(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_segments, "MANIFESTS_MIN", 1)
+    by_manifest: list[TopicIdPartition] = []
+    found: dict[TopicIdPartition, list[tuple[object, ...]]] = {}
+    read = OpenBucket.read
+
+    async def counted(self: OpenBucket, stored: StoredSegment) -> object:
+        by_manifest.append(stored.segment_id.partition)
+        return await read(self, stored)
+
+    def only_others_are_read() -> bool:
+        by_manifest.clear()
+        found.update(of_bucket_alone(bucket))
+        return by_manifest == [OTHERS] * OTHERS_SEGMENTS
+
+    monkeypatch.setattr(OpenBucket, "read", counted)
+    bucket.node.wait_until(
+        only_others_are_read, "a snapshot with every segment", deadline_s=COPY_DEADLINE_S
+    )
+    assert len(found.pop(OTHERS)) == OTHERS_SEGMENTS
+    assert found == of_node(bucket)
 
 
 def typed_here(
