@@ -28,12 +28,15 @@ from rlmm.short_lengths import read_short_length
 _FRONT_BYTES = len(SEGMENT_FRONT)
 _PARTITION_BYTES = 21  # topic id, number, no tags
 
-# Segment id, no tags, offsets, broker, times, one epoch, size, no custom metadata, state; the tags:
-# how many, perhaps "no transaction index", token and writer, upload deadline.
-_ADD = struct.Struct(">16sBqqiqqBiqBiBbB42s3sq")
-_ADD_WITHOUT_INDEX = struct.Struct(">16sBqqiqqBiqBiBbB3s42s3sq")
-_STARTED = SegmentState.COPY_SEGMENT_STARTED.value
-_USUAL = (0, 2, 0, 0, _STARTED)  # no tags, epochs + 1, no tags, custom metadata, state
+# Segment id, no tags, offsets, (broker and times: any), one epoch, size; no custom metadata, state,
+# and the tags that the claim gives to all: how many, perhaps "no transaction index", token and
+# writer, and what announces the upload deadline; the deadline.
+_ADD = struct.Struct(">16sBqq20xBiqBi48sq")
+_ADD_WITHOUT_INDEX = struct.Struct(">16sBqq20xBiqBi51sq")
+_TAGS, _TAGS_WITHOUT_INDEX = (
+    bytes((0, SegmentState.COPY_SEGMENT_STARTED, tags)) for tags in (3, 4)
+)
+_ONE_EPOCH = 2  # a compact length is one more
 _SEGMENT = bytes((keys.RowKind.SEGMENT,))
 _TOMBSTONE = bytes((keys.RowKind.SEGMENT_TOMBSTONE,))
 
@@ -60,11 +63,12 @@ def judged(
 class UsualAdds:
     """A run in one overlay, which nobody else writes to between `take` and `settle`."""
 
-    __slots__ = ("_first_purge", "_overlay", "_partitions", "_time_ms")
+    __slots__ = ("_first_purge", "_last", "_overlay", "_partitions", "_time_ms")
 
     def __init__(self, overlay: OverlayRows) -> None:
         self._overlay = overlay
         self._partitions: dict[bytes, _Claimed] = {}
+        self._last: _Claimed | None = None
         self._time_ms: int | None = None
         self._first_purge: bytes | None = None
 
@@ -72,20 +76,17 @@ class UsualAdds:
         """Accept the record, which is about the partition; None: nothing is done, `apply` is to
         judge it, behind `settle`.
         """
-        value = record.value
-        if record.control_type is not None or not value.startswith(SEGMENT_FRONT):
+        value, time_ms = record.value, self._time_ms
+        if record.control_type is not None:
             return None
-        try:
-            length, at = read_short_length(value, _FRONT_BYTES)
-        except IndexError:
-            return None
-        at += length - 1 + _PARTITION_BYTES
-        # A length that is not read here is negative: the partition in front says nothing then.
-        claimed = self._claimed(value[_FRONT_BYTES:at]) if length > 0 else None
-        id_ = None if claimed is None else _usual_id(value, at, claimed.authority)
+        claimed = self._last
+        if claimed is None or not value.startswith(claimed.head):
+            claimed = self._claimed(value)
+        id_ = None if claimed is None else claimed.usual_id(value)
         if claimed is None or id_ is None:
             return None
-        time_ms = self._time_with(record.timestamp_ms)
+        if time_ms is None or record.timestamp_ms > time_ms:
+            time_ms = self._time_with(record.timestamp_ms)
         overlay, key = self._overlay, _SEGMENT + id_
         if (
             time_ms is None
@@ -108,7 +109,7 @@ class UsualAdds:
                     draft.count(claimed.partition, claimed.row, copy_started=claimed.added)
             put_record_time(draft)
         self._partitions.clear()
-        self._time_ms = None
+        self._last = self._time_ms = None
 
     def _time_with(self, timestamp_ms: int) -> int | None:
         """Record time with a record of this time; None where something is to be purged by then."""
@@ -121,68 +122,79 @@ class UsualAdds:
             return None
         return time_ms
 
-    def _claimed(self, head: bytes) -> _Claimed | None:
-        """What is known of the partition of these bytes; None: not such that adds are usual."""
+    def _claimed(self, value: bytes) -> _Claimed | None:
+        """What is known of the partition of this record; None: not such that adds are usual."""
+        head = _head(value)
         known = self._partitions.get(head)
-        if known is not None:
-            return known
-        partition = partition_in_record(head)
-        if partition is None or check_partition(partition) is not None:
-            return None
-        row = find_live(Draft(self._overlay, -1, 0), partition)
-        if isinstance(row, Outcome) or row.standing_claim is None or row.standing_claim.token < 0:
-            return None
-        known = self._partitions[head] = _Claimed(partition, row)
+        if known is None:
+            partition = partition_in_record(head[_FRONT_BYTES:])
+            if partition is None or check_partition(partition) is not None:
+                return None
+            row = find_live(Draft(self._overlay, -1, 0), partition)
+            if isinstance(row, Outcome) or row.standing_claim is None:
+                return None
+            if row.standing_claim.token < 0:
+                return None
+            known = self._partitions[head] = _Claimed(head, partition, row)
+        self._last = known
         return known
+
+
+def _head(value: bytes) -> bytes:
+    """An added segment's bytes up to its partition; of another record none, or any."""
+    try:
+        length, at = read_short_length(value, _FRONT_BYTES)
+    except IndexError:
+        return b""
+    if length <= 0 or not value.startswith(SEGMENT_FRONT):
+        return b""
+    return value[: at + length - 1 + _PARTITION_BYTES]
 
 
 class _Claimed:
     """A partition whose claim stands, `row` as it was before the run, and how much the run added.
-    `authority` is what every add under the claim says.
+    `head` is what all its adds begin with, the layouts' last bytes but the deadline what the claim
+    makes every one of them say.
     """
 
-    __slots__ = ("added", "authority", "partition", "row", "unfinished")
+    __slots__ = ("_tags", "_tags_without_index", "added", "head", "partition", "row", "unfinished")
 
-    def __init__(self, partition: TopicIdPartition, row: PartitionRow) -> None:
+    def __init__(self, head: bytes, partition: TopicIdPartition, row: PartitionRow) -> None:
         claim = row.standing_claim
         assert claim is not None
+        authority = authority_bytes(claim.token, claim.incarnation) + DEADLINE
+        self._tags = _TAGS + authority
+        self._tags_without_index = _TAGS_WITHOUT_INDEX + NO_TXN_INDEX + authority
+        self.head = head
         self.partition = partition
         self.row = row
-        self.authority = authority_bytes(claim.token, claim.incarnation)
         self.unfinished = keys.unfinished_prefix(partition)
         self.added = 0
 
-
-def _usual_id(value: bytes, at: int, authority: bytes) -> bytes | None:
-    """The id of the segment whose add ends with the bytes from `at` on, if these have the layout,
-    the authority, and what `apply_segments.check_segment` asks for; its row has these very bytes.
-    """
-    size = len(value) - at
-    if size == _ADD.size:
-        (id_, id_tags, start, end, _, _, _, epochs, epoch, epoch_start, epoch_tags, segment_bytes,
-         custom, state, count, given, deadline_tag, deadline_ms) = (
-            _ADD.unpack_from(value, at)
-        )  # fmt: skip
-        is_usual = count == 3
-    elif size == _ADD_WITHOUT_INDEX.size:
-        (id_, id_tags, start, end, _, _, _, epochs, epoch, epoch_start, epoch_tags, segment_bytes,
-         custom, state, count, no_index, given, deadline_tag, deadline_ms) = (
-            _ADD_WITHOUT_INDEX.unpack_from(value, at)
-        )  # fmt: skip
-        is_usual = count == 4 and no_index == NO_TXN_INDEX
-    else:
+    def usual_id(self, value: bytes) -> bytes | None:
+        """The id of the segment whose add this is, behind `head`, if it has the layout, the
+        authority, and what `apply_segments.check_segment` asks for; its row has these very bytes.
+        """
+        at = len(self.head)
+        size = len(value) - at
+        if size == _ADD.size:
+            layout, tags = _ADD, self._tags
+        elif size == _ADD_WITHOUT_INDEX.size:
+            layout, tags = _ADD_WITHOUT_INDEX, self._tags_without_index
+        else:
+            return None
+        (id_, id_tags, start, end, epochs, epoch, epoch_start, epoch_tags, segment_bytes, given,
+         deadline_ms) = layout.unpack_from(value, at)  # fmt: skip
+        if (
+            given == tags
+            and epochs == _ONE_EPOCH
+            and id_tags == epoch_tags == 0
+            and 0 <= start <= end <= OFFSET_MAX
+            and segment_bytes >= 0
+            and epoch >= 0
+            and 0 <= epoch_start <= end
+            and deadline_ms >= 0
+        ):
+            found: bytes = id_
+            return found
         return None
-    if (
-        is_usual
-        and given == authority
-        and (id_tags, epochs, epoch_tags, custom, state) == _USUAL
-        and deadline_tag == DEADLINE
-        and deadline_ms >= 0
-        and 0 <= start <= end <= OFFSET_MAX
-        and segment_bytes >= 0
-        and epoch >= 0
-        and 0 <= epoch_start <= end
-    ):
-        found: bytes = id_
-        return found
-    return None

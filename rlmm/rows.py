@@ -133,7 +133,7 @@ class OverlayRows:
 
     def get(self, key: bytes) -> bytes | None:
         if key not in self._pending:
-            return self._in_base(key)
+            return self._read[key] if key in self._read else self._in_base(key)
         value = self._pending[key]
         if isinstance(value, tuple):
             value = self._pending[key] = value[1](value[0])
