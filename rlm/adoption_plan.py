@@ -86,9 +86,10 @@ AdoptionStep = Adopt | StartAt | Lose | Done
 def add_listed(found: dict[RemoteLogSegmentId, StoredSegment], key: ParsedSegmentKey, size: int,
                store: str) -> None:  # fmt: skip
     """Put one listed object to its segment."""
-    segment = found.setdefault(
-        key.segment_id, StoredSegment(key.segment_id, key.start_offset, store, {})
-    )
+    segment = found.get(key.segment_id)
+    if segment is None:
+        segment = StoredSegment(key.segment_id, key.start_offset, store, {})
+        found[key.segment_id] = segment
     if segment.start_offset == key.start_offset:
         segment.sizes[key.suffix] = size
 

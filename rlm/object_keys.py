@@ -23,11 +23,12 @@ PREFIX_BYTES_MAX = 256
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-_SEGMENT_STEM = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>[0-9]{1,10})/"
-    r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})"
+_PARTITION_FOLDER = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>[0-9]{1,10})"
 )
-_STEMS_KEPT = 1_024
+_SEGMENT_STEM = re.compile(r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})")
+_FOLDERS_KEPT = 64
+_SEGMENTS_KEPT = 8
 
 
 class ObjectSuffix(StrEnum):
@@ -85,28 +86,42 @@ def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
     """Read a key of `segment_keys`; None for every other object."""
     if not key.startswith(prefix):
         return None
-    stem, _, end = key[len(prefix) :].rpartition(".")
+    folder, _, name = key[len(prefix) :].rpartition("/")
+    stem, _, end = name.partition(".")
     suffix = _SUFFIXES.get(end)
-    segment = None if suffix is None else _parse_stem(stem)
+    segment = None if suffix is None else _parse_segment(folder, stem)
     return None if segment is None or suffix is None else ParsedSegmentKey(*segment, suffix)
 
 
-@lru_cache(maxsize=_STEMS_KEPT)  # a listing has the three of a segment one after the other
-def _parse_stem(stem: str) -> tuple[RemoteLogSegmentId, int] | None:
+# A listing has the segments of a partition, and of a segment the three objects, as neighbours.
+@lru_cache(maxsize=_SEGMENTS_KEPT)
+def _parse_segment(folder: str, stem: str) -> tuple[RemoteLogSegmentId, int] | None:
     match = _SEGMENT_STEM.fullmatch(stem)
+    partition = None if match is None else _parse_partition(folder)
+    if match is None or partition is None:
+        return None
+    start_offset = int(match["offset"])
+    try:
+        id_ = Uuid.parse(match["id"])
+    except InvalidRequest:
+        return None
+    return None if start_offset > _INT64_MAX else (RemoteLogSegmentId(partition, id_), start_offset)
+
+
+@lru_cache(maxsize=_FOLDERS_KEPT)
+def _parse_partition(folder: str) -> TopicIdPartition | None:
+    match = _PARTITION_FOLDER.fullmatch(folder)
     if match is None:
         return None
     try:
         check_topic_name(match["topic"])
-        topic_id, id_ = Uuid.parse(match["topic_id"]), Uuid.parse(match["id"])
+        topic_id = Uuid.parse(match["topic_id"])
     except InvalidRequest:
         return None
-    partition, start_offset = int(match["partition"]), int(match["offset"])
-    canonical = str(partition) == match["partition"]
-    if not canonical or partition > _INT32_MAX or start_offset > _INT64_MAX:
+    number = int(match["partition"])
+    if str(number) != match["partition"] or number > _INT32_MAX:
         return None
-    topic_id_partition = TopicIdPartition(match["topic"], topic_id, partition)
-    return RemoteLogSegmentId(topic_id_partition, id_), start_offset
+    return TopicIdPartition(match["topic"], topic_id, number)
 
 
 def own_prefix(prefix: str) -> str:
