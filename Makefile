@@ -30,8 +30,8 @@ tools: $(VENV)/.dev        ## servers and clients that tests run against, once a
 integration: tools         ## a file goes to one process: its tests share servers
 	$(PYTEST) -m "integration and not soak" -n 2 --dist loadfile -q
 
-e2e: tools
-	$(PYTEST) -m "e2e and not soak" -q
+e2e: tools                 ## a file goes to one process: half of the time each waits
+	$(PYTEST) -m "e2e and not soak" -n 2 --dist loadfile -q
 
 soak: tools                 ## long runs
 	$(PYTEST) -m soak -q

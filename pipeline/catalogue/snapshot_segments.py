@@ -37,6 +37,8 @@ MANIFESTS_MIN = 500
 """For fewer no snapshot is looked for."""
 BYTES_A_MANIFEST = 16 * 1024
 """Reading so much of a snapshot takes no longer than asking a store for one manifest."""
+SNAPSHOT_BYTES_MAX = 4 << 30
+"""So much room for temporary files is asked of a driver at most."""
 SNAPSHOTS_LISTED_MAX = 1_000
 
 log = logging.getLogger(__name__)
@@ -55,7 +57,8 @@ async def segments_in_snapshot(
         return {}
     try:
         newest = await _newest(store, config.prefix)
-        if newest is None or newest.size > len(wanted) * BYTES_A_MANIFEST:
+        size_max = min(len(wanted) * BYTES_A_MANIFEST, SNAPSHOT_BYTES_MAX)
+        if newest is None or newest.size > size_max:
             return {}
         with NamedTemporaryFile(prefix="strandline-", suffix=".checkpoint") as file:
             async with closing_stream(store.get(newest.key)) as stream:
@@ -71,7 +74,7 @@ async def segments_in_snapshot(
                     config.name,
                     newest.key,
                 )
-    except StrandlineError as error:
+    except (StrandlineError, OSError) as error:
         log.warning("the manifests of %s are read one by one: %s", config.name, error)
     return {}
 

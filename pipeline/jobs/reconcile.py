@@ -41,6 +41,8 @@ from pipeline.reconcile.verdict import MEANING, SegmentClass
 from rlm.collection_plan import ObjectClass
 
 ASKED_EVERY_S = 0.5
+OBJECTS_PER_TASK = 100_000
+"""As many are judged by one task at least, where there are more: a task takes 0.1 s by itself."""
 ID = ["topic_id", "partition", "segment_id"]
 SEGMENT = ["topic", *ID]
 NEEDS_SOMEBODY = (SegmentClass.MISSING,)
@@ -180,8 +182,9 @@ def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> Reco
     with context.console.status("listing the bucket"):
         # Kept on two executors where there are two: a list that is made anew is younger than the
         # rows it is compared with. What it then has more is asked for by its id.
-        objects = keep(listed_objects(spark, stores), StorageLevel.DISK_ONLY_2)
-        objects.count()
+        listed = keep(listed_objects(spark, stores), StorageLevel.DISK_ONLY_2)
+        tasks = max(spark.sparkContext.defaultParallelism, listed.count() // OBJECTS_PER_TASK)
+        objects = listed.coalesce(tasks)
     with context.console.status("asking the metadata"):
         known = keep(_known(context, options, objects, keep))
         rows = known.where("state NOT IN ('DELETED', 'NEVER')").count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -234,14 +235,21 @@ def test_who_looks_for_damage_has_every_manifest_read(tmp_path: Path) -> None:
     assert [each.key for each in told] == [keys.manifest]
 
 
-def test_without_the_right_to_the_snapshots_the_manifests_are_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refused(*_: object) -> None:
-        raise Refused("no permission to list t/_strandline/snapshots/")
+NOT_READ = {
+    "_newest": Refused("no permission to list t/_strandline/snapshots/"),
+    "NamedTemporaryFile": OSError(errno.ENOSPC, "No space left on device"),
+}
 
-    put(tmp_path, 1, 0, 9)
-    monkeypatch.setattr(snapshot_segments, "_newest", refused)
+
+@pytest.mark.parametrize("step", NOT_READ)
+def test_where_no_snapshot_can_be_read_the_manifests_are(
+    tmp_path: Path, step: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise NOT_READ[step]
+
+    upload(tmp_path, [finished(tmp_path, put(tmp_path, 1, 0, 9))])
+    monkeypatch.setattr(snapshot_segments, step, fails)
     with caplog.at_level(logging.WARNING):
         assert ranges(catalogue(tmp_path)) == [[0, 9, 1]]
-    assert "read one by one: no permission" in caplog.text
+    assert f"the manifests of main are read one by one: {NOT_READ[step]}" in caplog.text
