@@ -49,7 +49,7 @@ async def segments_in_snapshot(
 ) -> dict[Uuid, FoundSegment]:
     """Those of `listed`, all of this store, that its newest snapshot tells, by segment id.
 
-    None where there is no snapshot, or none that is worth it for so few; nor where it cannot be
+    Empty where there is no snapshot, where it is not worth it for so few, and where it cannot be
     read, of which a line is logged: the manifests say the same.
     """
     wanted = {each.segment_id.id: each for each in listed if each.is_complete}
