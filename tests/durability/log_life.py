@@ -127,27 +127,38 @@ def one_life(disk: CrashDisk, witness: Witness) -> None:
     log.close()
 
 
+def crashed(
+    make: Callable[[], CrashDisk],
+    *,
+    lives_before: int = 0,
+    segment_bytes_max: int = SEGMENT_BYTES_MAX,
+) -> Iterator[tuple[CrashDisk, Witness]]:
+    """A life that ends before each of its operations in turn; what is left is as it stands then."""
+    crash_at = 0
+    while True:
+        disk, witness = make(), Witness(segment_bytes_max=segment_bytes_max)
+        for _ in range(lives_before):
+            one_life(disk, witness)
+            disk.process_death()
+        disk.crash_at = crash_at
+        try:
+            one_life(disk, witness)
+        except PowerCut:
+            yield disk, witness
+        else:
+            return
+        crash_at += 1
+
+
 def survive_every_crash(
     make: Callable[[], CrashDisk] = CrashDisk, losses: Sequence[Loss] = LOSSES
 ) -> int:
     """Crash a life at each of its operations, lose each kind of thing; returns how many cases."""
-    cases = 0
-    for lives_before in (0, 1):
-        crash_at = 0
-        while True:
-            disk, witness = make(), Witness()
-            for _ in range(lives_before):
-                one_life(disk, witness)
-                disk.process_death()
-            disk.crash_at = crash_at
-            try:
-                one_life(disk, witness)
-            except PowerCut:
-                cases += open_after_each(losses, disk, witness)
-            else:
-                break
-            crash_at += 1
-    return cases
+    return sum(
+        open_after_each(losses, disk, witness)
+        for lives_before in (0, 1)
+        for disk, witness in crashed(make, lives_before=lives_before)
+    )
 
 
 def open_after_each(losses: Sequence[Loss], disk: CrashDisk, witness: Witness) -> int:
@@ -162,19 +173,11 @@ def process_death_then_power_cut(
     make: Callable[[], CrashDisk] = CrashDisk, losses: Sequence[Loss] = LOSSES
 ) -> int:
     """What a restart finds in the page cache becomes acknowledged: the power may go right after."""
-    cases = crash_at = 0
-    while True:
-        disk, witness = make(), Witness()
-        disk.crash_at = crash_at
-        try:
-            one_life(disk, witness)
-        except PowerCut:
-            disk.process_death()
-        else:
-            break
+    cases = 0
+    for disk, witness in crashed(make):
+        disk.process_death()
         open_log(disk, witness)
         cases += open_after_each(losses, disk, witness)
-        crash_at += 1
     return cases
 
 
@@ -183,23 +186,14 @@ def recovery_alone_is_durable(make: Callable[[], CrashDisk] = CrashDisk) -> None
     there when the power goes right after it: no other sync helps it.
     """
     for segment_bytes_max in (250, 400, SEGMENT_BYTES_MAX):
-        crash_at = 0
-        while True:
-            disk, witness = make(), Witness(segment_bytes_max=segment_bytes_max)
-            disk.crash_at = crash_at
-            try:
-                one_life(disk, witness)
-            except PowerCut:
-                disk.process_death()
-            else:
-                break
+        for disk, _ in crashed(make, segment_bytes_max=segment_bytes_max):
+            disk.process_death()
             log = _recovered(disk)
             _append(log, epoch=max(log.last_epoch, 1))
             before = list(records_of(log))
             disk.power_cut(Survivors.NONE, Survivors.NONE)
             if list(records_of(_recovered(disk))) != before:
                 raise BrokenPromiseError("what was recovered, or written after it, is lost")
-            crash_at += 1
 
 
 def keep_every_promise(

@@ -56,6 +56,9 @@ OTHERS = TopicIdPartition("somebody-elses", Uuid(b"nobodys topic id"), 0)
 OTHERS_SEGMENTS = 350
 """Of one partition: more objects than a page of a listing has."""
 
+Told = dict[TopicIdPartition, list[tuple[object, ...]]]
+"""What a catalogue tells a reader of the segments of each partition."""
+
 HALF = RemoteLogSegmentId(OTHERS, Uuid(b"half of a copy.."))
 UPLOADS_AT_ONCE = 8
 TYPED_DEADLINE_S = 240
@@ -108,7 +111,7 @@ def put_others(bucket: Bucket, folder: Path) -> None:
         bucket.put(f"{stem}.log", b"outside")
 
 
-def every_segment(catalogue: Catalogue) -> dict[TopicIdPartition, list[tuple[object, ...]]]:
+def every_segment(catalogue: Catalogue) -> Told:
     """What a reader is told of each, but for the log start inside of a segment, which a bucket does
     not tell.
     """
@@ -133,13 +136,13 @@ def s3_options(config: StoreConfig) -> dict[str, str]:
     }
 
 
-def of_bucket_alone(bucket: Bucket) -> dict[TopicIdPartition, list[tuple[object, ...]]]:
+def of_bucket_alone(bucket: Bucket) -> Told:
     options = s3_options(bucket.config) | {"strandline.store": bucket.address}
     with closing(open_catalogue(options, {})) as catalogue:
         return every_segment(catalogue)
 
 
-def of_node(bucket: Bucket) -> dict[TopicIdPartition, list[tuple[object, ...]]]:
+def of_node(bucket: Bucket) -> Told:
     options = s3_options(bucket.config)
     keys = {name: value for name, value in options.items() if name.endswith(".key")}
     with closing(open_catalogue(keys | {"strandline.url": bucket.node.url}, {})) as catalogue:
@@ -158,7 +161,7 @@ def test_a_snapshot_that_its_node_uploaded_stands_for_the_manifests(
 ) -> None:
     monkeypatch.setattr(snapshot_segments, "MANIFESTS_MIN", 1)
     by_manifest: list[TopicIdPartition] = []
-    found: dict[TopicIdPartition, list[tuple[object, ...]]] = {}
+    found: Told = {}
     read = OpenBucket.read
 
     async def counted(self: OpenBucket, stored: StoredSegment) -> object:
