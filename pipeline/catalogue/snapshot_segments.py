@@ -61,7 +61,7 @@ async def segments_in_snapshot(
         if newest is None or newest.size > size_max:
             return {}
         with NamedTemporaryFile(prefix="strandline-", suffix=".checkpoint") as file:
-            async with closing_stream(store.get(newest.key)) as stream:
+            async with closing_stream(store.get(newest.key, end=newest.size)) as stream:
                 async for piece in stream:
                     file.write(piece)
             file.flush()

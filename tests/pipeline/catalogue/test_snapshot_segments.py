@@ -29,6 +29,7 @@ from rlmm.row_keys import TOTALS_KEY, segment_key
 from rlmm.row_segments import encode_segment_row
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 from rlmm.snapshot_rows import to_proposals
+from rsm_backends.store import ObjectInfo, ObjectStore
 from tests.pipeline.catalogue.test_manifest_catalogue import (
     ORDERS,
     PREFIX,
@@ -205,6 +206,21 @@ def test_instead_of_a_damaged_snapshot_the_manifests_are_read(
         case "empty":
             data.clear()
     path.write_bytes(data)
+    with caplog.at_level(logging.WARNING):
+        assert ranges(catalogue(tmp_path)) == [[0, 9, 1]]
+    assert f"main:{path.relative_to(tmp_path)} is damaged" in caplog.text
+
+
+def test_no_more_is_read_of_a_snapshot_than_the_listing_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def smaller(store: ObjectStore, prefix: str) -> ObjectInfo | None:
+        found = await newest(store, prefix)
+        return None if found is None else replace(found, size=found.size - 1)
+
+    path = upload(tmp_path, [finished(tmp_path, put(tmp_path, 1, 0, 9))])
+    newest = snapshot_segments._newest
+    monkeypatch.setattr(snapshot_segments, "_newest", smaller)
     with caplog.at_level(logging.WARNING):
         assert ranges(catalogue(tmp_path)) == [[0, 9, 1]]
     assert f"main:{path.relative_to(tmp_path)} is damaged" in caplog.text
