@@ -26,7 +26,7 @@ from rlmm.raft import (
     votes,
 )
 from rlmm.raft.actions import LogCut, PersistedState, TruncateTo, WaitersDone
-from rlmm.raft.events import BarrierRequested, FlushCompleted
+from rlmm.raft.events import BarrierRequested, CommitLearned, FlushCompleted
 from rlmm.raft.fetch_validation import VALID
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey
@@ -37,9 +37,10 @@ from sim.planting import Patches, planting
 
 SEEDS_MAX = 120
 FIRST_SEEDS = {
-    "a stale flush completion is believed": 81,
-    "snapshot ids are not compared": 77,
-    "a voter formatted again counts at once": 95,
+    "a stale flush completion is believed": 200,
+    "snapshot ids are not compared": 20,
+    "a voter formatted again counts at once": 60,
+    "a commit is believed in any epoch": 20,
 }
 """Where the search begins for one that few seeds show: from 1 on it takes long."""
 EVENTS = 4000
@@ -148,6 +149,11 @@ def _everybody_at_once(r: Replica, leader: Leader) -> int:
     return max(ends)
 
 
+def _learn_in_any_epoch(r: Replica, event: CommitLearned) -> None:
+    if isinstance(r.state, Follower):
+        high_watermark.advance(r, min(event.end_offset, r.log.end_offset))
+
+
 def _voters_stay(*_: object) -> bool:
     """Truncation leaves the voter set of a record that is gone."""
     return False
@@ -181,6 +187,7 @@ BUGS: dict[str, Patches] = {
     "a voter formatted again counts at once": ((damaged_tail, "counts", _yes),),
     "a wiped disk counts as the old replica": ((progress, "of", _know_replicas_by_node_id),),
     "the fastest replica commits": ((high_watermark, "majority_end", _everybody_at_once),),
+    "a commit is believed in any epoch": ((high_watermark, "learned", _learn_in_any_epoch),),
     "truncation does not undo a voter change": ((VoterHistory, "truncate_to", _voters_stay),),
 }
 

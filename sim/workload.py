@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rlmm.raft import actions as act
@@ -140,6 +141,8 @@ class Workload:
                     self._answered(handle)
                     self.committed += 1
                     auditor.proposal_committed(host, handle, offset)
+                    if self._world.random.randrange(2):
+                        self._tell(host, ev.CommitLearned(action.epoch, offset + 1))
             case act.ProposalFailed():
                 self._answered(action.handle)
                 if not action.appended:
@@ -156,6 +159,12 @@ class Workload:
             case _:
                 pass
 
+    def _tell(self, leader: ReplicaHost, learned: ev.CommitLearned) -> None:
+        """Who handed the proposal on gets an answer to it; here that is anybody, however late."""
+        target = self._world.random.choice(self._world.hosts)
+        deliver = partial(target.feed, learned)
+        self._world.network.send(leader.name, target.name, deliver, lost=_nobody_waits)
+
     def _answered(self, handle: Hashable) -> None:
         check(
             handle in self._unanswered,
@@ -163,3 +172,7 @@ class Workload:
             f"{handle} was answered twice or never asked",
         )
         self._unanswered.discard(handle)
+
+
+def _nobody_waits() -> None:
+    """For an answer that is lost: the next fetch says as much."""

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 class ProposalHandle(Protocol):
     """What a Propose event carries as its handle."""
 
-    def committed(self, base_offset: int) -> None: ...
+    def committed(self, base_offset: int, epoch: int) -> None: ...
 
     def failed(self, failure: do.ProposalFailed) -> None: ...
 
@@ -294,7 +294,7 @@ class QuorumDriver:
 
     def _committed(self, action: do.ProposalsCommitted) -> None:
         for handle, offset in action.proposals:
-            handle.committed(offset)  # type: ignore[attr-defined]  # a ProposalHandle of ours
+            handle.committed(offset, action.epoch)  # type: ignore[attr-defined]  # a ProposalHandle of ours
 
     def _waiters_done(self, action: do.WaitersDone) -> None:
         for handle in action.handles:

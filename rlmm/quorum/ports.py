@@ -33,12 +33,14 @@ class ProduceAnswer:
     """`base_offset` is that of the first record, -1 with an error.
 
     `appended`: in spite of the error the records may be committed (outcome unknown).
+    `leader_epoch`: in which the records, handed on by a node, were committed; else -1.
     """
 
     error: Error
     base_offset: int = NO_OFFSET
     appended: bool = False
     leader_id: int = -1
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

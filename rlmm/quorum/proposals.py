@@ -15,7 +15,7 @@ from rlmm.quorum.framing import frame
 from rlmm.quorum.ports import PeerFailedError, Peers, ProduceAnswer
 from rlmm.quorum.proposal_queue import Group, ProposalQueue
 from rlmm.raft.actions import ProposalFailed, Role
-from rlmm.raft.events import Propose
+from rlmm.raft.events import CommitLearned, Propose
 from rlmm.raft.messages import Error
 
 PRODUCE_DEADLINE_MS = 30_000
@@ -134,6 +134,9 @@ class Proposals:
         except PeerFailedError as error:
             log.info("node %d, the leader, did not answer a proposal: %s", leader_id, error)
             answer = ProduceAnswer(Error.NOT_LEADER_OR_FOLLOWER, appended=error.sent)
+        if answer.error is Error.NONE:
+            end_offset = answer.base_offset + len(group.proposals)
+            self._driver.feed(CommitLearned(answer.leader_epoch, end_offset))
         self.answered(group, answer)
 
     def _forwarded(self, group: Group, task: asyncio.Task[None]) -> None:
@@ -182,8 +185,9 @@ class _Local:
         self._proposals = proposals
         self._group = group
 
-    def committed(self, base_offset: int) -> None:
-        self._proposals.answered(self._group, ProduceAnswer(Error.NONE, base_offset))
+    def committed(self, base_offset: int, epoch: int) -> None:
+        answer = ProduceAnswer(Error.NONE, base_offset, leader_epoch=epoch)
+        self._proposals.answered(self._group, answer)
 
     def failed(self, failure: ProposalFailed) -> None:
         self._proposals.answered(

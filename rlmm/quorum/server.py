@@ -105,10 +105,10 @@ class _Produced:
         self.waiting.append((answer, sum(batch.record_count for batch in batches)))
         return answer
 
-    def committed(self, base_offset: int) -> None:
+    def committed(self, base_offset: int, epoch: int) -> None:
         for answer, record_count in self.waiting:
             if not answer.done():
-                answer.set_result(ProduceAnswer(Error.NONE, base_offset))
+                answer.set_result(ProduceAnswer(Error.NONE, base_offset, leader_epoch=epoch))
             base_offset += record_count
 
     def failed(self, failure: ProposalFailed) -> None:

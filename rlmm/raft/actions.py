@@ -154,11 +154,12 @@ class InstallSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ProposalsCommitted:
-    """(handle, offset of its first record), in log order: committed in the epoch they were
+    """(handle, offset of its first record), in log order: committed in `epoch`, the one they were
     appended in.
     """
 
     proposals: tuple[tuple[Hashable, int], ...]
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from rlmm.raft.events import (
     AcceptCut,
     AtLeastRequested,
     BarrierRequested,
+    CommitLearned,
     Event,
     FlushCompleted,
     LogStartAdvanced,
@@ -75,6 +76,8 @@ def handle(r: Replica, event: Event) -> None:
             _flush_completed(r, event)
         case ResponseReceived():
             _response_received(r, event)
+        case CommitLearned():
+            high_watermark.learned(r, event)
         case Tick():
             timers(r)
         case RequestFailed():

@@ -77,6 +77,16 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitLearned:
+    """The leader of `epoch` answered a proposal that this node handed on: everything below
+    `end_offset` is committed.
+    """
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class FlushCompleted:
     """Everything below `offset` is durable: the values of the `Flush` action, unchanged.
 
@@ -188,6 +198,7 @@ Event = (
     | ResponseReceived
     | RequestFailed
     | Propose
+    | CommitLearned
     | FlushCompleted
     | SnapshotTaken
     | SnapshotsDeleted

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from rlmm.raft import barriers, damaged_tail, parked_fetches, proposals, voter_changes
 from rlmm.raft.actions import AdvanceHighWatermark, RoleChanged
+from rlmm.raft.events import CommitLearned
 from rlmm.raft.replica import Replica
-from rlmm.raft.states import Leader
+from rlmm.raft.states import Follower, Leader
 
 
 def own_durable_end(r: Replica) -> int:
@@ -48,7 +49,7 @@ def update_as_leader(r: Replica) -> None:
         leader.high_watermark = end
         advance(r, end)
         proposals.acknowledge(r, leader)
-        parked_fetches.answer_those_behind(r, leader)
+        parked_fetches.answer_soon(r, leader)
         voter_changes.committed(r, leader)
     else:
         advance(r, r.high_watermark)
@@ -58,6 +59,22 @@ def update_as_leader(r: Replica) -> None:
             r.emit(RoleChanged(leader.role, leader.epoch, leader.leader_id, established=True))
             damaged_tail.forget_if_healed(r)
         barriers.acknowledge_barriers(r, leader)
+
+
+def learned(r: Replica, event: CommitLearned) -> None:
+    """The leader committed what this node handed on, which it says before its next fetch does.
+
+    Only in the epoch that the own last record is of: then this log is a part of that leader's
+    (Raft's log matching), and what is committed there below its end is committed here. Who counts
+    for nothing (`damaged_tail.py`) is told by its fetches alone.
+    """
+    state = r.state
+    if (
+        isinstance(state, Follower)
+        and event.epoch == state.epoch == r.log.last_epoch
+        and damaged_tail.counts(r)
+    ):
+        advance(r, min(event.end_offset, r.log.end_offset))
 
 
 def advance(r: Replica, high_watermark: int) -> None:

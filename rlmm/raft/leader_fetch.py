@@ -19,7 +19,7 @@ from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import Error, FetchRequest, FetchResponse, NoOp
 from rlmm.raft.replica import Replica
 from rlmm.raft.request_checks import leader_only
-from rlmm.raft.states import Leader, ParkedFetch
+from rlmm.raft.states import Leader
 
 
 def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
@@ -60,11 +60,10 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
         # This very fetch completed a change or a transfer: leadership ended with it.
         moved = FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, public_leader_id(r), r.epoch)
         r.emit(SendResponse(correlation, moved))
-    elif parked_fetches.must_answer_now(r, state, request):
+    elif parked_fetches.must_answer_now(r, request):
         r.emit(SendResponse(correlation, parked_fetches.success(r, state, request)))
     else:
-        wait_ms = min(request.wait_max_ms, r.settings.fetch_wait_max_ms)
-        parked_fetches.park(r, state, ParkedFetch(correlation, request, r.now + wait_ms))
+        parked_fetches.park(r, state, correlation, request)
 
 
 def _check(r: Replica, request: FetchRequest) -> Error:

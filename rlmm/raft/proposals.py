@@ -56,4 +56,4 @@ def acknowledge(r: Replica, leader: Leader) -> None:
         proposal = proposals.popleft()
         done.append((proposal.handle, proposal.base_offset))
     if done:
-        r.emit(ProposalsCommitted(tuple(done)))
+        r.emit(ProposalsCommitted(tuple(done), leader.epoch))

@@ -14,7 +14,11 @@ NEVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """Times in milliseconds. An election time-out is drawn from [T, 2T)."""
+    """Times in milliseconds. An election time-out is drawn from [T, 2T).
+
+    `commit_news_wait_max_ms`: how long a follower's fetch that could be told of a commit, and of
+    nothing else, waits for records that go with it (`parked_fetches.py`).
+    """
 
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
@@ -23,6 +27,7 @@ class RaftSettings:
     retry_backoff_ms: int = 20
     pre_vote_retry_ms: int = 100
     fetch_wait_max_ms: int = 500
+    commit_news_wait_max_ms: int = 5
     fetch_bytes_max: int = 1024 * 1024
     fetch_snapshot_bytes_max: int = 1024 * 1024
     batch_bytes_max: int = 8 * 1024 * 1024

@@ -300,7 +300,10 @@ def produced_body(request: Values, answer: ProduceAnswer) -> Body:
                         "index": partition["index"],
                         "error_code": answer.error.value,
                         "base_offset": answer.base_offset,
-                        "current_leader": {"leader_id": answer.leader_id, "leader_epoch": -1},
+                        "current_leader": {
+                            "leader_id": answer.leader_id,
+                            "leader_epoch": answer.leader_epoch,
+                        },
                         "appended": answer.appended,
                     }
                     for partition in topic["partition_data"]

@@ -220,8 +220,8 @@ class HotCodec:
         start = _NO_TAGS + topic
         # No append time and start offset, no record errors, no message; leader and `appended`.
         middle = b"\xff" * 16 + _NONE + b"\0" + b"\x02\x00\x09"
-        self._produced_parts = (start, middle, b"\xff" * 4 + b"\0\x90\x4e\x01", bytes(6))
-        self._produced = struct.Struct(f">ii{len(start)}shq{len(middle)}si8sB6s")
+        self._produced_parts = (start, middle, b"\0\x90\x4e\x01", bytes(6))
+        self._produced = struct.Struct(f">ii{len(start)}shq{len(middle)}sii4sB6s")
 
     def encode_produced(self, answer: ProduceAnswer, correlation_id: int) -> bytes:
         """The answer to a peer."""
@@ -234,6 +234,7 @@ class HotCodec:
             answer.base_offset,
             parts[1],
             answer.leader_id,
+            answer.leader_epoch,
             parts[2],
             answer.appended,
             parts[3],
@@ -245,11 +246,11 @@ class HotCodec:
         if len(frame) != layout.size - SIZE.size:
             return None
         values = layout.unpack(SIZE.pack(0) + frame)
-        _, _, start, code, base_offset, middle, leader_id, epoch, appended, end = values
+        _, _, start, code, base_offset, middle, leader_id, epoch, tag, appended, end = values
         error = _ERRORS.get(code)
-        if (start, middle, epoch, end) != self._produced_parts or error is None or appended > 1:
+        if (start, middle, tag, end) != self._produced_parts or error is None or appended > 1:
             return None
-        return ProduceAnswer(error, base_offset, bool(appended), leader_id)
+        return ProduceAnswer(error, base_offset, bool(appended), leader_id, epoch)
 
 
 _PRODUCE_TAILS = (b"\0\0\0", b"\0\0\x01\x90\x4e\x01\x01")

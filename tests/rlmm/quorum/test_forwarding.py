@@ -18,6 +18,7 @@ from rlmm.quorum.ports import ProduceAnswer
 from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.quorum.proposals import Proposals
 from rlmm.raft.actions import Role
+from rlmm.raft.events import CommitLearned, Event
 from rlmm.raft.messages import Error, PeerRequest, PeerResponse
 
 DEADLINE_S = 10.0
@@ -35,6 +36,10 @@ class Core:
 @dataclass
 class Driver:
     core: Core = field(default_factory=Core)
+    fed: list[Event] = field(default_factory=list)
+
+    def feed(self, event: Event) -> None:
+        self.fed.append(event)
 
 
 class Leaders:
@@ -60,7 +65,7 @@ class Leaders:
         self.asked.append(node_id)
         if self.error is not None:
             raise self.error
-        return ProduceAnswer(Error.NONE, 7)
+        return ProduceAnswer(Error.NONE, 7, leader_epoch=2)
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         raise NotImplementedError
@@ -69,32 +74,39 @@ class Leaders:
         raise NotImplementedError
 
 
-def follower(leaders: Leaders) -> tuple[Core, Proposals]:
+def follower(leaders: Leaders) -> tuple[Driver, Proposals]:
     driver = Driver()
     proposals = Proposals(
-        cast(QuorumDriver, driver),  # only its core is looked at here
+        cast(QuorumDriver, driver),
         leaders,
         ProposalQueue(LogLimits()),
         now_ms=lambda: 7_000,
         sleep=asyncio.sleep,
         retry_backoff_s=0.001,
     )
-    return driver.core, proposals
+    return driver, proposals
 
 
 async def test_what_had_not_left_when_the_leader_changed_goes_to_the_new_one() -> None:
     leaders = Leaders()
-    core, proposals = follower(leaders)
+    driver, proposals = follower(leaders)
     proposing = asyncio.ensure_future(
         proposals.propose((Proposal(None, b"a"),), deadline_s=DEADLINE_S)
     )
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     # It is taken for the old leader now, and the task that sends it has not had its first turn.
-    core.leader_id, core.epoch = 3, 2
+    driver.core.leader_id, driver.core.epoch = 3, 2
     proposals.role_changed()
     assert await proposing == 7
     assert leaders.asked == [3]
+
+
+async def test_the_core_is_told_of_the_commit_of_what_was_handed_on() -> None:
+    driver, proposals = follower(Leaders())
+    proposed = (Proposal(None, b"a"), Proposal(None, b"b"))
+    assert await proposals.propose(proposed, deadline_s=DEADLINE_S) == 7
+    assert driver.fed == [CommitLearned(2, 9)]
 
 
 async def test_an_answer_that_breaks_us_leaves_nobody_waiting() -> None:

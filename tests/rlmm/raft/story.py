@@ -43,6 +43,7 @@ from rlmm.raft.messages import (
     VoterSet,
     VotersRecord,
 )
+from rlmm.raft.states import Leader
 from rlmm.raft.timers import RaftSettings
 
 SETTINGS = RaftSettings()
@@ -205,7 +206,9 @@ class Story:
         )
 
     def settle(self, *only: int, rounds: int = 300) -> None:
-        """Deliver and flush between `only` (default: all) until nothing moves."""
+        """Deliver and flush between `only` (default: all) until nothing moves, and nobody is soon
+        told of a commit.
+        """
         nodes = only or tuple(self.cores)
         for _ in range(rounds):
             busy = False
@@ -217,8 +220,22 @@ class Story:
             if found is not None:
                 self.deliver(found.source, found.target)
                 busy = True
-            if not busy:
+            if not busy and not self._tell_of_commits(nodes):
                 return
+
+    def _tell_of_commits(self, nodes: tuple[int, ...]) -> bool:
+        """Let the time pass that fetches wait which only such news could answer."""
+        soon = self.now + self.settings.commit_news_wait_max_ms
+        due = []
+        for node_id in nodes:
+            state = self.cores[node_id].replica.state
+            if isinstance(state, Leader):
+                times = [parked.deadline_ms for parked in state.parked.values()]
+                due += [(time_ms, node_id) for time_ms in times if self.now <= time_ms <= soon]
+        if due:
+            deadline_ms, node_id = min(due)
+            self.tick(node_id, deadline_ms - self.now)
+        return bool(due)
 
     def role(self, node_id: int) -> Role:
         return self.cores[node_id].role

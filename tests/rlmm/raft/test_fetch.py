@@ -199,21 +199,6 @@ def test_a_fetch_is_parked_until_the_log_grows() -> None:
     assert kinds == [AppendBatches, SendResponse, Flush], "write, wake, then flush"
 
 
-def test_a_fetch_is_parked_until_the_high_watermark_moves() -> None:
-    # KIP-1166, KAFKA-14145
-    story = leading()
-    story.propose(1, "a")
-    story.flush(1)
-    end = story.cores[1].log_end_offset
-    assert story.feed(1, RequestReceived("three", fetch(end, 1, replica=key(3), known=3)))
-    assert story.cores[1].high_watermark == end
-    answers = story.feed(1, RequestReceived("two", fetch(end, 1, known=3)))
-    (answer,) = [each.response for each in answers if isinstance(each, SendResponse)]
-    assert isinstance(answer, FetchResponse)
-    assert answer.high_watermark == end
-    assert answer.read is None
-
-
 def test_a_fetch_is_parked_no_longer_than_it_says_nor_than_a_quarter_of_the_time_out() -> None:
     story = leading()
     story.feed(1, RequestReceived("f", fetch(3, 1, known=3, wait_ms=100_000)))

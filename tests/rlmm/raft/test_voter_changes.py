@@ -220,7 +220,7 @@ def test_a_voter_with_its_own_removal_uncommitted_still_stands_if_only_it_can_wi
             4: log(7, (2, old)),
         },
     )
-    for _ in range(6):
+    for _ in range(7):
         for node in (3, 1, 4):
             story.tick(node, 400)
             story.settle(1, 3, 4)

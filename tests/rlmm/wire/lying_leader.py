@@ -121,7 +121,7 @@ class LyingLeader:
         return replace(lie, leader_id=self.me.node_id, leader_epoch=self.epoch)
 
     async def produce(self, records: bytes) -> ProduceAnswer:
-        return ProduceAnswer(Error.NONE, 2**62 + len(records))
+        return ProduceAnswer(Error.NONE, 2**62 + len(records), leader_epoch=self.epoch)
 
     async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
         return ProduceAnswer(Error.NONE, timeout_ms + len(records))

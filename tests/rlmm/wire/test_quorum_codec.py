@@ -230,7 +230,7 @@ def test_the_fast_produce_is_the_general_one(
     assert HOT.decode_produce(frame, 21) == (-1, timeout_ms, records, forwarded)
 
 
-@given(st.builds(ProduceAnswer, errors, int64, st.booleans(), int32), correlations)
+@given(st.builds(ProduceAnswer, errors, int64, st.booleans(), int32, int32), correlations)
 def test_the_fast_produce_response_is_the_general_one(
     answer: ProduceAnswer, correlation_id: int
 ) -> None:
@@ -241,7 +241,8 @@ def test_the_fast_produce_response_is_the_general_one(
     assert topic["topic_id"] == TOPIC_ID
     assert partition["error_code"] == answer.error.value
     assert partition["base_offset"] == answer.base_offset
-    assert partition["current_leader"] == {"leader_id": answer.leader_id, "leader_epoch": -1}
+    leader = {"leader_id": answer.leader_id, "leader_epoch": answer.leader_epoch}
+    assert partition["current_leader"] == leader
     assert partition["appended"] == answer.appended
 
 
