@@ -18,10 +18,13 @@ from rlmm.metadata_log import Proposal
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """Neighbouring records of one caller; `taken` once they may have left this node."""
+    """Neighbouring records of one caller, who waits until `end_s` on a monotonic clock; `taken`
+    once they may have left this node.
+    """
 
     proposals: tuple[Proposal, ...]
     size_bytes: int
+    end_s: float
     done: asyncio.Future[int]
     taken: bool = False
 
@@ -39,6 +42,11 @@ class Group:
     @property
     def proposals(self) -> tuple[Proposal, ...]:
         return tuple(each for member in self.members for each in member.proposals)
+
+    @property
+    def end_s(self) -> float:
+        """When the last of those who wait for it gives up. There is one."""
+        return max(member.end_s for member in self.members)
 
     def committed(self, base_offset: int) -> None:
         offset = base_offset
@@ -64,7 +72,7 @@ class ProposalQueue:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def add(self, proposals: tuple[Proposal, ...]) -> Waiting:
+    def add(self, proposals: tuple[Proposal, ...], *, end_s: float) -> Waiting:
         """InvalidRequest: none or too large. RetryLater: the queue is full, or closed."""
         if not proposals:
             raise InvalidRequest("nothing to append", field="proposals")
@@ -78,7 +86,7 @@ class ProposalQueue:
             )
         if self._queue and self._bytes + size > self._limits.queue_bytes_max:
             raise RetryLater("the metadata log's queue is full", retry_after_ms=100)
-        waiting = Waiting(proposals, size, asyncio.get_running_loop().create_future())
+        waiting = Waiting(proposals, size, end_s, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._bytes += size
         return waiting

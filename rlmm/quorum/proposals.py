@@ -19,6 +19,10 @@ from rlmm.raft.events import CommitLearned, Propose
 from rlmm.raft.messages import Error
 
 PRODUCE_DEADLINE_MS = 30_000
+FORWARD_DEADLINE_MIN_MS = 1_000
+"""For callers who had waited for a leader nearly as long as they would: without an answer in time
+the connection is given up as well.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +37,7 @@ class Proposals:
         queue: ProposalQueue,
         *,
         now_ms: Callable[[], int],
+        monotonic: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         retry_backoff_s: float,
     ) -> None:
@@ -40,6 +45,7 @@ class Proposals:
         self._peers = peers
         self._queue = queue
         self._now_ms = now_ms
+        self._monotonic = monotonic
         self._sleep = sleep
         self._retry_backoff_s = retry_backoff_s
         self._pump_due = False
@@ -52,7 +58,7 @@ class Proposals:
 
     async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
         """The offset of the first record, once committed. Errors: `MetadataLog.propose`."""
-        waiting = self._queue.add(proposals)
+        waiting = self._queue.add(proposals, end_s=self._monotonic() + deadline_s)
         self._pump_soon()
         loop = asyncio.get_running_loop()
         timer = loop.call_later(deadline_s, self._queue.give_up, waiting, deadline_s)
@@ -129,8 +135,11 @@ class Proposals:
             group.proposals, base_offset=0, epoch=0, timestamp_ms=self._now_ms()
         )
         records = b"".join(batch.data for batch in encoded)
+        # An answer that was lost holds up what comes behind it as long as somebody waits for it.
+        left_ms = int((group.end_s - self._monotonic()) * 1000)
+        deadline_ms = min(max(left_ms, FORWARD_DEADLINE_MIN_MS), PRODUCE_DEADLINE_MS)
         try:
-            answer = await self._peers.produce(leader_id, records, deadline_ms=PRODUCE_DEADLINE_MS)
+            answer = await self._peers.produce(leader_id, records, deadline_ms=deadline_ms)
         except PeerFailedError as error:
             log.info("node %d, the leader, did not answer a proposal: %s", leader_id, error)
             answer = ProduceAnswer(Error.NOT_LEADER_OR_FOLLOWER, appended=error.sent)

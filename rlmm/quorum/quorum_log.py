@@ -112,6 +112,7 @@ class QuorumLog:
             peers,
             ProposalQueue(limits),
             now_ms=ambient.now_ms,
+            monotonic=ambient.monotonic,
             sleep=ambient.sleep,
             retry_backoff_s=config.settings.retry_backoff_ms / 1000,
         )

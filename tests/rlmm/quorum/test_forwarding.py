@@ -16,7 +16,11 @@ from rlmm.metadata_log import Proposal
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.ports import ProduceAnswer
 from rlmm.quorum.proposal_queue import ProposalQueue
-from rlmm.quorum.proposals import Proposals
+from rlmm.quorum.proposals import (
+    FORWARD_DEADLINE_MIN_MS,
+    PRODUCE_DEADLINE_MS,
+    Proposals,
+)
 from rlmm.raft.actions import Role
 from rlmm.raft.events import CommitLearned, Event
 from rlmm.raft.messages import Error, PeerRequest, PeerResponse
@@ -43,10 +47,11 @@ class Driver:
 
 
 class Leaders:
-    """`Peers` that note who was asked and answer with offset 7, or with `error`."""
+    """`Peers` that note who was asked, and for how long, and answer with offset 7 or `error`."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.deadlines_ms: list[int] = []
         self.error: Exception | None = None
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
@@ -63,6 +68,7 @@ class Leaders:
         deadline_ms: int,
     ) -> ProduceAnswer:
         self.asked.append(node_id)
+        self.deadlines_ms.append(deadline_ms)
         if self.error is not None:
             raise self.error
         return ProduceAnswer(Error.NONE, 7, leader_epoch=2)
@@ -81,6 +87,7 @@ def follower(leaders: Leaders) -> tuple[Driver, Proposals]:
         leaders,
         ProposalQueue(LogLimits()),
         now_ms=lambda: 7_000,
+        monotonic=asyncio.get_running_loop().time,
         sleep=asyncio.sleep,
         retry_backoff_s=0.001,
     )
@@ -117,3 +124,17 @@ async def test_an_answer_that_breaks_us_leaves_nobody_waiting() -> None:
         await proposals.propose((Proposal(None, b"a"),), deadline_s=DEADLINE_S)
     leaders.error = None
     assert await proposals.propose((Proposal(None, b"b"),), deadline_s=DEADLINE_S) == 7
+
+
+async def test_an_answer_is_waited_for_as_long_as_one_of_the_proposers_waits() -> None:
+    leaders = Leaders()
+    _, proposals = follower(leaders)
+    deadlines_s = ((5.0, 20.0, 10.0), (90.0,), (0.2,))
+    for together in deadlines_s:
+        await asyncio.gather(
+            *(proposals.propose((Proposal(None, b"a"),), deadline_s=each) for each in together)
+        )
+    longest, most, least = leaders.deadlines_ms
+    assert 10_000 < longest <= 20_000
+    assert most == PRODUCE_DEADLINE_MS
+    assert least == FORWARD_DEADLINE_MIN_MS
