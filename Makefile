@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
+# Tests start hundreds of Python processes: each would compile all of ours anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check unit spark tools integration e2e soak golden lock executors clean
 
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)

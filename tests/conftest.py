@@ -1,10 +1,12 @@
 """Real stores for a whole test session: each is started when the first test asks for it.
 
-No time a machine takes decides a test: Hypothesis has no deadline for an example.
+No time a machine takes decides a test: Hypothesis has no deadline for an example. What is imported
+and collected is no garbage: going through it again and again took a seventh of the CPU time.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +21,12 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 close_late_accepts()
+
+
+def pytest_collection_finish() -> None:
+    """Once for each process of the session."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
