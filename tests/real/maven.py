@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -27,6 +28,7 @@ _EXCLUDE_ALL = (
 )
 
 
+@cache
 def require_java() -> str:
     """The path of a Java that is new enough, or `missing`."""
     java = require_program("java")

@@ -40,6 +40,7 @@ QUICK = RaftSettings(
     retry_backoff_ms=5,
     pre_vote_retry_ms=20,
     fetch_wait_max_ms=40,
+    shutdown_timeout_ms=100,
 )
 
 

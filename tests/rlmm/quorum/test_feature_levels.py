@@ -28,6 +28,7 @@ STEADY = RaftSettings(
     retry_backoff_ms=5,
     pre_vote_retry_ms=20,
     fetch_wait_max_ms=40,
+    shutdown_timeout_ms=100,
 )
 """A leader stays while it runs, on a busy machine too; one that stops hands over at once."""
 

@@ -19,6 +19,7 @@ from typer.testing import Result
 
 from kafka_formats.kafka_uuid import Uuid
 from strandline.cli.exit_codes import ExitCode
+from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess
 from tests.real.ports import free_ports
 from tests.strandline.command import invoke, strandline
@@ -77,7 +78,7 @@ class Quorum:
             node.wait_until_ready()
 
     def describe(self, node_id: int) -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(f"{self.nodes[node_id].url}/v1/quorum", timeout=30).json()
+        found: dict[str, Any] = PLAIN.get(f"{self.nodes[node_id].url}/v1/quorum").json()
         return found
 
     def leader(self) -> int:
@@ -103,7 +104,7 @@ class Quorum:
         def done() -> bool:
             url = f"{self.nodes[self.leader()].url}/v1/topics/topic-{self.offset}/policy"
             with suppress(httpx.TransportError):
-                return httpx.put(url, json=body, timeout=30).status_code == 200
+                return PLAIN.put(url, json=body).status_code == 200
             return False
 
         node = self.nodes[self.leader()]
@@ -121,7 +122,7 @@ class Quorum:
         for node_id in running:
             for number in range(self.offset + 1):
                 url = f"{self.nodes[node_id].url}/v1/topics/topic-{number}/policy"
-                assert httpx.get(url, timeout=30).json()["retention_ms"] == number + 1
+                assert PLAIN.get(url).json()["retention_ms"] == number + 1
 
     def ask(self, *arguments: object) -> Result:
         """`strandline quorum ...`, asked of the leader's node."""

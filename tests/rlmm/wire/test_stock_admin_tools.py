@@ -10,7 +10,6 @@ import pytest
 
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.data_directory import format_data_directory
-from rlmm.raft.timers import RaftSettings
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from tests.real.kafka import run_tool
 from tests.rlmm.quorum.following import data
@@ -19,6 +18,7 @@ from tests.rlmm.wire.wire_network import (
     CLUSTER_ID,
     HOST,
     SECRET,
+    STEADY,
     Wire,
     WireReplica,
     leader_of,
@@ -39,7 +39,7 @@ DEADLINE_S = 60
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[list[WireReplica]]:
-    async with replicas(Wire(raft=RaftSettings()), home=tmp_path) as running:
+    async with replicas(Wire(raft=STEADY), home=tmp_path) as running:
         await leader_of(running)
         yield running
 

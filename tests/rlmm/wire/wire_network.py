@@ -44,8 +44,12 @@ BRISK = RaftSettings(
     retry_backoff_ms=5,
     pre_vote_retry_ms=50,
     fetch_wait_max_ms=100,
-    shutdown_timeout_ms=300,
+    shutdown_timeout_ms=100,
 )
+STEADY = RaftSettings(election_timeout_ms=200, shutdown_timeout_ms=100)
+"""For clients in processes of their own, which may keep the machine from the nodes for a while: a
+first leader soon, and none that is given up for that.
+"""
 
 
 @dataclass(frozen=True)
