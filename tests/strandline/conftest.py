@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from strandline import doctor_host
+from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess
 from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS
 from tests.strandline.doctor_home import Home
@@ -29,7 +29,7 @@ def sections(tier: Path) -> dict[str, dict[str, object]]:
 
 def copied_segments(url: str) -> int:
     """What the node's counter says."""
-    for line in httpx.get(f"{url}/metrics").text.splitlines():
+    for line in PLAIN.get(f"{url}/metrics").text.splitlines():
         name, _, value = line.partition(" ")
         if name == "strandline_remote_copy_segments_total":
             return int(float(value))

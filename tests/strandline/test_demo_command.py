@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
-import httpx
 import pytest
 
 from kafka_formats.errors import InternalError
 from strandline.demo_process import DemoProcess, wait_until
+from tests.e2e.http import PLAIN
 from tests.strandline.command import COMMAND, environment, strandline
 
 pytestmark = pytest.mark.timeout(240)
@@ -105,7 +105,7 @@ def assert_every_line_to_paste_is_answered(printed: str) -> None:
         words = shlex.split(line.partition("|")[0])
         headers = dict(word.split(": ", 1) for before, word in pairwise(words) if before == "-H")
         (url,) = (word for word in words if word.startswith("http://"))
-        answer = httpx.get(url, headers=headers, timeout=DEADLINE_S)
+        answer = PLAIN.get(url, headers=headers)
         assert answer.status_code == 200, (line, answer.text)
 
 

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from kafka_formats.properties import parse_meta_properties
 from strandline.cli.exit_codes import ExitCode
+from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
 from tests.e2e.tier_client import TierClient
@@ -37,7 +37,7 @@ def settings(tier: Path, *topics: str) -> dict[str, dict[str, object]]:
 
 
 def partitions(url: str) -> list[tuple[str, int]]:
-    topics = httpx.get(f"{url}/v1/topics", timeout=DEADLINE_S).json()["topics"]
+    topics = PLAIN.get(f"{url}/v1/topics").json()["topics"]
     return [(each["topic"], number) for each in topics for number in range(each["partitions"])]
 
 
@@ -56,7 +56,7 @@ def segments(url: str) -> dict[str, dict[str, Any]]:
     found = {}
     for topic, partition, row in finished(url):
         base = f"{url}/v1/topics/{topic}/partitions/{partition}/segments/{row['segment_id']}"
-        data = httpx.get(f"{base}/log", timeout=DEADLINE_S)
+        data = PLAIN.get(f"{base}/log")
         assert data.status_code == 200, data.text
         found[row["segment_id"]] = {
             "topic": topic,
@@ -83,8 +83,8 @@ def snapshots(tier: Path) -> list[Path]:
 
 
 def reconcile(config: Path, *options: object) -> dict[str, Any]:
-    done = strandline("reconcile", "--config", config, "--json", *options)
-    assert done.returncode == 0, done.stderr
+    done = invoke("reconcile", "--config", config, "--json", *options)
+    assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout)
     assert isinstance(report, dict)
     return report
@@ -244,14 +244,26 @@ def test_all_is_read_again_after_all_three_nodes_were_lost(tmp_path: Path) -> No
         assert segments(copier.url) == before
 
 
-def formatted_once(tmp_path: Path) -> tuple[Path, Path]:
-    """The settings file and the store of a node that copied a topic and then lost its directory."""
-    home, tier = tmp_path / "node", tmp_path / "tier"
-    with NodeProcess(home, settings(tier, FIRST_TOPIC)) as node:
+@pytest.fixture(scope="module")
+def lost_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A node that copied a topic and then lost its directory, and its store."""
+    home = tmp_path_factory.mktemp("lost")
+    tier = home / "tier"
+    with NodeProcess(home / "node", settings(tier, FIRST_TOPIC)) as node:
         node.wait_until(lambda: bool(snapshots(tier)), "a snapshot", deadline_s=DEADLINE_S)
         node.stop()
-    (home / "data").rename(home / "lost")
-    return node.config, tier
+    (home / "node" / "data").rename(home / "node" / "lost")
+    return home
+
+
+@pytest.fixture
+def lost(lost_node: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The settings file and the store of a copy of it."""
+    home = tmp_path / "copy"
+    shutil.copytree(lost_node, home)
+    config = home / "node" / "strandline.toml"
+    config.write_text(config.read_text().replace(str(lost_node), str(home)))
+    return config, home / "tier"
 
 
 def format_from(config: Path, source: object, *options: object) -> tuple[int, str]:
@@ -265,8 +277,8 @@ def check_refused(done: tuple[int, str], code: int, words: str) -> None:
 
 
 @pytest.mark.integration
-def test_a_restart_that_can_not_be_changes_nothing(tmp_path: Path) -> None:
-    config, tier = formatted_once(tmp_path)
+def test_a_restart_that_can_not_be_changes_nothing(lost: tuple[Path, Path], tmp_path: Path) -> None:
+    config, tier = lost
     marker = tier / "_strandline" / "cluster.json"
     before = marker.read_bytes()
     (snapshot,) = snapshots(tier)
@@ -293,8 +305,8 @@ def test_a_restart_that_can_not_be_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_an_interrupted_restart_may_be_repeated(tmp_path: Path) -> None:
-    config, tier = formatted_once(tmp_path)
+def test_an_interrupted_restart_may_be_repeated(lost: tuple[Path, Path]) -> None:
+    config, tier = lost
     (snapshot,) = snapshots(tier)
     assert format_from(config, "latest")[0] == ExitCode.OK
     first = json.loads((tier / "_strandline" / "cluster.json").read_bytes())["clusterId"]
@@ -309,8 +321,8 @@ def test_an_interrupted_restart_may_be_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_missing_segments_are_recorded_only_by_their_number(tmp_path: Path) -> None:
-    config, tier = formatted_once(tmp_path)
+def test_missing_segments_are_recorded_only_by_their_number(lost: tuple[Path, Path]) -> None:
+    config, tier = lost
     for path in tier.glob("codecs-*/0/*"):
         path.unlink()
     assert format_from(config, "latest")[0] == ExitCode.OK
@@ -318,8 +330,8 @@ def test_missing_segments_are_recorded_only_by_their_number(tmp_path: Path) -> N
     assert missing
     assert {each["topic"] for each in missing} == {FIRST_TOPIC}
     for wrong in ([], ["--accept-missing", len(missing) + 1]):
-        refused = strandline("reconcile", "--config", config, "--apply", *wrong)
-        assert refused.returncode == ExitCode.CONFLICT
+        refused = invoke("reconcile", "--config", config, "--apply", *wrong)
+        assert refused.exit_code == ExitCode.CONFLICT
         assert f"--accept-missing {len(missing)}" in refused.stderr
     done = reconcile(config, "--apply", "--accept-missing", len(missing))
     assert done["reconciled"] is True
@@ -335,11 +347,11 @@ def test_missing_segments_are_recorded_only_by_their_number(tmp_path: Path) -> N
 
 def test_a_cluster_that_began_empty_has_nothing_to_reconcile(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "node", settings(tmp_path / "tier", FIRST_TOPIC)) as node:
-        running = strandline("reconcile", "--config", node.config)
-        assert running.returncode == ExitCode.CONFLICT
+        running = invoke("reconcile", "--config", node.config)
+        assert running.exit_code == ExitCode.CONFLICT
         assert "in use by another running node" in running.stderr
         node.stop()
     assert reconcile(node.config)["restarted_at"] is None
-    refused = strandline("reconcile", "--config", node.config, "--apply")
-    assert refused.returncode == ExitCode.USAGE
+    refused = invoke("reconcile", "--config", node.config, "--apply")
+    assert refused.exit_code == ExitCode.USAGE
     assert "nothing to record" in refused.stderr
