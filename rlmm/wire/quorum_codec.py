@@ -328,9 +328,8 @@ class QuorumCodec:
     def response_body(self, response: PeerResponse, data: bytes) -> Body:
         """What a peer is answered; `data` are the bytes it announces."""
         if isinstance(response, UpdateVoterResponse):
-            leader = _leader(response)
-            if response.leader_at is not None:
-                leader |= {"host": response.leader_at[0], "port": response.leader_at[1]}
+            host, port = response.leader_at or ("", 0)
+            leader = _leader(response) | {"host": host, "port": port}
             return {"error_code": response.error.value, "current_leader": leader}
         body = self._partition_body(response, data)
         return {**body, "node_endpoints": leader_endpoints.node_endpoints(response)}

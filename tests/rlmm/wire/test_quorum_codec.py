@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
@@ -166,6 +166,7 @@ def test_every_response_survives_the_wire(
 
 
 @given(requests | responses)
+@example(UpdateVoterResponse(Error.NONE, -1, -1, None))
 def test_kio_writes_the_same_bytes(message: PeerRequest | PeerResponse) -> None:
     body = bytearray()
     if type(message) in _RESPONSE_API:
