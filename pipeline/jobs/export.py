@@ -27,7 +27,6 @@ from pipeline.export.export_table import ExportTable
 from pipeline.export.export_task import Output, TaskResult, ValueDecoding, WriteFiles
 from pipeline.export.file_names import ATTEMPT_BITS, RunId, check_export_name, dead_letters_log
 from pipeline.export.file_writer import FileSettings
-from pipeline.export.iceberg_table import IcebergTable, open_catalog
 from pipeline.export.offset_ranges import Ranges, count, end
 from pipeline.export.parquet_table import ParquetTable
 from pipeline.export.run_records import Place
@@ -314,6 +313,9 @@ def _place(
     """The table at `to` and its folder, which `closing` closes. Its commits stand under `name`."""
     given, env = context.options, os.environ
     if options.table_format == "iceberg":
+        # Here, for it takes longer to import than all else that an export needs.
+        from pipeline.export.iceberg_table import IcebergTable, open_catalog
+
         properties = {
             **iceberg_file_properties(given, env),
             **options.catalog_properties,

@@ -17,7 +17,6 @@ from pipeline.jobs.job import JobContext
 from pipeline.jobs.kept_frames import kept_frames
 from pipeline.listing.listed_objects import listed_objects
 from pipeline.usage.page import usage_page
-from pipeline.usage.pictures import growth_picture, price_picture, topics_picture
 from pipeline.usage.prices import Prices
 from pipeline.usage.tier_usage import (
     AGES,
@@ -170,6 +169,9 @@ def _write(
     days: Sequence[tuple[date, int]],
     where: str,
 ) -> list[str]:
+    # Here, for it takes longer to import than all else that a run without pictures needs.
+    from pipeline.usage.pictures import growth_picture, price_picture, topics_picture
+
     folder = options.folder
     assert folder is not None
     pictures = {
