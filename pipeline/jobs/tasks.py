@@ -12,54 +12,21 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic
 
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kafka_formats.errors import InternalError, RetryLater, StrandlineError
-from pipeline.worker_garbage import begin_task
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-ATTEMPTS_MAX = 4
-"""How often a task is tried (`spark.task.maxFailures`)."""
+from kafka_formats.errors import InternalError
+from pipeline.jobs.guarded import Failed, Guarded, Item, Result
 
 WAVE_TASKS_PER_SLOT = 4
 WAVES_UNDER_WAY = 2
 ASKED_EVERY_S = 0.2
 FAILURE_SHOWN_CHARACTERS_MAX = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """An error of ours that came out of a task."""
-
-    error: StrandlineError
-
-
-@dataclass(frozen=True)
-class _Guarded(Generic[Item, Result]):
-    """The work as it runs in a task. Picklable as long as `work` is."""
-
-    work: Callable[[Item], Result]
-
-    def __call__(self, item: Item) -> Result | _Failed:
-        begin_task()
-        try:
-            return self.work(item)
-        except RetryLater as error:
-            context = TaskContext.get()
-            if context is not None and context.attemptNumber() + 1 < ATTEMPTS_MAX:
-                raise
-            return _Failed(error)
-        except StrandlineError as error:
-            return _Failed(error)
 
 
 def run_tasks(
@@ -83,9 +50,9 @@ def run_tasks(
     with _progress(what, len(items), console) as advance, running:
         while waves or running.under_way:
             while waves and len(running.under_way) < WAVES_UNDER_WAY:
-                running.start(waves.popleft(), _Guarded(work))
+                running.start(waves.popleft(), Guarded(work))
             for result in running.next_finished(advance):
-                if isinstance(result, _Failed):
+                if isinstance(result, Failed):
                     raise result.error
                 yield result
 
@@ -99,7 +66,7 @@ class _Waves(Generic[Item, Result]):
         self._group = f"strandline-{what}-{id(self)}"
         self._threads = ThreadPoolExecutor(WAVES_UNDER_WAY, thread_name_prefix=self._group)
         self._done_before = 0
-        self.under_way: deque[tuple[int, Future[list[Result | _Failed]]]] = deque()
+        self.under_way: deque[tuple[int, Future[list[Result | Failed]]]] = deque()
 
     def __enter__(self) -> _Waves[Item, Result]:
         return self
@@ -109,16 +76,16 @@ class _Waves(Generic[Item, Result]):
             self._spark_context.cancelJobGroup(self._group)
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def start(self, wave: Sequence[Item], work: _Guarded[Item, Result]) -> None:
+    def start(self, wave: Sequence[Item], work: Guarded[Item, Result]) -> None:
         """Send a wave off."""
         self.under_way.append((len(wave), self._threads.submit(self._run, wave, work)))
 
-    def _run(self, wave: Sequence[Item], work: _Guarded[Item, Result]) -> list[Result | _Failed]:
+    def _run(self, wave: Sequence[Item], work: Guarded[Item, Result]) -> list[Result | Failed]:
         # A job group belongs to a thread; py4j gives each Python thread a JVM thread of its own.
         self._spark_context.setJobGroup(self._group, self._what, interruptOnCancel=True)
         return self._spark_context.parallelize(wave, len(wave)).map(work).collect()
 
-    def next_finished(self, advance: Callable[[int], None]) -> list[Result | _Failed]:
+    def next_finished(self, advance: Callable[[int], None]) -> list[Result | Failed]:
         """The results of the oldest wave, once it is through."""
         tasks, oldest = self.under_way[0]
         while not wait([oldest], timeout=ASKED_EVERY_S).done:
