@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kafka_formats.errors import InvalidRequest
 from pipeline.listing.key_ranges import KeyRange, dealt_out
 from pipeline.listing.store_calls import config_named, key_ranges, list_ranges
+from pipeline.worker_garbage import begin_task
 from rlm.object_keys import parse_segment_key
 from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig
@@ -60,6 +61,7 @@ class _ListGroups:
     groups: Sequence[Sequence[KeyRange]]
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 ranges = sorted(self.groups[number], key=lambda each: each.store)

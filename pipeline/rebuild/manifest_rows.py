@@ -17,6 +17,7 @@ from pipeline.listing.store_calls import config_named
 from pipeline.opened_store import opened
 from pipeline.rebuild.left_out import Reason
 from pipeline.rebuild.stored_manifest import NotTold, ToldSegment, told_by
+from pipeline.worker_garbage import begin_task
 from rlm.adoption_plan import StoredSegment
 from rlm.manifest import MANIFEST_BYTES_MAX
 from rlm.object_keys import ObjectSuffix, segment_keys
@@ -84,6 +85,7 @@ class _ReadManifests:
     configs: Mapping[str, StoreConfig]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         for batch in batches:
             for at in range(0, batch.num_rows, SEGMENTS_AT_ONCE):
                 rows = batch.slice(at, SEGMENTS_AT_ONCE).to_pylist()

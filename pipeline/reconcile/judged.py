@@ -22,6 +22,7 @@ from pipeline.reconcile.verdict import (
     object_class,
     segment_id_of,
 )
+from pipeline.worker_garbage import begin_task
 from rlm.collection_plan import ObjectClass
 from rlm.object_keys import ObjectSuffix, segment_keys
 from rsm_backends.store import ObjectStore
@@ -53,6 +54,7 @@ class _JudgeObjects:
     now_ms: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         for batch in batches:
             rows = batch.to_pylist()
             classes = [self._class(row) for row in rows]
@@ -117,6 +119,7 @@ class _FindMissing:
     configs: Mapping[str, StoreConfig]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         for batch in batches:
             suspects = [row for row in batch.to_pylist() if self._why(row, _listed(row))]
             found = asyncio.run(self._confirmed(suspects)) if suspects else []

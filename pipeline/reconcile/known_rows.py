@@ -20,6 +20,7 @@ from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.reconcile.verdict import DELETED, NEVER, custom_of
+from pipeline.worker_garbage import begin_task
 from rlm.delete_due import delete_due_ms
 from rlm.limits import CopyLimits
 from rlmm.log.disk import OsDisk
@@ -69,6 +70,7 @@ class _ReadSnapshot:
     path: Path
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         for _ in batches:
             yield from _in_batches(snapshot_knowledge(self.path))
 
@@ -145,6 +147,7 @@ class _AskForRows:
     groups: Sequence[Sequence[PartitionName]]
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         client = NodeClient(self.address)
         try:
             for batch in numbers:
@@ -189,6 +192,7 @@ class _AskAgain:
     address: NodeAddress
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         client = NodeClient(self.address)
         try:
             for batch in batches:

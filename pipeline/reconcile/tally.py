@@ -9,6 +9,8 @@ import pyarrow as pa
 from pyarrow import compute
 from pyspark.sql import DataFrame
 
+from pipeline.worker_garbage import begin_task
+
 EXAMPLES_MAX = 20
 
 _SCHEMA = "class string, count bigint, size_bytes bigint, examples array<string>"
@@ -47,6 +49,7 @@ def tally(frame: DataFrame, classes: Iterable[str]) -> dict[str, Found]:
 
 
 def _tally_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    begin_task()
     found: dict[str, Found] = {}
     for batch in batches:
         classes = batch.column("class")

@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 from pipeline.opened_store import opened
 from pipeline.reconcile.verdict import segment_id_of
+from pipeline.worker_garbage import begin_task
 from rlm.collection_plan import ObjectClass
 from rlm.object_keys import ObjectSuffix, segment_keys
 from rlmm.segment import SegmentState
@@ -56,6 +57,7 @@ class _AskForUploads:
     configs: Mapping[str, StoreConfig]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
         for batch in batches:
             found = asyncio.run(self._found(batch.to_pylist()))
             yield pa.RecordBatch.from_pylist(found, schema=_ARROW)
