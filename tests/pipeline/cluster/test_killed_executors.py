@@ -26,9 +26,9 @@ from tests.pipeline.cluster.held_jobs import (
     GROUPS,
     HELD,
     PARTS,
-    SENT_BEFORE_THE_HOLD,
     iceberg_options,
 )
+from tests.pipeline.cluster.held_tasks import SENT_BEFORE_THE_HOLD
 from tests.pipeline.export.killed_driver import TOPIC
 from tests.pipeline.export.test_export_job import committed_files, duckdb_table
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
