@@ -35,7 +35,7 @@ from tests.e2e.test_sidecar_beside_kafka import TOPIC, Kept, Scene, assert_same,
 from tests.e2e.writer import Writer
 from tests.pipeline.export.test_export_job import committed_files, duckdb_table
 from tests.real.kafka_clients import Isolation, consume_all
-from tests.real.spark_jvm import QUICK_START
+from tests.real.spark_jvm import quick_start
 from tests.real.spark_kafka import spark_kafka_jars
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -62,7 +62,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(
         "e2e",
         master="local[2]",
-        conf=QUICK_START
+        conf=quick_start()
         | {
             "spark.jars": spark_kafka_jars(),
             "spark.ui.enabled": "false",

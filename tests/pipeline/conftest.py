@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.session import open_session
-from tests.real.spark_jvm import QUICK_START
+from tests.real.spark_jvm import quick_start
 from tests.real.toolbox import require_program
 
 
@@ -20,7 +20,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(
         "tests",
         master="local[2,4]",
-        conf=QUICK_START
+        conf=quick_start()
         | {
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.session import master_was_said, open_session
+from tests.real.spark_jvm import spark_class_data
 
 
 def test_a_job_refuses_another_spark_before_it_starts_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,6 +25,13 @@ def test_times_are_utc_whatever_the_machine_says(spark: SparkSession) -> None:
     row = spark.sql("SELECT timestamp_millis(0) = timestamp'1970-01-01 00:00:00'").head()
     assert row is not None
     assert row[0]
+
+
+@pytest.mark.spark
+def test_a_session_of_tests_has_its_classes_from_the_archive(spark: SparkSession) -> None:
+    """A JVM that can't use it says nothing, and takes twice as long."""
+    pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    assert str(spark_class_data()) in Path(f"/proc/{pid}/maps").read_text()
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from time import perf_counter
 
 import pytest
 
-from tests.real.kafka import KAFKA_VERSION, kafka_jars
+from tests.real.kafka import KAFKA_VERSION, kafka_class_data, kafka_jars
 from tests.real.kcat import kcat_folder
 from tests.real.localstack import install_localstack
 from tests.real.minio import MINIO_VERSION, minio_program
+from tests.real.spark_jvm import spark_class_data
 from tests.real.spark_kafka import CONNECTOR_VERSION, spark_kafka_jars
 
 WORTH_TELLING_S = 2.0
@@ -24,6 +25,8 @@ WORTH_TELLING_S = 2.0
 TOOLS: dict[str, Callable[[], object]] = {
     f"MinIO {MINIO_VERSION}, built from its Go module (some minutes, once)": minio_program,
     f"Kafka {KAFKA_VERSION}": kafka_jars,
+    "Kafka's classes for quick starts": kafka_class_data,
+    "Spark's classes for quick starts": spark_class_data,
     f"Spark's Kafka source {CONNECTOR_VERSION}": spark_kafka_jars,
     "kcat": kcat_folder,
     "LocalStack": install_localstack,

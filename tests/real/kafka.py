@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +25,8 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from tests.real.class_data import QUIET, class_data, class_options
+from tests.real.kafka_clients import NewRecord, consume_all, produce
 from tests.real.maven import fetch_jars, require_java
 from tests.real.ports import free_ports
 
@@ -72,18 +76,47 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     )
 
 
-def run_tool(main_class: str, *arguments: str, version: str = KAFKA_VERSION) -> str:
+@cache
+def kafka_class_data(version: str = KAFKA_VERSION) -> Path:
+    """The archive of a stock Kafka's classes."""
+    jars = kafka_jars(version)
+    return class_data(jars.name, jars.parent, jars, lambda option: _train(version, option))
+
+
+def _train(version: str, option: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        broker = KafkaBroker(Path(folder), version=version, class_options=QUIET)
+        broker.format()
+        broker.class_options = (option,)
+        broker.start()
+        try:
+            broker.create_topic("training")
+            produce(broker.bootstrap, "training", 0, [NewRecord(b"value")])
+            consume_all(broker.bootstrap, "training", 0)
+            broker.stop()
+        finally:
+            broker.close()
+
+
+def run_tool(
+    main_class: str,
+    *arguments: str,
+    version: str = KAFKA_VERSION,
+    class_options: Sequence[str] | None = None,
+) -> str:
     """What a stock Kafka command line tool prints; a failure raises with its output."""
-    command = [*_java(version), main_class, *arguments]
+    command = [*_java(version, class_options), main_class, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_DEADLINE_S)
     if done.returncode != 0:
         raise RuntimeError(f"{main_class} exited {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
 
 
-def _java(version: str, heap_mb: int = HEAP_MB) -> list[str]:
+def _java(version: str, classes: Sequence[str] | None, heap_mb: int = HEAP_MB) -> list[str]:
+    if classes is None:
+        classes = class_options(kafka_class_data(version))
     jars = f"{kafka_jars(version)}/*"
-    return [require_java(), f"-Xmx{heap_mb}m", *JAVA_OPTIONS, "-cp", jars]
+    return [require_java(), f"-Xmx{heap_mb}m", *JAVA_OPTIONS, *classes, "-cp", jars]
 
 
 class KafkaBroker:
@@ -91,7 +124,7 @@ class KafkaBroker:
 
     `listeners` adds listeners by name and security protocol (`{"SCRAM": "SASL_PLAINTEXT"}`);
     `format_options` go to `kafka-storage format` as they are. With `controller`, this is only a
-    broker, of that one's cluster.
+    broker, of that one's cluster. `class_options` of its JVM take the place of `kafka_class_data`.
     """
 
     def __init__(
@@ -106,8 +139,10 @@ class KafkaBroker:
         controller: KafkaBroker | None = None,
         version: str = KAFKA_VERSION,
         heap_mb: int = HEAP_MB,
+        class_options: Sequence[str] | None = None,
     ) -> None:
         self.home = home
+        self.class_options = class_options
         self._heap_mb = heap_mb
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -139,6 +174,7 @@ class KafkaBroker:
             *("format", "-t", self.cluster_id, "-c", properties),
             *self._format_options,
             version=self.version,
+            class_options=self.class_options,
         )
 
     def override(self, overrides: Mapping[str, str]) -> None:
@@ -159,7 +195,7 @@ class KafkaBroker:
         """Start the process and return at once: alone, a broker of several does not answer."""
         assert self._process is None, "the broker runs already"
         self._write_properties()
-        java = _java(self.version, self._heap_mb)
+        java = _java(self.version, self.class_options, self._heap_mb)
         with (self.home / "server.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [*java, "kafka.Kafka", str(self.home / "server.properties")],

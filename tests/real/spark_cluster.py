@@ -20,17 +20,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pyspark
-
 from tests.real.maven import require_java
 from tests.real.ports import free_ports
 from tests.real.process_tree import kill_tree
 from tests.real.server_process import ServerProcess
-from tests.real.spark_jvm import JAVA_OPTIONS
+from tests.real.spark_jvm import SPARK_HOME, java_options
 
 START_DEADLINE_S = 60
 EXECUTOR_MB = 700
-SPARK_HOME = Path(pyspark.__file__).parent
 
 
 class SparkCluster:
@@ -107,7 +104,7 @@ class SparkCluster:
                 "PATH": os.environ["PATH"],
                 "SPARK_HOME": str(SPARK_HOME),
                 "SPARK_DAEMON_MEMORY": "256m",
-                "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+                "SPARK_DAEMON_JAVA_OPTS": java_options(),
                 "SPARK_LOCAL_DIRS": str(self._home / "local"),
                 "PYSPARK_PYTHON": str(self.python),
             },

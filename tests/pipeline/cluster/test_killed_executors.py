@@ -37,8 +37,8 @@ from tests.real.kafka import KafkaBroker
 from tests.real.kafka_clients import consume_all
 from tests.real.process_tree import kill_tree
 from tests.real.s3_admin import client
-from tests.real.spark_cluster import EXECUTOR_MB, SPARK_HOME, SparkCluster
-from tests.real.spark_jvm import QUICK_START
+from tests.real.spark_cluster import EXECUTOR_MB, SparkCluster
+from tests.real.spark_jvm import linked_spark_home, quick_start
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -76,15 +76,7 @@ def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def spark_home(tmp_path: Path) -> Path:
-    """PySpark's own, but what a local cluster writes into it stays here, and without the zip of its
-    Python files, which each process would compile anew: they are installed.
-    """
-    folder = tmp_path / "spark-home"
-    folder.mkdir()
-    for path in SPARK_HOME.iterdir():
-        if path.name not in ("work", "python"):
-            (folder / path.name).symlink_to(path)
-    return folder
+    return linked_spark_home(tmp_path / "spark-home")
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +145,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         signals.mkdir()
         command = [
             *(str(spark_home / "bin" / "spark-submit"), *submit),
-            *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
+            *(f"--conf={name}={value}" for name, value in quick_start().items()),
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *(str(DRIVER), str(signals), json.dumps(dict(options))),

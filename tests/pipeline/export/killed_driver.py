@@ -25,7 +25,7 @@ from pipeline.session import open_session
 from pipeline.source.options import Subscription
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured
-from tests.real.spark_jvm import QUICK_START
+from tests.real.spark_jvm import quick_start
 
 FIFO = "STRANDLINE_TEST_FIFO"
 TOPIC = "orders"
@@ -59,7 +59,7 @@ def main() -> None:
     os.environ[FIFO] = fifo
     catalogue: CapturedTier = asyncio.run(tier_captured(Path(tier), TOPIC))
     vars(export)["WriteFiles"] = functools.partial(WriteFiles, read=stand_still)
-    conf = QUICK_START | {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+    conf = quick_start() | {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
     spark = open_session("killed", master="local[2]", conf=conf)
     context = JobContext(spark, {}, catalogue, Console(stderr=True))
     export.run(context, export_options(Path(target), table_format="delta"))

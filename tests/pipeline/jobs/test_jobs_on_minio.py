@@ -45,7 +45,7 @@ from tests.e2e.node_process import NodeProcess
 from tests.pipeline.catalogue.test_manifest_catalogue import PREFIX, put
 from tests.real.process_tree import kill_tree
 from tests.real.s3_admin import client
-from tests.real.spark_jvm import QUICK_START
+from tests.real.spark_jvm import quick_start
 from tests.strandline.captured_node import SEGMENTS, ask, captured_node, uploads
 from tests.strandline.command import COMMAND, environment, invoke
 from tests.strandline.conftest import COPY_DEADLINE_S
@@ -210,7 +210,7 @@ def typed(bucket: Bucket, *command: object) -> Iterator[subprocess.Popen[str]]:
             *("-o", f"strandline.s3.endpoint={config.endpoint_url}"),
             *("-o", "strandline.s3.path-style=true", "--json", "--master", "local[2,4]"),
             *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
-            *(f"--conf={name}={value}" for name, value in QUICK_START.items()),
+            *(f"--conf={name}={value}" for name, value in quick_start().items()),
         ],
         env=environment()
         | {
