@@ -129,7 +129,9 @@ def test_a_restore_killed_at_every_step_gives_every_record_once(
 ) -> None:
     new_topic(broker, "killed", partitions=2)
     work = work_for(tier, broker, tier.partitions("payments")[0], "killed")
-    context = multiprocessing.get_context("spawn")
+    # Each of them is a fork of one that has all loaded, and has talked to no broker.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     steps = ((1, "commit"), (1, "commit done"), (20, "send"), (2, "commit"), (2, "commit done"))
     for call, name in (*steps, (15, "send"), (1, "_send_progress done")):
         process = context.Process(target=restore_and_die, args=(work, call, name))
