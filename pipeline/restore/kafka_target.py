@@ -35,6 +35,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from pipeline import ambient
 
 CONNECT_DEADLINE_S = 15
 REQUEST_DEADLINE_S = 60
@@ -65,12 +66,20 @@ _FENCED = (
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 )
+_COORDINATOR_CHANGES = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""Of the consumer group: a cluster makes it with the first request for one, and elects it anew."""
+
 _FOR_NOW = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._MSG_TIMED_OUT,
     KafkaError.REQUEST_TIMED_OUT,
+    *_COORDINATOR_CHANGES,
 )
 
 
@@ -140,6 +149,24 @@ def create_topic(
         admin.create_topics([new])[name].result(REQUEST_DEADLINE_S)
 
 
+def committed_offsets(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
+    """Asked again while the group's coordinator changes, which librdkafka leaves to its user."""
+    ends_at = ambient.monotonic() + REQUEST_DEADLINE_S
+    while True:
+        try:
+            found = consumer.committed(asked, timeout=REQUEST_DEADLINE_S)
+            for each in found:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+        except KafkaException as error:
+            code = error.args[0].code() if isinstance(error.args[0], KafkaError) else None
+            if code not in _COORDINATOR_CHANGES or ambient.monotonic() > ends_at:
+                raise
+            ambient.wait(POLL_S)
+        else:
+            return found
+
+
 def committed_progress(
     address: KafkaAddress, topic: str, partitions: Iterable[int], owner: str
 ) -> dict[int, Progress]:
@@ -156,11 +183,9 @@ def committed_progress(
     consumer = Consumer(settings)
     try:
         with _translated(f"topic {topic}"):
-            asked = [TopicPartition(topic, each) for each in partitions]
-            found = consumer.committed(asked, timeout=REQUEST_DEADLINE_S)
-            for each in found:
-                if each.error is not None:
-                    raise KafkaException(each.error)
+            found = committed_offsets(
+                consumer, [TopicPartition(topic, each) for each in partitions]
+            )
     finally:
         consumer.close()
     return {
@@ -220,9 +245,7 @@ class PartitionWriter:
         """
         with _translated(self._name):
             self._producer.init_transactions(REQUEST_DEADLINE_S)
-            (found,) = self._consumer.committed([self._where], timeout=REQUEST_DEADLINE_S)
-            if found.error is not None:
-                raise KafkaException(found.error)
+            (found,) = committed_offsets(self._consumer, [self._where])
             if found.offset >= 0:
                 return Progress(found.offset, found.metadata or "")
         first_offset, end_offset = self._bounds()
