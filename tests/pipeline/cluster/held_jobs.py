@@ -33,8 +33,11 @@ from tests.pipeline.export.killed_driver import TOPIC, export_options
 
 TABLE_FORMATS = ("parquet", "delta", "iceberg")
 EXPORTS = tuple(f"export-{each}" for each in TABLE_FORMATS)
-GROUPS = (("query", "job", *EXPORTS), ("scrub", "restore", "usage", "rebuild"), ("reconcile",))
-"""Parts that run side by side; one executor is killed under all of a group."""
+GROUPS = (("query", "job", "restore", "rebuild"), (*EXPORTS, "scrub", "usage", "reconcile"))
+"""Parts that run side by side; one executor is killed under all of a group. What is rebuilt with
+the first is reconciled with the second; of the two that may stand on one executor only, each has
+one.
+"""
 
 PARTS = tuple(part for group in GROUPS for part in group)
 EXECUTORS = 2
@@ -43,7 +46,7 @@ CORES = max(map(len, GROUPS)) + 1
 
 HELD: Mapping[str, int] = {**dict.fromkeys(PARTS, EXECUTORS), "restore": 1, "reconcile": 1}
 """On so many executors tasks of a part stand still. Those of a small join may be one; of a restore,
-one a partition, all may run where the scrub's first leave room.
+one a partition, all may run where others leave room.
 """
 
 NOW_MS = 1_800_000_000_000
