@@ -61,8 +61,8 @@ from rsm_backends.s3_client import (
     service_descriptions,
 )
 from rsm_backends.s3_errors import error_for_code
+from rsm_backends.s3_list_entries import QuickParsers
 from rsm_backends.s3_quick_get import QuickGets
-from rsm_backends.s3_timestamps import parsed_timestamp
 from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
 from rsm_backends.store_config import StoreConfig
 
@@ -109,9 +109,7 @@ class S3Store:
         resources = AsyncExitStack()
         session = get_session()
         session.register_component("data_loader", service_descriptions())
-        session.get_component("response_parser_factory").set_parser_defaults(
-            timestamp_parser=parsed_timestamp
-        )
+        session.register_component("response_parser_factory", QuickParsers())
         with _translated("connect", config.bucket, None):
             client = await resources.enter_async_context(
                 session.create_client(
