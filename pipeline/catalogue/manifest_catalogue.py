@@ -13,6 +13,7 @@ from typing import TypeVar
 from kafka_formats.errors import NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import check_topic_name
+from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.manifest_reading import OpenBucket, listed_of, partitions_of
 from pipeline.catalogue.partition_chain import (
     FoundSegment,
@@ -232,7 +233,10 @@ class ManifestCatalogue:
                     f"{self._places()} was not looked through in {self._deadline_s:g} s"
                 ) from None
 
-        with ThreadPoolExecutor(1, thread_name_prefix="strandline-catalogue") as thread:
+        with (
+            kept_objects(),
+            ThreadPoolExecutor(1, thread_name_prefix="strandline-catalogue") as thread,
+        ):
             return thread.submit(asyncio.run, run()).result()
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gc
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import check_topic_name
+from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.catalogue.store_options import STORE_OPTION
 from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment, within
@@ -99,7 +98,7 @@ class NodeCatalogue:
             first_offset=first_offset,
             last_offset=last_offset,
         )
-        with _kept_objects():
+        with kept_objects():
             segments = [self._segment(partition, line, path) for line in lines]
         self._check_stores(segments)
         return segments
@@ -114,7 +113,7 @@ class NodeCatalogue:
         path = f"/v1/topics/{topic}/coverage/segments"
         found: defaultdict[TopicIdPartition, list[TieredSegment]] = defaultdict(list)
         partitions: dict[int, TopicIdPartition] = {}
-        with _kept_objects():
+        with kept_objects():
             for line in self._client.lines(path, topic_id=str(topic_id)):
                 number = line.get("partition", -1)
                 partition = partitions.get(number)
@@ -176,21 +175,6 @@ class NodeCatalogue:
 def _uuid(text: str) -> Uuid:
     """`Uuid.parse` in a tenth of its time, for what a node wrote; ValueError."""
     return Uuid(binascii.a2b_base64(text.replace("-", "+").replace("_", "/") + "=="))
-
-
-@contextmanager
-def _kept_objects() -> Iterator[None]:
-    """Without looking for garbage meanwhile: among a hundred thousand segments, none of which is
-    any, that takes as long as to make them.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _objects(custom_metadata: str | None) -> CustomMetadata | None:
