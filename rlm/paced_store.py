@@ -16,7 +16,7 @@ from rlm.flow_limits import Flow
 from rlm.object_keys import parse_segment_key
 from rlm.worker_pace import WorkerPace
 from rsm_backends.body_pace import BodyPace, pacing
-from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -71,6 +71,11 @@ class PacedStore:
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
     ) -> ListPage:
         return await self._store.list_page(prefix, cursor=cursor, limit=limit)
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        return await self._store.list_folders(prefix, cursor=cursor, limit=limit)
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         await self._store.delete_many(keys)

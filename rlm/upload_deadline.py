@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater
-from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
 
 _Answer = TypeVar("_Answer")
 
@@ -48,6 +48,11 @@ class DeadlineStore:
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
     ) -> ListPage:
         return await self._store.list_page(prefix, cursor=cursor, limit=limit)
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        return await self._store.list_folders(prefix, cursor=cursor, limit=limit)
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         await self._store.delete_many(keys)

@@ -16,8 +16,15 @@ from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
+from rsm_backends.conformance_lists import (
+    a_list_goes_on_after_its_cursor_was_deleted,
+    a_list_goes_on_behind_any_key,
+    folders_are_listed_each_once,
+    lists_are_complete_and_in_byte_order,
+    lists_order_other_scripts_by_their_bytes,
+)
 from rsm_backends.multipart import upload_parts
-from rsm_backends.store import PART_BYTES_MIN, ListPage, ObjectStore, UploadedPart
+from rsm_backends.store import PART_BYTES_MIN, ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
 
 ABANDONED_STREAMS = 40
@@ -181,60 +188,6 @@ async def head_describes_the_object(store: ObjectStore, prefix: str) -> None:
     assert described.etag == stored
 
 
-async def lists_are_complete_and_in_byte_order(store: ObjectStore, prefix: str) -> None:
-    names = ["a", "b/c", "b-c", "b0", "B", "b/c-d", "z/y/x", "z/y-x", "b/a/q", "~"]
-    for name in names:
-        await _put(store, prefix + name, name.encode())
-    expected = sorted((prefix + name for name in names), key=str.encode)
-    for limit in (1, 2, 5, len(names), 1000):
-        pages = await _pages(store, prefix, limit)
-        assert [found.key for page in pages for found in page.objects] == expected
-        assert all(len(page.objects) <= limit for page in pages)
-    sizes = {found.key: found.size for found in (await store.list_page(prefix)).objects}
-    assert sizes == {prefix + name: len(name.encode()) for name in names}
-    for part in ("b", "b/", "b/c", "z/y", "none", "b/c/none"):
-        page = await store.list_page(prefix + part)
-        assert [found.key for found in page.objects] == [
-            key for key in expected if key.startswith(prefix + part)
-        ]
-        assert page.next_cursor is None
-
-
-async def lists_order_other_scripts_by_their_bytes(store: ObjectStore, prefix: str) -> None:
-    names = ["🙂", "ｚ", "é", "日/本", "z", "日-本"]  # UTF-16 would put the first before the second
-    for name in names:
-        await _put(store, prefix + name, name.encode())
-    expected = sorted((prefix + name for name in names), key=str.encode)
-    for limit in (1, 4, 1000):
-        pages = await _pages(store, prefix, limit)
-        assert [found.key for page in pages for found in page.objects] == expected
-
-
-async def a_list_goes_on_after_its_cursor_was_deleted(store: ObjectStore, prefix: str) -> None:
-    for name in "abcd":
-        await _put(store, prefix + name, b"")
-    page = await store.list_page(prefix, limit=2)
-    await store.delete_many([prefix + "b"])
-    rest = await store.list_page(prefix, cursor=page.next_cursor, limit=2)
-    assert [found.key for found in rest.objects] == [prefix + "c", prefix + "d"]
-
-
-async def a_list_goes_on_behind_any_key(store: ObjectStore, prefix: str) -> None:
-    for name in ("a", "b/c", "b/d", "c"):
-        await _put(store, prefix + name, b"")
-    for key, expected in (
-        ("", ["a", "b/c", "b/d", "c"]), ("a", ["b/c", "b/d", "c"]), ("b0", ["c"]),
-        ("b/c0", ["b/d", "c"]), ("c", []),
-    ):  # fmt: skip
-        pages = [await store.list_page(prefix, cursor=prefix + key, limit=1)]
-        while pages[-1].next_cursor is not None:
-            pages.append(await store.list_page(prefix, cursor=pages[-1].next_cursor, limit=1))
-        found = [each.key for page in pages for each in page.objects]
-        assert found == [prefix + name for name in expected]
-    below = await store.list_page(prefix + "b/", cursor=prefix + "a")
-    assert [each.key for each in below.objects] == [prefix + "b/c", prefix + "b/d"]
-
-
 async def deleting_takes_present_and_absent_keys(store: ObjectStore, prefix: str) -> None:
     for name in ("a", "b/c", "keep"):
         await _put(store, prefix + name, b"x")
@@ -380,6 +333,7 @@ async def bad_arguments_are_refused_before_anything_happens(
         await _raises(InvalidRequest, read_all(store, prefix + "a", start=start, end=end))
     for limit in (-1, 0, 1001):
         await _raises(InvalidRequest, store.list_page(prefix, limit=limit))
+        await _raises(InvalidRequest, store.list_folders(prefix, limit=limit))
     for number in (-1, 0, 10_001):
         await _raises(InvalidRequest, store.put_part(prefix + "a", "u", number, b"", crc32c=empty))
     part = UploadedPart(1, 0, empty, '"x"')
@@ -436,6 +390,7 @@ CHECKS: tuple[Check, ...] = tuple(
         lists_order_other_scripts_by_their_bytes,
         a_list_goes_on_after_its_cursor_was_deleted,
         a_list_goes_on_behind_any_key,
+        folders_are_listed_each_once,
         deleting_takes_present_and_absent_keys,
         an_upload_shows_only_when_complete,
         a_damaged_part_or_object_is_refused,
@@ -466,13 +421,6 @@ async def _one_part_upload(
 ) -> tuple[str, Sequence[UploadedPart]]:
     upload_id = await store.start_multipart(key)
     return upload_id, [await store.put_part(key, upload_id, 1, data, crc32c=crc32c_of(data))]
-
-
-async def _pages(store: ObjectStore, prefix: str, limit: int) -> list[ListPage]:
-    pages = [await store.list_page(prefix, limit=limit)]
-    while pages[-1].next_cursor is not None:
-        pages.append(await store.list_page(prefix, cursor=pages[-1].next_cursor, limit=limit))
-    return pages
 
 
 async def _absent(store: ObjectStore, key: str) -> bool:

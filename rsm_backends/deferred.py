@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
-from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import closing_stream
 
 
@@ -53,6 +53,11 @@ class DeferredStore:
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
     ) -> ListPage:
         return await (await self._opened()).list_page(prefix, cursor=cursor, limit=limit)
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        return await (await self._opened()).list_folders(prefix, cursor=cursor, limit=limit)
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         await (await self._opened()).delete_many(keys)

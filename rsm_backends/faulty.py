@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.arguments import shown
-from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -148,6 +148,15 @@ class FaultyStore:
             "list_page",
             prefix,
             lambda: self._store.list_page(prefix, cursor=cursor, limit=limit),
+        )
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        return await self._maybe(
+            "list_folders",
+            prefix,
+            lambda: self._store.list_folders(prefix, cursor=cursor, limit=limit),
         )
 
     async def delete_many(self, keys: Sequence[str]) -> None:

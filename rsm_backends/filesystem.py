@@ -45,7 +45,7 @@ from rsm_backends.object_files import (
     object_info,
     write_all,
 )
-from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
 from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
@@ -145,6 +145,18 @@ class FilesystemStore:
         if len(found) <= limit:
             return ListPage(found, None)
         return ListPage(found[:limit], found[limit - 1].key)
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        check_prefix(prefix)
+        check_limit(limit)
+        found = await self._run(
+            prefix, lambda: tuple(islice(self._files.folders(prefix, cursor), limit + 1))
+        )
+        if len(found) <= limit:
+            return FolderPage(found, None)
+        return FolderPage(found[:limit], found[limit - 1])
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import StrandlineError
-from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -106,6 +106,13 @@ class MeasuredStore:
     ) -> ListPage:
         return await self._measured(
             "list_page", self._store.list_page(prefix, cursor=cursor, limit=limit)
+        )
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        return await self._measured(
+            "list_folders", self._store.list_folders(prefix, cursor=cursor, limit=limit)
         )
 
     async def delete_many(self, keys: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from rsm_backends.arguments import (
     check_range,
     shown,
 )
-from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
 
 GET_PIECE_BYTES = 256 * 1024
 
@@ -91,6 +91,25 @@ class MemoryStore:
             found.append(self._objects[self._order[at][1]][0])
             at += 1
         return ListPage(tuple(found), None)
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        check_prefix(prefix)
+        check_limit(limit)
+        found: list[str] = []
+        at = bisect_left(self._order, ((prefix if cursor is None else cursor).encode(), ""))
+        while at < len(self._order) and self._order[at][1].startswith(prefix):
+            name, slash, _ = self._order[at][1][len(prefix) :].partition("/")
+            if not slash:
+                at += 1
+                continue
+            behind = f"{prefix}{name}0"  # every key of the folder sorts below this
+            if len(found) == limit:
+                return FolderPage(tuple(found), found[-1][:-1] + "0")
+            found.append(f"{prefix}{name}/")
+            at = bisect_left(self._order, (behind.encode(), ""))
+        return FolderPage(tuple(found), None)
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:

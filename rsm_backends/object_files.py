@@ -248,13 +248,33 @@ class ObjectFiles:
 
     def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
         """Objects that start with `prefix`, in UTF-8 byte order, beyond the key `after`."""
+        with suppress(*_NO_OBJECT), self._above(prefix) as (folder, path):
+            yield from _walk(folder, path, prefix, "" if after is None else after)
+
+    def folders(self, prefix: str, after: str | None) -> Iterator[str]:
+        """Folders right below `prefix` that have an object somewhere, each with its slash, in UTF-8
+        byte order, beyond the folder `after`.
+        """
+        with suppress(*_NO_OBJECT), self._above(prefix) as (folder, path):
+            for name in _ordered_names(folder, at_root=not path):
+                key = path + name
+                if (
+                    name.endswith("/")
+                    and key.startswith(prefix)
+                    and (after is None or key > after)
+                    and _has_object(folder, name)
+                ):
+                    yield key
+
+    @contextmanager
+    def _above(self, prefix: str) -> Iterator[tuple[int, str]]:
+        """The folder that has all keys with this prefix, and its path; FileNotFoundError: none."""
         start = _parent(prefix)
         parts = start.split("/") if start else []
         if parts[:1] == [STAGING] or any(part in ("", ".", "..") for part in parts):
-            return  # no key starts like this
-        with suppress(*_NO_OBJECT), self._folders(_in(start), create=False) as folders:
-            path = f"{start}/" if start else ""
-            yield from _walk(folders[-1], path, prefix, "" if after is None else after)
+            raise FileNotFoundError(errno.ENOENT, "no key starts like this", prefix)
+        with self._folders(_in(start), create=False) as folders:
+            yield folders[-1], f"{start}/" if start else ""
 
     def sweep(self) -> None:
         """Remove temporary files that a crash left more than a day ago, by the disk's clock."""
@@ -358,37 +378,60 @@ def write_all(fd: int, data: Buffer) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
+# Text compares by code points, which is the order of its bytes in UTF-8.
 def _walk(folder: int, path: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
-    limit = after.encode()
     for name in _ordered_names(folder, at_root=not path):
         key = path + name
         if name.endswith("/"):
             if not (key.startswith(prefix) or prefix.startswith(key)):
                 continue
-            if key.encode() < limit and not after.startswith(key):
+            if key < after and not after.startswith(key):
                 continue
             with suppress(*_NO_OBJECT), _opened(name[:-1], folder) as below:
                 yield from _walk(below, key, prefix, after)
-        elif key.startswith(prefix) and key.encode() > limit:
-            with suppress(FileNotFoundError):
+        elif key > after and key.startswith(prefix):
+            try:
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                yield object_info(key, status, None)
+            except FileNotFoundError:
+                continue
+            yield object_info(key, status, None)
+
+
+def _has_object(folder: int, name: str) -> bool:
+    """Whether there is any in the folder `name`, with its slash: it is read up to the first."""
+    with suppress(*_NO_OBJECT), _opened(name[:-1], folder) as below:
+        return any(
+            not each.endswith("/") or _has_object(below, each)
+            for each in _names(below, at_root=False)
+        )
+    return False
 
 
 def _ordered_names(folder: int, *, at_root: bool) -> list[str]:
     """Entries in the order of the keys they lead to: a folder sorts as its name with a slash."""
-    names = []
+    return sorted(_names(folder, at_root=at_root))
+
+
+def _names(folder: int, *, at_root: bool) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if at_root and entry.name == STAGING:
+            name = entry.name
+            if at_root and name == STAGING:
                 continue
-            with suppress(UnicodeEncodeError):  # no key could name it: not ours
-                entry.name.encode()
-                if entry.is_dir(follow_symlinks=False):
-                    names.append(entry.name + "/")
-                elif entry.is_file(follow_symlinks=False):
-                    names.append(entry.name)
-    return sorted(names, key=str.encode)
+            if not name.isascii() and not _is_text(name):
+                continue  # no key could name it: not ours
+            if entry.is_file(follow_symlinks=False):
+                yield name
+            elif entry.is_dir(follow_symlinks=False):
+                yield name + "/"
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextmanager

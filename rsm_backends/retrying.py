@@ -25,7 +25,7 @@ from kafka_formats.errors import (
     StrandlineError,
 )
 from rsm_backends.arguments import shown
-from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -130,6 +130,14 @@ class RetryingStore:
         return await self._repeated(
             f"list of {shown(prefix)}",
             lambda: self._store.list_page(prefix, cursor=cursor, limit=limit),
+        )
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        return await self._repeated(
+            f"list of the folders in {shown(prefix)}",
+            lambda: self._store.list_folders(prefix, cursor=cursor, limit=limit),
         )
 
     async def delete_many(self, keys: Sequence[str]) -> None:

@@ -63,7 +63,7 @@ from rsm_backends.s3_client import (
 from rsm_backends.s3_errors import error_for_code
 from rsm_backends.s3_list_entries import QuickParsers
 from rsm_backends.s3_quick_get import QuickGets
-from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
 from rsm_backends.store_config import StoreConfig
 
 if TYPE_CHECKING:
@@ -229,6 +229,20 @@ class S3Store:
         )
         more = answer.get("IsTruncated")
         return ListPage(found, _CONTINUED + answer["NextContinuationToken"] if more else None)
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        check_prefix(prefix)
+        check_limit(limit)
+        extra: dict[str, Any] = {} if cursor is None else {"ContinuationToken": cursor}
+        with self._errors("list", prefix):
+            answer = await self._client.list_objects_v2(
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/", MaxKeys=limit, **extra
+            )
+        found = tuple(each["Prefix"] for each in answer.get("CommonPrefixes", ()))
+        more = answer.get("IsTruncated")
+        return FolderPage(found, answer["NextContinuationToken"] if more else None)
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:

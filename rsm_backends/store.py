@@ -48,6 +48,14 @@ class ListPage:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderPage:
+    """One page of folders, each with its slash. `next_cursor` is opaque; None: the last page."""
+
+    folders: tuple[str, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class UploadedPart:
     """A finished part of a multipart upload; `number` counts from 1."""
 
@@ -94,6 +102,16 @@ class ObjectStore(Protocol):
         """List keys that start with `prefix`, at most `limit` (1 to 1000), in UTF-8 byte order.
 
         `cursor` is a page's `next_cursor`, or any key: the list goes on behind it.
+        """
+        ...
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        """List the folders right below `prefix`: of keys that start with it all up to the next
+        slash, each once, in UTF-8 byte order. `cursor` is a page's `next_cursor`.
+
+        A page has at most `limit` (1 to 1000), and may have fewer, or none, before the last.
         """
         ...
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.memory import MemoryStore
-from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
@@ -103,6 +103,14 @@ class NodeStore:
         few = min(limit, self._world.faults.page_limit)
         return await self._request(
             "list", prefix, lambda: self._bucket.list_page(prefix, cursor=cursor, limit=few)
+        )
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        few = min(limit, self._world.faults.page_limit)
+        return await self._request(
+            "list", prefix, lambda: self._bucket.list_folders(prefix, cursor=cursor, limit=few)
         )
 
     async def delete_many(self, keys: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import StrandlineError
-from rsm_backends.store import ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
 
 Hook = Callable[[str], Awaitable[None]]
 OnLate = Callable[[str, Callable[[], Awaitable[object]]], None]
@@ -80,6 +80,13 @@ class HookedStore:
     ) -> ListPage:
         return await self._step(
             "list", lambda: self._store.list_page(prefix, cursor=cursor, limit=limit)
+        )
+
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        return await self._step(
+            "list folders", lambda: self._store.list_folders(prefix, cursor=cursor, limit=limit)
         )
 
     async def delete_many(self, keys: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from rsm_backends import memory
 from rsm_backends.arguments import changed
 from rsm_backends.conformance import CHECKS
 from rsm_backends.memory import MemoryStore
-from rsm_backends.store import ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
 from tests.rsm_backends.stores import clock_ms
 
 
@@ -77,6 +77,14 @@ class PagesLoseAKey(MemoryStore):
         return page if page.next_cursor is None else replace(page, objects=page.objects[:-1])
 
 
+class FoldersEndAfterAPage(MemoryStore):
+    async def list_folders(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> FolderPage:
+        page = await super().list_folders(prefix, cursor=cursor, limit=limit)
+        return replace(page, next_cursor=None)
+
+
 class DeletesOnlyTheFirst(MemoryStore):
     async def delete_many(self, keys: Sequence[str]) -> None:
         await super().delete_many(keys[:1])
@@ -104,6 +112,7 @@ BROKEN = [
     RangesAreOffByOne,
     AbsentIsEmpty,
     PagesLoseAKey,
+    FoldersEndAfterAPage,
     DeletesOnlyTheFirst,
     UploadsByPrefix,
     AbortDoesNothing,

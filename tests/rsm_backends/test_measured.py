@@ -43,6 +43,7 @@ async def test_bytes_and_operations_are_counted() -> None:
     await store.abort_multipart("b", upload_id)
     await store.list_uploads("b")
     await store.list_page("")
+    await store.list_folders("")
     await store.delete_many(["a"])
     await store.close()
     assert [(call.operation, call.bytes_sent, call.bytes_received) for call in notebook.calls] == [
@@ -54,6 +55,7 @@ async def test_bytes_and_operations_are_counted() -> None:
         ("abort_multipart", 0, 0),
         ("list_uploads", 0, 0),
         ("list_page", 0, 0),
+        ("list_folders", 0, 0),
         ("delete_many", 0, 0),
     ]
     assert {call.error for call in notebook.calls} == {None}
