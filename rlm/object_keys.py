@@ -21,7 +21,7 @@ from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 PREFIX_BYTES_MAX = 256
 """With the longest topic name a key stays below the 1024 bytes that S3 takes."""
 
-_INT32_MAX = 2**31 - 1
+PARTITION_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _PARTITION_FOLDER = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>[0-9]{1,10})"
@@ -77,7 +77,7 @@ def segment_keys(prefix: str, segment_id: RemoteLogSegmentId, start_offset: int)
 def partition_prefix(prefix: str, partition: TopicIdPartition) -> str:
     """What the keys of all segments of a partition start with."""
     check_topic_name(partition.topic)
-    if not 0 <= partition.partition <= _INT32_MAX:
+    if not 0 <= partition.partition <= PARTITION_MAX:
         raise InvalidRequest(f"{partition.partition} is no partition", field="partition")
     return f"{check_prefix(prefix)}{partition.topic}-{partition.topic_id}/{partition.partition}/"
 
@@ -91,6 +91,14 @@ def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
     suffix = _SUFFIXES.get(end)
     segment = None if suffix is None else _parse_segment(folder, stem)
     return None if segment is None or suffix is None else ParsedSegmentKey(*segment, suffix)
+
+
+def segment_stem(key: str) -> tuple[str, ObjectSuffix | None]:
+    """A key without its suffix, and that; None: it is no segment's. Of keys with the same stem
+    `parse_segment_key` says the same, but for the suffix.
+    """
+    stem, _, end = key.rpartition(".")
+    return stem, _SUFFIXES.get(end) if stem else None
 
 
 # A listing has the segments of a partition, and of a segment the three objects, as neighbours.
@@ -119,7 +127,7 @@ def _parse_partition(folder: str) -> TopicIdPartition | None:
     except InvalidRequest:
         return None
     number = int(match["partition"])
-    if str(number) != match["partition"] or number > _INT32_MAX:
+    if str(number) != match["partition"] or number > PARTITION_MAX:
         return None
     return TopicIdPartition(match["topic"], topic_id, number)
 

@@ -1,17 +1,17 @@
-"""What stands in a bucket, found by stepping from folder to folder instead of listing every key."""
+"""What stands in a bucket, found by its folders instead of by listing every key."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import check_topic_name
-from rlm.adoption_plan import StoredSegment, add_listed
-from rlm.object_keys import parse_segment_key
-from rlmm.segment import RemoteLogSegmentId
-from rsm_backends.store import ObjectStore
+from rlm.adoption_plan import StoredSegment
+from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_stem
+from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rsm_backends.store import ListPage, ObjectStore
 
 PAGES_MAX = 1_000_000
 _TOPIC_FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
@@ -51,9 +51,9 @@ async def folders(
     raise RetryLater(f"{PAGES_MAX} folders below {prefix!r}, and no end")
 
 
-def topic_of_folder(prefix: str, folder: str) -> tuple[str, Uuid] | None:
+def topic_of_folder(name: str) -> tuple[str, Uuid] | None:
     """Topic and topic id; None for another folder."""
-    match = _TOPIC_FOLDER.fullmatch(folder[len(prefix) : -1])
+    match = _TOPIC_FOLDER.fullmatch(name)
     if match is None:
         return None
     try:
@@ -63,18 +63,69 @@ def topic_of_folder(prefix: str, folder: str) -> tuple[str, Uuid] | None:
         return None
 
 
-async def stored_segments(
-    store: ObjectStore, store_name: str, prefix: str, folder: str
-) -> list[StoredSegment]:
-    """The segments of a partition's folder, whole or not; other objects are left out."""
-    found: dict[RemoteLogSegmentId, StoredSegment] = {}
+async def folder_names(store: ObjectStore, prefix: str) -> list[str]:
+    """What the folders right below `prefix` are called behind it: a request for a thousand."""
+    found: dict[str, None] = {}
     cursor: str | None = None
     for _ in range(PAGES_MAX):
-        page = await store.list_page(folder, cursor=cursor)
-        for each in page.objects:
-            if (key := parse_segment_key(prefix, each.key)) is not None:
-                add_listed(found, key, each.size, store_name)
+        page = await store.list_folders(prefix, cursor=cursor)
+        for each in page.folders:
+            name = each.removeprefix(prefix).removesuffix("/")
+            if each == f"{prefix}{name}/" and "/" not in name:
+                found[name] = None
         cursor = page.next_cursor
         if cursor is None:
-            return list(found.values())
-    raise RetryLater(f"{PAGES_MAX} pages of keys in {folder!r}, and no end")
+            return list(found)
+    raise RetryLater(f"{PAGES_MAX} pages of folders below {prefix!r}, and no end")
+
+
+class ListedSegments:
+    """The segments of some partitions, whole or not, as pages of a list in any order tell them.
+    Other objects are left out.
+    """
+
+    def __init__(
+        self, store_name: str, prefix: str, partitions: Iterable[TopicIdPartition]
+    ) -> None:
+        self._store_name = store_name
+        self._prefix = prefix
+        self._found: dict[TopicIdPartition, dict[RemoteLogSegmentId, StoredSegment]] = {
+            partition: {} for partition in partitions
+        }
+
+    def add(self, page: ListPage) -> None:
+        """A page's objects; those of a segment are neighbours, and its key is read once."""
+        stem_before: str | None = None
+        sizes: dict[ObjectSuffix, int] | None = None
+        for each in page.objects:
+            stem, suffix = segment_stem(each.key)
+            if suffix is None:
+                continue
+            if stem != stem_before:
+                stem_before, sizes = stem, self._sizes(each.key)
+            if sizes is not None:
+                sizes[suffix] = each.size
+
+    def _sizes(self, any_key: str) -> dict[ObjectSuffix, int] | None:
+        """Where the lengths of a segment's objects go; None: it is none that is looked for."""
+        key = parse_segment_key(self._prefix, any_key)
+        found = None if key is None else self._found.get(key.segment_id.partition)
+        if key is None or found is None:
+            return None
+        segment = found.get(key.segment_id)
+        if segment is None:
+            segment = StoredSegment(key.segment_id, key.start_offset, self._store_name, {})
+            found[key.segment_id] = segment
+        return segment.sizes if segment.start_offset == key.start_offset else None
+
+    @property
+    def partitions_seen(self) -> int:
+        """How many partitions have a segment so far."""
+        return sum(map(bool, self._found.values()))
+
+    def finished(self) -> dict[TopicIdPartition, list[StoredSegment]]:
+        """Those with a manifest, in the order in which they were listed."""
+        return {
+            partition: [each for each in found.values() if ObjectSuffix.MANIFEST in each.sizes]
+            for partition, found in self._found.items()
+        }

@@ -69,6 +69,7 @@ class ManifestCatalogue:
         self._deadline_s = deadline_s
         self._topics: list[str] | None = None
         self._partitions: dict[str, list[TopicIdPartition]] = {}
+        self._inner: defaultdict[str, dict[str, list[str]]] = defaultdict(dict)
         self._chains: dict[TopicIdPartition, PartitionChain] = {}
         self._read: dict[TopicIdPartition, dict[Uuid, FoundSegment]] = {}
 
@@ -118,6 +119,7 @@ class ManifestCatalogue:
         """
         self._topics = None
         self._partitions.clear()
+        self._inner.clear()
         self._chains.clear()
 
     def close(self) -> None:
@@ -227,7 +229,7 @@ class ManifestCatalogue:
         async def run() -> Answer:
             try:
                 async with asyncio.timeout(self._deadline_s), AsyncExitStack() as stack:
-                    return await ask(await _opened(self.stores.values(), stack))
+                    return await ask(await self._opened(stack))
             except TimeoutError:
                 raise RetryLater(
                     f"{self._places()} was not looked through in {self._deadline_s:g} s"
@@ -239,12 +241,15 @@ class ManifestCatalogue:
         ):
             return thread.submit(asyncio.run, run()).result()
 
-
-async def _opened(configs: Iterable[StoreConfig], stack: AsyncExitStack) -> dict[str, OpenBucket]:
-    return {
-        config.name: OpenBucket(config, await stack.enter_async_context(opened(config)))
-        for config in configs
-    }
+    async def _opened(self, stack: AsyncExitStack) -> dict[str, OpenBucket]:
+        return {
+            config.name: OpenBucket(
+                config,
+                await stack.enter_async_context(opened(config)),
+                inner=self._inner[config.name],
+            )
+            for config in self.stores.values()
+        }
 
 
 async def _read_all(

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import chain
 
-from kafka_formats.errors import CorruptData, NotFound
+from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from pipeline.catalogue.bucket_folders import folders, stored_segments, topic_of_folder
+from pipeline.catalogue.bucket_folders import (
+    PAGES_MAX,
+    ListedSegments,
+    folder_names,
+    topic_of_folder,
+)
 from pipeline.catalogue.partition_chain import FoundSegment
+from pipeline.catalogue.shared_lists import shared_prefixes
 from pipeline.catalogue.tiered_segment import DamagedSegment
 from pipeline.rebuild.stored_manifest import NotTold, told_by
 from rlm.adoption_plan import StoredSegment
 from rlm.manifest import MANIFEST_BYTES_MAX, parse_manifest
-from rlm.object_keys import ObjectSuffix, partition_prefix, segment_keys
+from rlm.object_keys import PARTITION_MAX, ObjectSuffix, partition_prefix, segment_keys
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
@@ -24,8 +31,9 @@ from rsm_backends.streams import read_all
 
 LISTS_AT_ONCE = 16
 GETS_AT_ONCE = 64
-
-Item = TypeVar("Item")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+PARTITIONS_A_PAGE = 3
+"""Partitions that are listed together are listed apart where a page has fewer of them."""
 
 
 @dataclass
@@ -36,38 +44,73 @@ class OpenBucket:
     store: ObjectStore
     lists: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
     gets: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(GETS_AT_ONCE))
+    inner: dict[str, list[str]] = field(default_factory=dict)
+    """Of topics' folders that were looked into: the names of all folders there."""
 
     async def topics(self) -> set[str]:
         """The names of all topics with a folder."""
-        prefix = self.config.prefix
-        found = set()
-        async for folder in folders(self.store, prefix):
-            if (topic := topic_of_folder(prefix, folder)) is not None:
-                found.add(topic[0])
-        return found
+        names = await folder_names(self.store, self.config.prefix)
+        return {topic[0] for name in names if (topic := topic_of_folder(name)) is not None}
 
     async def partitions(self, topic: str) -> list[TopicIdPartition]:
         """The partitions with a folder, of all topics of this name."""
         prefix = self.config.prefix
         found = []
-        async for folder in folders(self.store, f"{prefix}{topic}-"):
-            parsed = topic_of_folder(prefix, folder)
+        for rest in await folder_names(self.store, f"{prefix}{topic}-"):
+            name = f"{topic}-{rest}"
+            parsed = topic_of_folder(name)
             if parsed is None or parsed[0] != topic:
                 continue
-            async for inner in folders(self.store, folder):
-                number = inner[len(folder) : -1]
-                if number.isascii() and number.isdecimal() and str(int(number)) == number:
-                    found.append(TopicIdPartition(topic, parsed[1], int(number)))
+            folder = f"{prefix}{name}/"
+            inner = self.inner[folder] = await folder_names(self.store, folder)
+            found += [
+                TopicIdPartition(topic, parsed[1], int(each))
+                for each in inner
+                if _PARTITION.fullmatch(each) and int(each) <= PARTITION_MAX
+            ]
         return found
 
-    async def listed(self, partition: TopicIdPartition) -> list[StoredSegment]:
-        """Its segments with a manifest."""
-        prefix = self.config.prefix
+    async def listed(
+        self, partitions: Iterable[TopicIdPartition]
+    ) -> dict[TopicIdPartition, list[StoredSegment]]:
+        """Their segments with a manifest."""
+        topics: defaultdict[str, dict[int, TopicIdPartition]] = defaultdict(dict)
+        for each in partitions:
+            folder = partition_prefix(self.config.prefix, each).removesuffix(f"{each.partition}/")
+            topics[folder][each.partition] = each
+        lists = [
+            self._listed(folder + behind, [of_topic[number] for number in together])
+            for folder, of_topic in topics.items()
+            for behind, together in shared_prefixes(of_topic, self.inner.get(folder))
+        ]
+        return _merged(await asyncio.gather(*lists))
+
+    async def _listed(
+        self, prefix: str, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, list[StoredSegment]]:
+        """By the keys with this prefix; by those of each partition, where they are too many."""
+        found = ListedSegments(self.config.name, self.config.prefix, partitions)
+        cursor: str | None = None
         async with self.lists:
-            found = await stored_segments(
-                self.store, self.config.name, prefix, partition_prefix(prefix, partition)
+            for _ in range(PAGES_MAX):
+                is_first = cursor is None
+                page = await self.store.list_page(prefix, cursor=cursor)
+                found.add(page)
+                cursor = page.next_cursor
+                if cursor is None:
+                    return found.finished()
+                if is_first and found.partitions_seen < PARTITIONS_A_PAGE <= len(partitions):
+                    break
+            else:
+                raise RetryLater(f"{PAGES_MAX} pages of keys in {prefix!r}, and no end")
+        return _merged(
+            await asyncio.gather(
+                *(
+                    self._listed(partition_prefix(self.config.prefix, each), [each])
+                    for each in partitions
+                )
             )
-        return [each for each in found if ObjectSuffix.MANIFEST in each.sizes]
+        )
 
     async def read(self, stored: StoredSegment) -> FoundSegment | DamagedSegment | None:
         """The segment as its manifest tells it; None: it went meanwhile. Damaged: the manifest is,
@@ -112,6 +155,12 @@ class OpenBucket:
                     continue
 
 
+def _merged(
+    lists: Iterable[Mapping[TopicIdPartition, list[StoredSegment]]],
+) -> dict[TopicIdPartition, list[StoredSegment]]:
+    return {partition: found for each in lists for partition, found in each.items()}
+
+
 def _end_offset(stored: StoredSegment, manifest_bytes: bytes) -> int | None:
     try:
         manifest = parse_manifest(manifest_bytes, source=str(stored.segment_id))
@@ -134,12 +183,18 @@ async def listed_of(
     buckets: Mapping[str, OpenBucket], partitions: Sequence[TopicIdPartition]
 ) -> dict[TopicIdPartition, list[StoredSegment]]:
     """The segments of each partition, of all stores together; of one in two stores one."""
-    asked = [(bucket, partition) for partition in partitions for bucket in buckets.values()]
-    lists = await asyncio.gather(*(bucket.listed(partition) for bucket, partition in asked))
-    found: defaultdict[TopicIdPartition, dict[Uuid, StoredSegment]] = defaultdict(dict)
-    for (_, partition), segments in zip(asked, lists, strict=True):
-        for each in segments:
-            known = found[partition].get(each.segment_id.id)
-            if known is None or not known.is_complete:
-                found[partition][each.segment_id.id] = each
-    return {partition: list(found[partition].values()) for partition in partitions}
+    lists = await asyncio.gather(*(bucket.listed(partitions) for bucket in buckets.values()))
+    found: dict[TopicIdPartition, list[StoredSegment]] = {}
+    for partition in partitions:
+        of_stores = [listed[partition] for listed in lists if listed[partition]]
+        found[partition] = of_stores[0] if len(of_stores) == 1 else _joined(of_stores)
+    return found
+
+
+def _joined(lists: Iterable[Iterable[StoredSegment]]) -> list[StoredSegment]:
+    found: dict[Uuid, StoredSegment] = {}
+    for each in chain.from_iterable(lists):
+        known = found.get(each.segment_id.id)
+        if known is None or not known.is_complete:
+            found[each.segment_id.id] = each
+    return list(found.values())

@@ -14,6 +14,7 @@ from rlm.object_keys import (
     cluster_marker_key,
     parse_segment_key,
     segment_keys,
+    segment_stem,
     snapshots_prefix,
 )
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
@@ -50,6 +51,31 @@ def test_every_key_is_read_back(
         (keys.manifest, ObjectSuffix.MANIFEST),
     ):
         assert parse_segment_key("a/b-", key) == ParsedSegmentKey(segment_id, offset, suffix)
+
+
+PIECES = st.sampled_from((
+    "pre/", "txn-27y3OsjlRa-QBg7p-29Okg", "/", "0", "00000000000000009222", "-", ".", "log",
+    "G5njkNIVRCChwCbQpJs3-w", "indexes", "rsm-manifest", "x", ".log", "1",
+))  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(PIECES, max_size=10).map("".join)
+    | st.lists(PIECES, max_size=2).map(
+        lambda more: segment_keys("pre/", SEGMENT, 7).log.removesuffix("log") + "".join(more)
+    )
+)
+def test_what_a_key_says_hangs_on_its_stem_and_its_suffix(key: str) -> None:
+    stem, suffix = segment_stem(key)
+    found = parse_segment_key("pre/", key)
+    if suffix is None:
+        assert found is None
+        return
+    assert key == f"{stem}.{suffix}"
+    for other in ObjectSuffix:
+        expected = found and ParsedSegmentKey(found.segment_id, found.start_offset, other)
+        assert parse_segment_key("pre/", f"{stem}.{other}") == expected
 
 
 @pytest.mark.parametrize(
