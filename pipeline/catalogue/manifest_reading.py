@@ -22,6 +22,7 @@ from pipeline.catalogue.shared_lists import shared_prefixes
 from pipeline.catalogue.tiered_segment import DamagedSegment
 from pipeline.rebuild.stored_manifest import NotTold, told_by
 from rlm.adoption_plan import StoredSegment
+from rlm.custom_metadata import CustomMetadata
 from rlm.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from rlm.object_keys import PARTITION_MAX, ObjectSuffix, partition_prefix, segment_keys
 from rlmm.segment import TopicIdPartition
@@ -133,7 +134,9 @@ class OpenBucket:
         else:
             told = told_by(stored, data)
             if not isinstance(told, NotTold):
-                return FoundSegment(told.row, self.config.name)
+                custom = told.row.custom_metadata
+                objects = None if custom is None else CustomMetadata.decode(custom)
+                return FoundSegment(told.row, self.config.name, objects)
             why = told.why
         return DamagedSegment(
             stored.segment_id,

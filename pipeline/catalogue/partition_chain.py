@@ -24,10 +24,13 @@ from rlmm.served_ranges import served_ranges
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A segment whose objects are whole. The row's custom metadata is ours, or None."""
+    """A segment whose objects are whole. `objects`, where they are known, and `store` count, not
+    the row's custom metadata, which may name the store otherwise.
+    """
 
     row: RemoteLogSegmentMetadata
     store: str
+    objects: CustomMetadata | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,11 @@ class PartitionChain:
 def partition_chain(found: Iterable[FoundSegment]) -> PartitionChain:
     """The chain of one partition; of those copied twice in equal parts the one copied later."""
     by_id = {each.row.segment_id.id: each for each in found}
-    ordered = sorted(by_id.values(), key=_copied)
+    in_order = sorted(by_id.values(), key=_start_offset)
+    if _follow_one_another(in_order):
+        whole = (_tiered(each, each.row.start_offset, each.row.end_offset) for each in in_order)
+        return PartitionChain(tuple(whole), frozenset())
+    ordered = sorted(in_order, key=_copied)
     lineage = resolve_lineage([each.row for each in ordered])
     intervals: defaultdict[int, list[Interval]] = defaultdict(list)
     for number, each in enumerate(ordered):
@@ -68,6 +75,31 @@ def partition_chain(found: Iterable[FoundSegment]) -> PartitionChain:
     return PartitionChain(segments, lineage.in_doubt)
 
 
+def _start_offset(found: FoundSegment) -> int:
+    return found.row.start_offset
+
+
+def _follow_one_another(in_order: Iterable[FoundSegment]) -> bool:
+    """As nearly always: no offset is in two of them, and no epoch falls. Then each serves all that
+    it has, and there is nothing to decide.
+    """
+    last_offset, last_epoch = -1, -1
+    for each in in_order:
+        row = each.row
+        epochs = row.leader_epochs
+        epoch, start = epochs[0]
+        if not last_offset < start == row.start_offset <= row.end_offset <= OFFSET_MAX:
+            return False
+        if epoch < last_epoch:
+            return False
+        for later, later_start in epochs[1:]:
+            if not (epoch < later and start < later_start <= row.end_offset):
+                return False
+            epoch, start = later, later_start
+        last_offset, last_epoch = row.end_offset, epoch
+    return True
+
+
 def _copied(found: FoundSegment) -> tuple[int, int, Uuid]:
     row = found.row
     return row.event_timestamp_ms, row.start_offset, row.segment_id.id
@@ -75,7 +107,6 @@ def _copied(found: FoundSegment) -> tuple[int, int, Uuid]:
 
 def _tiered(found: FoundSegment, first_offset: int, last_offset: int) -> TieredSegment:
     row = found.row
-    custom = row.custom_metadata
     return TieredSegment(
         segment_id=row.segment_id,
         store=found.store,
@@ -87,7 +118,7 @@ def _tiered(found: FoundSegment, first_offset: int, last_offset: int) -> TieredS
         log_bytes=row.size_bytes,
         txn_index_empty=row.txn_index_empty,
         leader_epochs=tuple(EpochEntry(*each) for each in row.leader_epochs),
-        objects=None if custom is None else CustomMetadata.decode(custom),
+        objects=found.objects,
     )
 
 

@@ -29,6 +29,7 @@ from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot
 from rlmm.row_segments import decode_usual
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from rlmm.segment_records import SEGMENT_FRONT
 from rsm_backends.store import ObjectInfo, ObjectStore
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import closing_stream
@@ -90,35 +91,38 @@ def _rows(path: Path, wanted: Mapping[Uuid, StoredSegment], store: str) -> dict[
     """Rows count once all of the snapshot was read."""
     found = {}
     for control_type, value in read_snapshot(OsDisk(), path):
-        row = None if control_type is not None else decode_usual(value)
+        if control_type is not None or not value.startswith(SEGMENT_FRONT):
+            continue
+        row = decode_usual(value)
         stored = None if row is None else wanted.get(row.segment_id.id)
         if row is not None and stored is not None:
             told = _told(row, stored, store)
             if told is not None:
-                found[told.segment_id.id] = FoundSegment(told, store)
+                found[stored.segment_id.id] = told
     return found
 
 
-def _told(
-    row: RemoteLogSegmentMetadata, stored: StoredSegment, store: str
-) -> RemoteLogSegmentMetadata | None:
-    """The row, if it is one of ours and finished, about this very segment with these lengths."""
+def _told(row: RemoteLogSegmentMetadata, stored: StoredSegment, store: str) -> FoundSegment | None:
+    """The segment, if the row is one of ours and finished, about this very one as it is listed."""
     if (
         row.state is not SegmentState.COPY_SEGMENT_FINISHED
         or row.custom_metadata is None
-        or (row.segment_id, row.start_offset) != (stored.segment_id, stored.start_offset)
+        or not row.leader_epochs
+        or row.start_offset != stored.start_offset
+        or row.segment_id != stored.segment_id
     ):
         return None
     try:
         custom = CustomMetadata.decode(row.custom_metadata)
     except CorruptData:
         return None
-    if stored.sizes != {
-        ObjectSuffix.LOG: custom.log_bytes,
-        ObjectSuffix.INDEXES: custom.indexes_bytes,
-        ObjectSuffix.MANIFEST: custom.manifest_bytes,
-    }:
+    sizes = stored.sizes
+    if (
+        sizes[ObjectSuffix.LOG] != custom.log_bytes
+        or sizes[ObjectSuffix.INDEXES] != custom.indexes_bytes
+        or sizes[ObjectSuffix.MANIFEST] != custom.manifest_bytes
+    ):
         return None
-    if custom.store != store:
-        return replace(row, custom_metadata=replace(custom, store=store).encode())
-    return row
+    return FoundSegment(
+        row, store, custom if custom.store == store else replace(custom, store=store)
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_formats.kafka_uuid import Uuid
+from pipeline.catalogue import partition_chain as partition_chain_module
 from pipeline.catalogue.partition_chain import (
     FoundSegment,
     PartitionChain,
@@ -17,6 +20,7 @@ from pipeline.catalogue.partition_chain import (
 from pipeline.catalogue.tiered_segment import within
 from rlm.custom_metadata import CustomMetadata
 from rlmm.segment import (
+    OFFSET_MAX,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     SegmentState,
@@ -46,7 +50,7 @@ def found(
         custom_metadata=custom.encode(),
         state=SegmentState.COPY_SEGMENT_STARTED,
     )
-    return FoundSegment(row, "main")
+    return FoundSegment(row, "main", custom)
 
 
 def served(chain: PartitionChain) -> list[tuple[int, int, int]]:
@@ -135,6 +139,59 @@ class Replicated:
         self.next_offset = end + 1
 
 
+@st.composite
+def neighbours(draw: st.DrawFn) -> list[FoundSegment]:
+    """Segments one behind the other, and now and then nearly so."""
+    segments = []
+    next_offset, epoch = draw(st.integers(0, 3)), draw(st.integers(0, 1))
+    for number in range(draw(st.integers(1, 6))):
+        start = max(0, next_offset + draw(st.sampled_from((0, 0, 0, 0, 1, 4, -1, -3))))
+        end = start + draw(st.integers(0, 5))
+        epoch = max(0, epoch + draw(st.sampled_from((0, 0, 0, 1, 2, -1))))
+        epochs = [(epoch, start + draw(st.sampled_from((0, 0, 0, 0, 0, 1, -1))))]
+        for _ in range(draw(st.sampled_from((0, 0, 0, 1, 2)))):
+            epoch += draw(st.sampled_from((1, 1, 1, 2)))
+            epochs.append((epoch, epochs[-1][1] + draw(st.integers(1, 3))))
+        at_ms = draw(st.integers(0, 3))
+        segments.append(found(number + 1, start, end, *epochs, at_ms=at_ms))
+        next_offset = end + 1
+    if draw(st.integers(0, 9)) == 0:
+        segments.append(segments[0])
+    return draw(st.permutations(segments))
+
+
+def decided(segments: Sequence[FoundSegment]) -> PartitionChain:
+    """By the general rules, whatever follows whatever."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(partition_chain_module, "_follow_one_another", lambda _: False)
+        return partition_chain(segments)
+
+
+@settings(max_examples=600, deadline=None)
+@given(neighbours())
+def test_segments_that_follow_one_another_need_no_decision(segments: list[FoundSegment]) -> None:
+    assert partition_chain(segments) == decided(segments)
+
+
+@pytest.mark.parametrize(
+    ("segments", "follow"),
+    [
+        ([(0, 9, (0, 0)), (10, 19, (0, 10)), (30, 39, (0, 30), (2, 35))], True),
+        ([(0, 9, (0, 0)), (9, 19, (0, 9))], False),
+        ([(0, 9, (1, 0)), (10, 19, (0, 10))], False),
+        ([(0, 9, (1, 3))], False),
+        ([(0, 9, (1, 0), (2, 10))], False),
+        ([(0, OFFSET_MAX + 1, (1, 0))], False),
+    ],
+)  # fmt: skip
+def test_a_partition_without_doubts_is_known_as_such(
+    segments: list[tuple[int, int, *tuple[tuple[int, int], ...]]], follow: bool
+) -> None:
+    in_order = [found(number, *each) for number, each in enumerate(segments, 1)]
+    assert partition_chain_module._follow_one_another(in_order) == follow
+    assert partition_chain(in_order) == decided(in_order)
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from("aace"), st.integers(0, 6), st.integers(1, 12)), max_size=25
 )
@@ -172,6 +229,8 @@ def test_whatever_leaders_lost_no_record_is_read_that_the_log_did_not_keep(
     steps: list[tuple[str, int, int]],
 ) -> None:
     world = history(steps, may_lose=True)
+    every = [segment for segment, _ in world.copies]
+    assert partition_chain(every) == decided(every)
     contents = {segment.row.segment_id.id: content for segment, content in world.copies}
     chain = partition_chain(segment for segment, _ in world.copies)
     read = {}

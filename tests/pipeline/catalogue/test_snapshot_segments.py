@@ -168,6 +168,7 @@ LEFT_TO_THE_MANIFEST: dict[str, Callable[[RemoteLogSegmentMetadata], RemoteLogSe
     "another start": lambda row: replace(row, start_offset=1),
     "a copy under way": lambda row: replace(row, state=SegmentState.COPY_SEGMENT_STARTED),
     "a delete under way": lambda row: replace(row, state=SegmentState.DELETE_SEGMENT_STARTED),
+    "no leader epoch": lambda row: replace(row, leader_epochs=()),
     "nothing of its objects": lambda row: replace(row, custom_metadata=None),
     "custom metadata of another manager": lambda row: replace(row, custom_metadata=b"theirs"),
     "fields that are not known": lambda row: replace(row, unknown_tags=((9, b"new"),)),
