@@ -12,6 +12,7 @@ import errno
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -50,6 +51,10 @@ from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
 """Threads of one store; its own, so that a slow disk never holds up other executors."""
+LIST_TURN_S = 0.05
+"""So long a list goes on alone. Threads take the interpreter from each other at every file, so that
+several lists at once take twice as long as one after the other, unless the disk is waited for.
+"""
 
 _Answer = TypeVar("_Answer")
 
@@ -61,6 +66,7 @@ class FilesystemStore:
         self._files = ObjectFiles(root)
         self._uploads = UploadFiles(self._files)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="filesystem-store")
+        self._list_turn = asyncio.Lock()
         self._swept = False
 
     def __repr__(self) -> str:
@@ -139,9 +145,10 @@ class FilesystemStore:
     ) -> ListPage:
         check_prefix(prefix)
         check_limit(limit)
-        found = await self._run(
-            prefix, lambda: tuple(islice(self._files.walk(prefix, cursor), limit + 1))
-        )
+        async with self._turn():
+            found = await self._run(
+                prefix, lambda: tuple(islice(self._files.walk(prefix, cursor), limit + 1))
+            )
         if len(found) <= limit:
             return ListPage(found, None)
         return ListPage(found[:limit], found[limit - 1].key)
@@ -206,6 +213,25 @@ class FilesystemStore:
         """Wait for writes under way, then close the root folder. Idempotent."""
         await asyncio.to_thread(self._threads.shutdown)
         self._files.close()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Behind the others; whoever takes longer than `LIST_TURN_S` lets the next one begin."""
+        await self._list_turn.acquire()
+        is_mine = True
+
+        def end() -> None:
+            nonlocal is_mine
+            if is_mine:
+                is_mine = False
+                self._list_turn.release()
+
+        in_time = asyncio.get_running_loop().call_later(LIST_TURN_S, end)
+        try:
+            yield
+        finally:
+            in_time.cancel()
+            end()
 
     async def _run(self, key: str, work: Callable[[], _Answer]) -> _Answer:
         def run() -> _Answer:
