@@ -168,29 +168,33 @@ class ManifestCatalogue:
         self._keep(listed)
         if self._on_damage is None:
             await self._read_snapshots(buckets, listed)
-        told = 0
-        for partition, stored in listed.items():
-            kept = self._read[partition]
-            new = [each for each in stored if each.segment_id.id not in kept]
-            told += len(kept)
+        new = [
+            each
+            for partition, stored in listed.items()
+            for each in stored
+            if each.segment_id.id not in self._read[partition]
+        ]
+        told = known - len(new)
+        self._tell(told, known)
+        for at in range(0, len(new), READ_AT_ONCE):
+            group = new[at : at + READ_AT_ONCE]
+            for found in await _read_all(buckets, group):
+                if isinstance(found, FoundSegment):
+                    segment_id = found.row.segment_id
+                    self._read[segment_id.partition][segment_id.id] = found
+                elif self._on_damage is None:
+                    raise found.error
+                else:
+                    self._on_damage(found)
+            told += len(group)
             self._tell(told, known)
-            for at in range(0, len(new), READ_AT_ONCE):
-                group = new[at : at + READ_AT_ONCE]
-                for each in await _read_all(buckets, group):
-                    if isinstance(each, FoundSegment):
-                        kept[each.row.segment_id.id] = each
-                    elif self._on_damage is None:
-                        raise each.error
-                    else:
-                        self._on_damage(each)
-                told += len(group)
-                self._tell(told, known)
-            chain = self._chains[partition] = partition_chain(kept.values())
-            for id_ in sorted(chain.in_doubt):
+        for partition in listed:
+            chain = self._chains[partition] = partition_chain(self._read[partition].values())
+            for doubtful in sorted(chain.in_doubt):
                 log.warning(
                     "segment %s of %s contradicts others about which leader wrote its offsets: it "
                     "is not read",
-                    id_,
+                    doubtful,
                     partition,
                 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,13 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from pipeline.catalogue import manifest_catalogue
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue, OnDamage
+from pipeline.catalogue.manifest_reading import OpenBucket
 from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.catalogue.partition_chain import FoundSegment
 from pipeline.catalogue.tiered_segment import DamagedSegment, PartitionBounds
+from rlm.adoption_plan import StoredSegment
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import (
     ChunkChecksums,
@@ -232,6 +236,30 @@ def test_many_partitions_are_prepared_at_once(tmp_path: Path) -> None:
     found.prepare(partitions)
     shutil.rmtree(tmp_path / PREFIX)
     assert [ranges(found, each) for each in partitions] == [[[0, 9, n]] for n in range(3)]
+
+
+def test_manifests_of_many_partitions_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [replace(ORDERS, partition=number) for number in range(5)]
+    for number, partition in enumerate(partitions):
+        put(tmp_path, number, 0, 9, partition=partition)
+    monkeypatch.setattr(manifest_catalogue, "READ_AT_ONCE", 3)
+    read_all, groups = manifest_catalogue._read_all, []
+
+    async def counted(
+        buckets: Mapping[str, OpenBucket], group: Sequence[StoredSegment]
+    ) -> list[FoundSegment | DamagedSegment]:
+        groups.append(len(group))
+        return await read_all(buckets, group)
+
+    monkeypatch.setattr(manifest_catalogue, "_read_all", counted)
+    told: list[tuple[int, int]] = []
+    found = ManifestCatalogue(catalogue(tmp_path).stores, progress=lambda *each: told.append(each))
+    found.prepare(partitions)
+    assert groups == [3, 2]
+    assert told == [(0, 5), (3, 5), (5, 5)]
+    assert [ranges(found, each) for each in partitions] == [[[0, 9, n]] for n in range(5)]
 
 
 def test_a_store_that_takes_too_long_is_told(tmp_path: Path) -> None:
