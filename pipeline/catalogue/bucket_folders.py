@@ -10,7 +10,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import check_topic_name
 from rlm.adoption_plan import StoredSegment
 from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_stem
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rlmm.segment import TopicIdPartition
 from rsm_backends.store import ListPage, ObjectStore
 
 PAGES_MAX = 1_000_000
@@ -89,7 +89,7 @@ class ListedSegments:
     ) -> None:
         self._store_name = store_name
         self._prefix = prefix
-        self._found: dict[TopicIdPartition, dict[RemoteLogSegmentId, StoredSegment]] = {
+        self._found: dict[TopicIdPartition, dict[Uuid, StoredSegment]] = {
             partition: {} for partition in partitions
         }
 
@@ -112,10 +112,10 @@ class ListedSegments:
         found = None if key is None else self._found.get(key.segment_id.partition)
         if key is None or found is None:
             return None
-        segment = found.get(key.segment_id)
+        segment = found.get(key.segment_id.id)
         if segment is None:
             segment = StoredSegment(key.segment_id, key.start_offset, self._store_name, {})
-            found[key.segment_id] = segment
+            found[key.segment_id.id] = segment
         return segment.sizes if segment.start_offset == key.start_offset else None
 
     @property

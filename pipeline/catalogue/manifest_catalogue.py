@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from itertools import chain
 from typing import TypeVar
 
 from kafka_formats.errors import NotFound, RetryLater
@@ -168,12 +169,7 @@ class ManifestCatalogue:
         self._keep(listed)
         if self._on_damage is None:
             await self._read_snapshots(buckets, listed)
-        new = [
-            each
-            for partition, stored in listed.items()
-            for each in stored
-            if each.segment_id.id not in self._read[partition]
-        ]
+        new = list(chain.from_iterable(self._unread(listed)))
         told = known - len(new)
         self._tell(told, known)
         for at in range(0, len(new), READ_AT_ONCE):
@@ -189,8 +185,9 @@ class ManifestCatalogue:
             told += len(group)
             self._tell(told, known)
         for partition in listed:
-            chain = self._chains[partition] = partition_chain(self._read[partition].values())
-            for doubtful in sorted(chain.in_doubt):
+            served = partition_chain(self._read[partition].values())
+            self._chains[partition] = served
+            for doubtful in sorted(served.in_doubt):
                 log.warning(
                     "segment %s of %s contradicts others about which leader wrote its offsets: it "
                     "is not read",
@@ -211,17 +208,21 @@ class ManifestCatalogue:
         listed: Mapping[TopicIdPartition, Sequence[StoredSegment]],
     ) -> None:
         """Of segments not read yet, what the stores' metadata snapshots tell."""
-        unread: defaultdict[str, list[StoredSegment]] = defaultdict(list)
-        for partition, stored in listed.items():
-            kept = self._read[partition]
-            for each in stored:
-                if each.segment_id.id not in kept:
-                    unread[each.store].append(each)
-        for name, of_store in unread.items():
+        by_store: defaultdict[str, list[StoredSegment]] = defaultdict(list)
+        for each in chain.from_iterable(self._unread(listed)):
+            by_store[each.store].append(each)
+        for name, of_store in by_store.items():
             bucket = buckets[name]
             told = await segments_in_snapshot(bucket.store, bucket.config, of_store)
             for id_, found in told.items():
                 self._read[found.row.segment_id.partition][id_] = found
+
+    def _unread(
+        self, listed: Mapping[TopicIdPartition, Sequence[StoredSegment]]
+    ) -> Iterator[list[StoredSegment]]:
+        for partition, stored in listed.items():
+            kept = self._read[partition]
+            yield [each for each in stored if each.segment_id.id not in kept]
 
     def _tell(self, read: int, known: int) -> None:
         if self._progress is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import strategies as st
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def test_the_golden_ids_have_kafkas_text() -> None:
@@ -32,6 +37,20 @@ def test_any_text_is_an_id_in_its_canonical_form_or_refused(text: str) -> None:
     except InvalidRequest:
         return
     assert str(found) == text
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("AQgwBz-_09+/=\n", min_size=20, max_size=23) | st.binary(max_size=17).map(_text))
+def test_a_text_is_an_id_if_it_is_what_base64_makes_of_one(text: str) -> None:
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except ValueError:
+        raw = b""
+    if len(raw) == 16 and _text(raw) == text:
+        assert Uuid.parse(text) == raw
+    else:
+        with pytest.raises(InvalidRequest):
+            Uuid.parse(text)
 
 
 @pytest.mark.parametrize("raw", [b"", bytes(15), bytes(17)])
