@@ -83,8 +83,8 @@ def snapshots(tier: Path) -> list[Path]:
 
 
 def reconcile(config: Path, *options: object) -> dict[str, Any]:
-    done = invoke("reconcile", "--config", config, "--json", *options)
-    assert done.exit_code == 0, done.stderr
+    done = strandline("reconcile", "--config", config, "--json", *options)
+    assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert isinstance(report, dict)
     return report
@@ -330,8 +330,8 @@ def test_missing_segments_are_recorded_only_by_their_number(lost: tuple[Path, Pa
     assert missing
     assert {each["topic"] for each in missing} == {FIRST_TOPIC}
     for wrong in ([], ["--accept-missing", len(missing) + 1]):
-        refused = invoke("reconcile", "--config", config, "--apply", *wrong)
-        assert refused.exit_code == ExitCode.CONFLICT
+        refused = strandline("reconcile", "--config", config, "--apply", *wrong)
+        assert refused.returncode == ExitCode.CONFLICT, refused.stderr
         assert f"--accept-missing {len(missing)}" in refused.stderr
     done = reconcile(config, "--apply", "--accept-missing", len(missing))
     assert done["reconciled"] is True
@@ -347,11 +347,11 @@ def test_missing_segments_are_recorded_only_by_their_number(lost: tuple[Path, Pa
 
 def test_a_cluster_that_began_empty_has_nothing_to_reconcile(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "node", settings(tmp_path / "tier", FIRST_TOPIC)) as node:
-        running = invoke("reconcile", "--config", node.config)
-        assert running.exit_code == ExitCode.CONFLICT
+        running = strandline("reconcile", "--config", node.config)
+        assert running.returncode == ExitCode.CONFLICT, running.stderr
         assert "in use by another running node" in running.stderr
         node.stop()
     assert reconcile(node.config)["restarted_at"] is None
-    refused = invoke("reconcile", "--config", node.config, "--apply")
-    assert refused.exit_code == ExitCode.USAGE
+    refused = strandline("reconcile", "--config", node.config, "--apply")
+    assert refused.returncode == ExitCode.USAGE, refused.stderr
     assert "nothing to record" in refused.stderr
