@@ -22,6 +22,7 @@ from rlmm.records import encode
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from tests.real.kafka import run_tool
 from tests.real.kcat import run_kcat
+from tests.rlmm.quorum.following import collect
 from tests.rlmm.quorum.local_network import directory_id
 from tests.rlmm.test_records import ADD
 from tests.rlmm.wire.wire_network import (
@@ -234,8 +235,8 @@ async def test_a_producer_with_the_secret_is_a_peer(
         sasl_password=SECRET,
     )
     assert error is None
-    (record,) = await leader.log.read(leader.log.describe().high_watermark - 1, limit=1)
-    assert record.value == b"produced"
+    records = await collect(leader, leader.log.describe().high_watermark)
+    assert records[-1].value == b"produced"
 
 
 def first_error(bootstrap: str, **config: str) -> KafkaError:
