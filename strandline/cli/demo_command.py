@@ -89,19 +89,23 @@ async def _demo(home: Path, captured: Path, *, keep: bool) -> None:
 
 
 async def _start(nodes: DemoNodes) -> None:
-    """All at once: a new quorum's first election needs them. The copier does not lead: who leads
-    will be killed while copying goes on.
-    """
+    """All at once: a new quorum's first election needs them."""
     await nodes.start(*NODE_IDS)
+    leader = await _leader_that_may_die(nodes)
+    console.print(
+        f"they keep the metadata as one quorum, node {leader['node_id']} leads it; "
+        f"node {COPIER_ID} watches a broker's log directory and copies\n"
+    )
+
+
+async def _leader_that_may_die(nodes: DemoNodes) -> dict[str, Any]:
+    """The quorum as its leader sees it, which is not the copier: copying goes on without it."""
     leader = await nodes.leader()
     if leader["node_id"] == COPIER_ID:
         nodes[COPIER_ID].process.stop()  # hands over
         leader = await nodes.leader()
         await nodes.start(COPIER_ID)
-    console.print(
-        f"they keep the metadata as one quorum, node {leader['node_id']} leads it; "
-        f"node {COPIER_ID} watches a broker's log directory and copies\n"
-    )
+    return leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ async def _lose_leader(
     """Play a step, and kill the leader as soon as one segment of it is copied: the others are under
     way. Return once something was committed under another leader.
     """
-    before = await nodes.leader()
+    before = await _leader_that_may_die(nodes)  # on a busy machine it may have changed meanwhile
     rows = await finished_segments(nodes[COPIER_ID], feed.partitions)
     acknowledged = frozenset(row["segment_id"] for each in rows.values() for row in each)
     count = await copied()
