@@ -21,7 +21,7 @@ from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 PREFIX_BYTES_MAX = 256
 """With the longest topic name a key stays below the 1024 bytes that S3 takes."""
 
-PARTITION_MAX = 2**31 - 1
+_INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _PARTITION_FOLDER = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>[0-9]{1,10})"
@@ -77,7 +77,7 @@ def segment_keys(prefix: str, segment_id: RemoteLogSegmentId, start_offset: int)
 def partition_prefix(prefix: str, partition: TopicIdPartition) -> str:
     """What the keys of all segments of a partition start with."""
     check_topic_name(partition.topic)
-    if not 0 <= partition.partition <= PARTITION_MAX:
+    if not 0 <= partition.partition <= _INT32_MAX:
         raise InvalidRequest(f"{partition.partition} is no partition", field="partition")
     return f"{check_prefix(prefix)}{partition.topic}-{partition.topic_id}/{partition.partition}/"
 
@@ -105,7 +105,7 @@ def segment_stem(key: str) -> tuple[str, ObjectSuffix | None]:
 @lru_cache(maxsize=_SEGMENTS_KEPT)
 def _parse_segment(folder: str, stem: str) -> tuple[RemoteLogSegmentId, int] | None:
     match = _SEGMENT_STEM.fullmatch(stem)
-    partition = None if match is None else _parse_partition(folder)
+    partition = None if match is None else parse_partition_folder(folder)
     if match is None or partition is None:
         return None
     start_offset = int(match["offset"])
@@ -117,7 +117,10 @@ def _parse_segment(folder: str, stem: str) -> tuple[RemoteLogSegmentId, int] | N
 
 
 @lru_cache(maxsize=_FOLDERS_KEPT)
-def _parse_partition(folder: str) -> TopicIdPartition | None:
+def parse_partition_folder(folder: str) -> TopicIdPartition | None:
+    """Read what stands between a store's prefix and a segment's name, no slash at its end; None for
+    another folder.
+    """
     match = _PARTITION_FOLDER.fullmatch(folder)
     if match is None:
         return None
@@ -127,7 +130,7 @@ def _parse_partition(folder: str) -> TopicIdPartition | None:
     except InvalidRequest:
         return None
     number = int(match["partition"])
-    if str(number) != match["partition"] or number > PARTITION_MAX:
+    if str(number) != match["partition"] or number > _INT32_MAX:
         return None
     return TopicIdPartition(match["topic"], topic_id, number)
 

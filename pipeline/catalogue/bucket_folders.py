@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
@@ -15,40 +15,6 @@ from rsm_backends.store import ListPage, ObjectStore
 
 PAGES_MAX = 1_000_000
 _TOPIC_FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
-
-
-async def folders(
-    store: ObjectStore,
-    prefix: str,
-    *,
-    above: str = "",
-    up_to: str | None = None,
-    strays_max: int = PAGES_MAX,
-) -> AsyncIterator[str]:
-    """The folders right below `prefix`, in order, each with its slash: a request each. Folders
-    start with `prefix`, which need not end with a slash; keys in none are stepped over, but ends
-    behind `strays_max` of them. `above` (exclusive) and `up_to` bound what stands behind `prefix`.
-    """
-    cursor: str | None = prefix + above if above else None
-    last = None if up_to is None else (prefix + up_to).encode()
-    strays = 0
-    for _ in range(PAGES_MAX):
-        page = await store.list_page(prefix, cursor=cursor, limit=1)
-        if not page.objects:
-            return
-        key = page.objects[0].key
-        if last is not None and key.encode() > last:
-            return
-        name, slash, _ = key[len(prefix) :].partition("/")
-        if slash:
-            yield f"{prefix}{name}/"
-            cursor = f"{prefix}{name}0"  # every key of the folder sorts below this
-            continue
-        cursor = key
-        strays += 1
-        if strays >= strays_max:
-            return
-    raise RetryLater(f"{PAGES_MAX} folders below {prefix!r}, and no end")
 
 
 def topic_of_folder(name: str) -> tuple[str, Uuid] | None:

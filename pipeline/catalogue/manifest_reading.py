@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,12 @@ from pipeline.rebuild.stored_manifest import NotTold, told_by
 from rlm.adoption_plan import StoredSegment
 from rlm.custom_metadata import CustomMetadata
 from rlm.manifest import MANIFEST_BYTES_MAX, parse_manifest
-from rlm.object_keys import PARTITION_MAX, ObjectSuffix, partition_prefix, segment_keys
+from rlm.object_keys import (
+    ObjectSuffix,
+    parse_partition_folder,
+    partition_prefix,
+    segment_keys,
+)
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
@@ -32,7 +36,6 @@ from rsm_backends.streams import read_all
 
 LISTS_AT_ONCE = 16
 GETS_AT_ONCE = 64
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 PARTITIONS_A_PAGE = 3
 """Partitions that are listed together are listed apart where a page has fewer of them."""
 
@@ -64,11 +67,8 @@ class OpenBucket:
                 continue
             folder = f"{prefix}{name}/"
             inner = self.inner[folder] = await folder_names(self.store, folder)
-            found += [
-                TopicIdPartition(topic, parsed[1], int(each))
-                for each in inner
-                if _PARTITION.fullmatch(each) and int(each) <= PARTITION_MAX
-            ]
+            read = (parse_partition_folder(f"{name}/{each}") for each in inner)
+            found += [partition for partition in read if partition is not None]
         return found
 
     async def listed(

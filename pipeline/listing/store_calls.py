@@ -6,26 +6,19 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
 from kafka_formats.errors import InvalidRequest, RetryLater
-from pipeline.catalogue.bucket_folders import folders
 from pipeline.listing.key_ranges import KeyRange, marks_of_folders, ranges_between
 from pipeline.opened_store import opened
 from rsm_backends.arguments import PAGE_KEYS_MAX
 from rsm_backends.store import ObjectInfo, ObjectStore
 from rsm_backends.store_config import StoreConfig
 
-FOLDERS_MAX = 100_000
-"""Topic folders that are looked for; behind them one task lists the rest."""
-
-STRAY_KEYS_MAX = 1_000
-"""Keys in no folder that are stepped over one by one while folders are looked for."""
+FOLDER_PAGES_MAX = 100
+"""Pages in which topic folders are looked for; what is behind them one task lists."""
 
 PAGES_MAX = 10_000_000
 FIRST_PAGE_KEYS = 30
 PAGE_GROWTH = 6
 """Pages grow from few keys to full ones: a short range is not to bring a thousand behind it."""
-
-STARTS = "/9AGMSZagmsz~"
-"""Where looking for folders begins, each by itself: topic names begin anywhere between."""
 
 
 def config_named(configs: Mapping[str, StoreConfig], name: str) -> StoreConfig:
@@ -39,30 +32,22 @@ def config_named(configs: Mapping[str, StoreConfig], name: str) -> StoreConfig:
 
 
 def key_ranges(config: StoreConfig) -> list[KeyRange]:
-    """The store's keys in ranges, by its folders of topics: a request for each of those."""
+    """The store's keys in ranges, by its folders of topics: a request for a thousand."""
     marks = asyncio.run(_folder_marks(config))
     return ranges_between(config.name, marks)
 
 
 async def _folder_marks(config: StoreConfig) -> list[str]:
-    async with opened(config) as store:
-        starts = ["", *STARTS]
-        found = await asyncio.gather(
-            *(
-                _folders(store, config.prefix, above, up_to)
-                for above, up_to in zip(starts, [*starts[1:], None], strict=True)
-            )
-        )
-    return marks_of_folders([folder for part in found for folder in part])
-
-
-async def _folders(store: ObjectStore, prefix: str, above: str, up_to: str | None) -> list[str]:
     found: list[str] = []
-    async for each in folders(store, prefix, above=above, up_to=up_to, strays_max=STRAY_KEYS_MAX):
-        found.append(each)
-        if len(found) == FOLDERS_MAX:
-            break
-    return found
+    cursor: str | None = None
+    async with opened(config) as store:
+        for _ in range(FOLDER_PAGES_MAX):
+            page = await store.list_folders(config.prefix, cursor=cursor)
+            found += page.folders
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    return marks_of_folders(found)
 
 
 def list_ranges(
