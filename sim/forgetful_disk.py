@@ -109,6 +109,9 @@ class _ForgetfulFile:
         self._disk = disk
         self._file = file
 
+    def reserve(self, size_bytes: int) -> None:
+        pass  # no operation shows it, and it may be refused
+
     def append(self, data: bytes) -> None:
         try:
             self._disk.operate(grows=True)

@@ -13,7 +13,9 @@ All operations block: call them from an executor thread, or before the event loo
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from pathlib import Path
 from typing import Protocol
 
@@ -21,9 +23,18 @@ from rlmm.synced_path import sync_path
 
 TEMPORARY_SUFFIX = ".tmp"
 
+_KEEP_SIZE = 1
+"""FALLOC_FL_KEEP_SIZE of fallocate(2), which `os.posix_fallocate` can't ask for."""
+
 
 class AppendFile(Protocol):
     """A file open for appending, by one writer."""
+
+    def reserve(self, size_bytes: int) -> None:
+        """Hold disk space until the file is `size_bytes` long; its length and bytes stay as they
+        are. A wish: a file system that can't, or has no room, leaves all as it was.
+        """
+        ...
 
     def append(self, data: bytes) -> None:
         """Add all of `data` at the end. Not durable before `sync` returned."""
@@ -105,6 +116,12 @@ class OsAppendFile:
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o640)
+
+    def reserve(self, size_bytes: int) -> None:
+        # Not with zeros: what is behind the end would be read, by recovery and by Kafka's tools.
+        if sys.platform == "linux":
+            start, length = ctypes.c_long(0), ctypes.c_long(size_bytes)
+            ctypes.CDLL(None).fallocate(self._descriptor, _KEEP_SIZE, start, length)
 
     def append(self, data: bytes) -> None:
         rest = memoryview(data)

@@ -106,7 +106,7 @@ def _unsynced_snapshot(writer: SnapshotWriter) -> Path:
 
 class _Unsynced:
     def __init__(self, handle: Any) -> None:
-        self.append, self.close = handle.append, handle.close
+        self.append, self.close, self.reserve = handle.append, handle.close, handle.reserve
 
     def sync(self) -> None:
         pass

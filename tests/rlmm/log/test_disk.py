@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +79,36 @@ def test_a_missing_file_is_file_not_found(make: Callable[[], Disk], tmp_path: Pa
         disk.read(tmp_path / "missing")
     with pytest.raises(FileNotFoundError):
         disk.size(tmp_path / "missing")
+
+
+@both
+@pytest.mark.parametrize("size_bytes", [0, 2, 1 << 20, 1 << 62])
+def test_reserved_space_changes_neither_length_nor_bytes(
+    make: Callable[[], Disk], tmp_path: Path, size_bytes: int
+) -> None:
+    disk = make()
+    disk.make_directory(tmp_path)
+    handle = disk.open_append(tmp_path / "file")
+    handle.append(b"one")
+    handle.reserve(size_bytes)
+    assert disk.read(tmp_path / "file") == b"one"
+    handle.append(b"two")
+    handle.sync()
+    handle.close()
+    assert disk.size(tmp_path / "file") == 6
+    assert disk.read(tmp_path / "file") == b"onetwo"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reserves behind a file's end")
+def test_space_is_really_reserved(tmp_path: Path) -> None:
+    handle = OsDisk().open_append(tmp_path / "file")
+    handle.reserve(1 << 20)
+    handle.close()
+    assert _space_bytes(tmp_path / "file") >= 1 << 20
+
+
+def _space_bytes(path: Path) -> int:
+    return os.stat(path).st_blocks * 512
 
 
 def test_a_replacement_that_fails_leaves_the_old_content(tmp_path: Path) -> None:
