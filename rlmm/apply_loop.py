@@ -13,6 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from kafka_formats.errors import NotFound
 from rlmm import queries
@@ -121,14 +122,17 @@ class ApplyLoop:
                     await asyncio.shield(self._advanced)
         return True
 
-    async def flush(self) -> None:
-        """Make the view durable up to what is applied, and let the log be cut so far."""
+    async def flush(self, *, busy: bool | None = None) -> None:
+        """Make the view durable up to what is applied, and let the log be cut so far; `busy` as
+        `View.flush` takes it.
+        """
         async with self._flush_lock:
             self._unflushed_records = 0
             self.flush_due.clear()
             # The log first: should the view get lost, what it held is known to be the log's.
             known_end = await self._log.store_recovery_point()
-            flushing = asyncio.get_running_loop().run_in_executor(None, self._view.flush)
+            flush = partial(self._view.flush, busy=busy)
+            flushing = asyncio.get_running_loop().run_in_executor(None, flush)
             try:
                 await asyncio.shield(flushing)
             except asyncio.CancelledError:

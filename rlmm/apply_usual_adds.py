@@ -94,8 +94,8 @@ class UsualAdds:
             or overlay.get(_TOMBSTONE + id_) is not None
         ):
             return None
-        overlay.put(key, value)
-        overlay.put(claimed.unfinished + id_, b"")
+        overlay.put_new(key, value)
+        overlay.put_new(claimed.unfinished + id_, b"")  # beside a segment's row only
         claimed.added += 1
         self._time_ms = time_ms
         return claimed.partition

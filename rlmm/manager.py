@@ -361,13 +361,27 @@ class RemoteLogMetadataManager(MetadataReads):
                 log.error("no snapshot of the metadata could be taken", exc_info=error)
 
     async def _flush_task(self) -> None:
+        """Flushes that follow one another soon are those of a busy log, until none does."""
+        busy, quiet_s = False, None
         while True:
-            await self._applying.flush_due.wait()
+            due = await self._flush_is_due(quiet_s)
+            was_busy, busy = busy, due and quiet_s is not None
+            quiet_s = self._limits.view_quiet_s if due else None
+            if not due and not was_busy:
+                continue
             try:
-                await self._applying.flush()
+                await self._applying.flush(busy=busy)
             except Exception as error:  # noqa: BLE001 - a task's top: it is kept and reported
                 self._fail("flushing the view", error)
                 return
+
+    async def _flush_is_due(self, within_s: float | None) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._applying.flush_due.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _fail(self, what: str, error: BaseException) -> None:
         """The node cannot go on; say so once."""

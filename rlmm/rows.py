@@ -172,6 +172,12 @@ class OverlayRows:
         """Write one row; a value that the base has already is no write."""
         self._set(key, value)
 
+    def put_new(self, key: bytes, value: bytes) -> None:
+        """`put` of a row of which the caller knows that `get` would say None: nothing is read."""
+        if key not in self._pending:  # a pending removal may hide a row of the base
+            self._read.setdefault(key, None)
+        self._set(key, value)
+
     def put_decoded(self, key: bytes, value: Value, encode: Callable[[Value], bytes]) -> None:
         """`put` of what `encode` makes of it, once somebody asks."""
         self._set(key, (value, encode))

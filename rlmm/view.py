@@ -58,6 +58,7 @@ WRITE_BUFFER_BYTES = 32 * 1024 * 1024
 BLOOM_BITS_PER_KEY = 10
 MEMTABLE_BLOOM_SHARE = 0.05
 LEVEL_ZERO_FILES = 2
+LEVEL_ZERO_FILES_BUSY = 8
 BYTES_A_SYNC = 1024 * 1024
 INSTALL_BATCH_ROWS = 500
 SWAP_ATTEMPTS_MAX = 600
@@ -70,6 +71,7 @@ _POSITION = struct.Struct(">qi16s")
 _KEY_LENGTH = struct.Struct(">I").pack
 _MODULUS = 2**128
 _NONE_WRITTEN = (None, 0)
+_MERGED_AT = "level0_file_num_compaction_trigger"
 _SIGNS_OF_DAMAGE = (
     "Corruption",
     "checksum mismatch",
@@ -134,6 +136,7 @@ class View:
             database, self._path
         )
         self._flushed_offset = self._applied_offset
+        self._is_busy = False
         # Of the rows that the last commit wrote: the next one often replaces them.
         self._last_digests: dict[bytes, tuple[bytes, int]] = {}
 
@@ -299,10 +302,18 @@ class View:
         self._applied_offset, self._applied_epoch, self._digest = applied_offset, epoch, digest
         self._last_digests = digests
 
-    def flush(self) -> None:
-        """Make everything committed before this call durable. Blocks: run it in a thread."""
+    def flush(self, *, busy: bool | None = None) -> None:
+        """Make everything committed before this call durable. Blocks: run it in a thread.
+
+        `busy`: whether flush will follow flush from now on; None: as before. Then files are merged
+        in larger numbers, and whoever reads looks into more of them.
+        """
         offset = self._applied_offset
         try:
+            if busy is not None and busy != self._is_busy:
+                files = LEVEL_ZERO_FILES_BUSY if busy else LEVEL_ZERO_FILES
+                self._database.set_options({_MERGED_AT: str(files)})
+                self._is_busy = busy
             self._database.flush()
         except Exception as error:
             raise self._failed(error) from error
@@ -408,7 +419,7 @@ def _open_database(path: Path) -> Rdict:
     options.set_keep_log_file_num(2)
     # What compactions write goes to the disk as they go on: at their end it would hold up the log.
     options.set_bytes_per_sync(BYTES_A_SYNC)
-    # A look-up's seek reads a block of every file at level 0; writes are few.
+    # A look-up's seek reads a block of every file at level 0; mostly, writes are few.
     options.set_level_zero_file_num_compaction_trigger(LEVEL_ZERO_FILES)
     # Index and filter blocks stay outside the cache: large ones evict each other there.
     table = BlockBasedOptions()

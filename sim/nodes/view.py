@@ -62,6 +62,9 @@ class MemoryDatabase:
         if self._flushes_itself():
             self.flush()
 
+    def set_options(self, options: dict[str, str]) -> None:
+        """How files are merged, of which there are none."""
+
     def flush(self) -> None:
         self._disk.rows = dict(self.rows.items())
 

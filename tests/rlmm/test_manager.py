@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -400,6 +401,30 @@ async def test_the_view_is_flushed_by_itself(tmp_path: Path) -> None:
     async with running_node(tmp_path, limits=MetadataLimits(view_flush_records=5)) as node:
         await copied(node.manager, 10)
         await until(lambda: node.view.flushed_offset >= 5)
+
+
+async def test_flushes_that_follow_soon_are_those_of_a_busy_log_until_none_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool | None] = []
+
+    def flush(view: View, *, busy: bool | None = None) -> None:
+        told.append(busy)
+        flushed(view, busy=busy)
+
+    flushed = View.flush
+    monkeypatch.setattr(View, "flush", flush)
+    limits = MetadataLimits(view_flush_records=1, view_quiet_s=3_600)
+    async with running_node(tmp_path, limits=limits) as node:
+        copies = itertools.count()
+        while len(told) < 3:
+            await copied(node.manager, 1, first=next(copies))
+        assert not told[0]
+        assert all(told[1:])
+        # Behind the next flush no time is short enough.
+        node.manager._limits = replace(limits, view_quiet_s=0)
+        await copied(node.manager, 1, first=next(copies))
+        await until(lambda: told[-1] is False)
 
 
 async def test_a_feature_level_this_program_does_not_know_stops_it(tmp_path: Path) -> None:

@@ -52,7 +52,11 @@ def test_an_overlay_reads_as_if_its_writes_were_done(
     if low.rstrip(b"\xff"):
         row = first_row(expected, low, prefix_end(low))
         assert inner.lowest_key(low) == inner.lowest_key(low) == (None if row is None else row[0])
-    outer.write(second)
+    for key, value in second:
+        if value is not None and outer.get(key) is None:
+            outer.put_new(key, value)
+        else:
+            outer.write([(key, value)])
     assert outer.changes() == [
         (key, base.get(key), expected.get(key))
         for key in sorted({key for key, _ in [*first, *second]})
@@ -84,6 +88,24 @@ def test_a_decoded_row_is_encoded_once_and_read_as_either() -> None:
     overlay.delete(b"a")
     assert overlay.decoded(b"a", int) is None
     assert overlay.decoded(b"x", int) is None
+
+
+def test_a_row_that_is_known_to_be_new_is_not_looked_for() -> None:
+    class Asked(MemoryRows):
+        def get(self, key: bytes) -> bytes | None:
+            raise AssertionError(key)
+
+    overlay = OverlayRows(Asked())
+    overlay.put_new(b"a", b"1")
+    assert overlay.get(b"a") == b"1"
+    assert overlay.changes() == [(b"a", None, b"1")]
+
+
+def test_a_new_row_may_follow_one_that_was_removed_since() -> None:
+    overlay = OverlayRows(MemoryRows([(b"a", b"1")]))
+    overlay.delete(b"a")
+    overlay.put_new(b"a", b"2")
+    assert overlay.changes() == [(b"a", b"1", b"2")]
 
 
 def test_only_what_was_written_since_the_beginning_is_taken_back() -> None:

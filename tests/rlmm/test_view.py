@@ -81,6 +81,38 @@ def test_files_that_only_a_scan_needed_go_by_themselves_behind_its_end(
         pause.wait(0.01)
 
 
+def test_a_busy_view_merges_many_files_at_once_and_a_quiet_one_few(view: View) -> None:
+    def files() -> int:
+        return int(view._database.property_value("rocksdb.num-files-at-level0") or 0)
+
+    def merged() -> bool:
+        # RocksDB merges in threads of its own: what is wrong stays wrong.
+        pause = threading.Event()
+        return any(files() < 2 or pause.wait(0.01) for _ in range(500))
+
+    def flush(offset: int, *, busy: bool | None) -> None:
+        rows = [(b"\x10" + bytes((row, offset)), b"value") for row in range(9)]
+        view.commit(rows, applied_offset=offset, epoch=3)
+        view.flush(busy=busy)
+
+    filled(view).flush()
+    for offset in range(8, 14):
+        flush(offset, busy=True)
+    assert files() == 7
+    flush(14, busy=None)
+    assert merged()
+    flush(15, busy=True)
+    flush(16, busy=True)
+    assert files() == 2
+    flush(17, busy=False)
+    assert merged()
+    flush(18, busy=True)
+    view.install_from(ROWS, applied_offset=19, epoch=3)
+    flush(20, busy=None)
+    flush(21, busy=None)
+    assert merged(), "a new database is a quiet one"
+
+
 def test_offsets_only_go_up(view: View) -> None:
     filled(view)
     for offset in (7, 6, -1):
