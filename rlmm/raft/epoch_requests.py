@@ -16,6 +16,7 @@ from rlmm.raft.messages import (
     Error,
 )
 from rlmm.raft.replica import Replica
+from rlmm.raft.request_checks import impossible, stale
 from rlmm.raft.states import Follower, Prospective
 
 
@@ -58,9 +59,9 @@ def _backoff(r: Replica, request: EndQuorumEpochRequest) -> int:
 
 def _check(r: Replica, epoch: int, leader_id: int) -> Error:
     if epoch < 0 or leader_id <= NONE_ID or epoch > quorum_state.EPOCH_MAX:
-        return Error.INVALID_REQUEST
+        return impossible(r, leader_id, f"says that it leads epoch {epoch}")
     if epoch < r.epoch:
-        return Error.FENCED_LEADER_EPOCH
+        return stale(r, leader_id, epoch)
     if leader_id == r.key.node_id:
         r.warn(
             f"another node says it leads epoch {epoch} as node {leader_id}, which is this node: "

@@ -18,7 +18,7 @@ from rlmm.raft.fetch_validation import Diverging, NeedsSnapshot, validate
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import Error, FetchRequest, FetchResponse, NoOp
 from rlmm.raft.replica import Replica
-from rlmm.raft.request_checks import leader_only
+from rlmm.raft.request_checks import impossible, leader_only
 from rlmm.raft.states import Leader
 
 
@@ -67,16 +67,18 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
 
 
 def _check(r: Replica, request: FetchRequest) -> Error:
-    error = leader_only(r, request.epoch)
+    node_id = request.replica.node_id
+    error = leader_only(r, node_id, request.epoch)
     if error is not Error.NONE:
         return error
     if (
         request.fetch_offset < 0
         or request.last_fetched_epoch < 0
         or request.last_fetched_epoch > request.epoch
-        or request.replica.node_id < 0
+        or node_id < 0
     ):
-        return Error.INVALID_REQUEST
+        end = f"offset {request.fetch_offset} in epoch {request.last_fetched_epoch}"
+        return impossible(r, node_id, f"fetches in epoch {request.epoch} behind {end}")
     return Error.NONE
 
 

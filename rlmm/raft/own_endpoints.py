@@ -83,7 +83,7 @@ def requested(r: Replica, correlation: Hashable, request: UpdateVoterRequest) ->
 
 
 def _check(r: Replica, request: UpdateVoterRequest) -> Error:
-    error = leader_only(r, request.epoch)
+    error = leader_only(r, request.voter.key.node_id, request.epoch)
     state = r.state
     if error is not Error.NONE or not isinstance(state, Leader):
         return error

@@ -19,7 +19,7 @@ from rlmm.raft.messages import (
     SnapshotRead,
 )
 from rlmm.raft.replica import Replica
-from rlmm.raft.request_checks import leader_only
+from rlmm.raft.request_checks import impossible, leader_only
 from rlmm.raft.states import Leader
 
 
@@ -72,7 +72,7 @@ def log_start_advanced(r: Replica, event: LogStartAdvanced) -> None:
 
 def serve(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> None:
     """A piece of a snapshot. It shows that the replica lives, and acknowledges nothing."""
-    error = leader_only(r, request.epoch)
+    error = leader_only(r, request.replica.node_id, request.epoch)
     state = r.state
     size = r.log.snapshots.get(request.snapshot)
     if error is Error.NONE:
@@ -80,8 +80,9 @@ def serve(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> N
             error = Error.SNAPSHOT_NOT_FOUND
         elif not 0 <= request.position < size:
             error = Error.POSITION_OUT_OF_RANGE
-        elif request.bytes_max <= 0:
-            error = Error.INVALID_REQUEST  # a negative number of bytes reads the whole file
+        elif request.bytes_max <= 0:  # a negative number of bytes reads the whole file
+            asked = f"asks for {request.bytes_max} bytes of a snapshot"
+            error = impossible(r, request.replica.node_id, asked)
     if error is not Error.NONE or size is None or not isinstance(state, Leader):
         refused = FetchSnapshotResponse(error, public_leader_id(r), r.epoch, request.snapshot)
         r.emit(SendResponse(correlation, refused))

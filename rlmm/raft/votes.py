@@ -13,6 +13,7 @@ from rlmm.raft.actions import SendResponse
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import NONE_ID, Error, VoteRequest, VoteResponse
 from rlmm.raft.replica import Replica
+from rlmm.raft.request_checks import impossible, stale
 from rlmm.raft.states import Candidate, Follower, Prospective, Resigned, State, Unattached
 
 
@@ -48,16 +49,20 @@ def handle(r: Replica, correlation: Hashable, request: VoteRequest) -> None:
 
 
 def _check(r: Replica, request: VoteRequest) -> Error:
+    node_id = request.candidate.node_id
     if not valid(request):
-        return Error.INVALID_REQUEST
+        end = f"offset {request.last_offset} in epoch {request.last_epoch}"
+        return impossible(
+            r, node_id, f"wants a vote in epoch {request.epoch} for a log up to {end}"
+        )
     if identity.is_older(r, request.candidate, request.incarnation):
         return Error.STALE_BROKER_EPOCH
     if request.epoch < r.epoch:
-        return Error.FENCED_LEADER_EPOCH
+        return stale(r, node_id, request.epoch)
     if request.epoch > r.epoch:
         # Before anything else, pre-vote included: the epoch exists.
         quorum_state.observe(r, request.epoch, NONE_ID)
-    error = identity.refused_voter_key(r, request.voter, f"node {request.candidate.node_id}")
+    error = identity.refused_voter_key(r, request.voter, f"node {node_id}")
     if error is not Error.NONE:
         return error
     if request.candidate == r.key:

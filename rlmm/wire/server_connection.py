@@ -179,7 +179,8 @@ class ServerConnection(asyncio.Protocol):
         self._write_ticks = self._write_ticks + 1 if self._writing_paused else 0
         if self._frame_ticks > limits.frame_deadline_s:
             self.end(
-                f"sent a part of a request and not the rest within {limits.frame_deadline_s} s"
+                f"sent a part of a request and not the rest within {limits.frame_deadline_s} s: "
+                "look at the network, and at what runs at that address"
             )
         elif self._oldest_ticks() > limits.answer_deadline_s:
             self.end(f"waited {limits.answer_deadline_s} s for an answer: is there a majority?")

@@ -15,17 +15,22 @@ from rlmm.raft.initial_state import InitialState, StoredSnapshot
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
     EpochEnd,
     Error,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    PeerRequest,
     ReplicaKey,
     SnapshotId,
+    UpdateVoterRequest,
+    Voter,
     VoteRequest,
     VoteResponse,
 )
+from rlmm.raft.quorum_state import EPOCH_MAX
 from tests.rlmm.raft.story import Story, key
 from tests.rlmm.raft.test_fetch import answer_fetch, following, records, response
 
@@ -151,6 +156,60 @@ def test_a_vote_from_another_epoch_is_nobodys_vote() -> None:
             assert story.role(1) is Role.CANDIDATE
         else:
             assert story.role(1) is Role.LEADER
+
+
+SNAPSHOT = SnapshotId(6, 2)
+VOTE = VoteRequest(3, key(2), key(1), 2, 8, pre_vote=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (replace(VOTE, epoch=-1), "wants a vote in epoch -1 for a log up to offset 8 in epoch 2"),
+        (replace(VOTE, epoch=EPOCH_MAX + 1), f"wants a vote in epoch {EPOCH_MAX + 1} for a log"),
+        (replace(VOTE, last_epoch=3), "wants a vote in epoch 3 for a log up to offset 8 in epoch"),
+        (replace(VOTE, last_offset=-8), "wants a vote in epoch 3 for a log up to offset -8"),
+        (BeginQuorumEpochRequest(2, -1, key(1)), "says that it leads epoch -1"),
+        (EndQuorumEpochRequest(2, -1, ()), "says that it leads epoch -1"),
+        (fetch(-1, 2), "fetches in epoch 2 behind offset -1 in epoch 2"),
+        (fetch(8, -1), "fetches in epoch 2 behind offset 8 in epoch -1"),
+        (fetch(8, 3), "fetches in epoch 2 behind offset 8 in epoch 3"),
+        (FetchSnapshotRequest(key(2), 2, SNAPSHOT, 0, -1), "asks for -1 bytes of a snapshot"),
+    ],
+    ids=str,
+)
+def test_what_no_replica_would_ask_is_refused_and_said(asked: PeerRequest, said: str) -> None:
+    story = leading_two_epochs()
+    story.cores[1].replica.log.snapshots[SNAPSHOT] = 100
+    answer = story.request(1, asked)
+    assert getattr(answer, "error", None) is Error.INVALID_REQUEST
+    (line,) = story.warnings(1)
+    assert line.startswith(f"node 2 {said}")
+    assert "which cannot be: refused. Its data directory is damaged, or it is another" in line
+    assert (story.role(1), story.cores[1].epoch) == (Role.LEADER, 2)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        replace(VOTE, epoch=1, last_epoch=0),
+        BeginQuorumEpochRequest(2, 1, key(1)),
+        EndQuorumEpochRequest(2, 1, ()),
+        replace(fetch(4, 1), epoch=1),
+        FetchSnapshotRequest(key(2), 1, SNAPSHOT, 0, 100),
+        UpdateVoterRequest(1, Voter(key(2), ())),
+    ],
+    ids=str,
+)
+def test_who_asks_in_an_old_epoch_is_told_the_present_one_and_the_log_says_so(
+    asked: PeerRequest,
+) -> None:
+    story = leading_two_epochs()
+    answer = story.request(1, asked)
+    assert getattr(answer, "error", None) is Error.FENCED_LEADER_EPOCH
+    (line,) = story.warnings(1)
+    assert line.startswith("node 2 asks in epoch 1, and this one knows of epoch 2: refused")
+    assert "look whether that node reaches the others" in line
 
 
 @pytest.mark.parametrize("bytes_max", [0, -1, -(2**31)])

@@ -94,13 +94,14 @@ async def test_claims_about_offsets_commit_nothing(caplog: pytest.LogCaptureFixt
         with pytest.raises((OutcomeUnknown, RetryLater)):
             await unheard
         assert caplog.text.count("which was never written: refused") == 1
+        assert caplog.text.count("fetches in epoch") == 1
         for node in (liar, other):
             await node.start()
         acknowledged += await written(nodes, values, 5)
         await same_everywhere(nodes, acknowledged)
 
 
-async def test_stale_epochs_are_answered_as_kafka_does() -> None:
+async def test_stale_epochs_are_answered_as_kafka_does(caplog: pytest.LogCaptureFixture) -> None:
     async with replicas(Wire(raft=RaftSettings())) as nodes:
         leader = await leader_of(nodes)
         epoch = leader.log.driver.core.epoch
@@ -128,6 +129,9 @@ async def test_stale_epochs_are_answered_as_kafka_does() -> None:
                 answer = await peer.ask(leader.node_id, request, deadline_ms=5_000)
                 assert answer.error is error, request
         assert leader.log.driver.core.established
+        # Each kind once, however often it is asked.
+        assert caplog.text.count(f"asks in epoch {epoch - 1}, and this one knows of epoch") == 1
+        assert caplog.text.count("wants a vote in epoch -1") == 1
 
 
 # ---- a leader that lies
