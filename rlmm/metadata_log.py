@@ -79,7 +79,8 @@ class LogDescription:
     what is committed, and does not stand either, unless all voters answer. `leader_heard_ms` is
     when a leader last answered this node, in milliseconds since the epoch (a `state` of leader
     hears nobody), and `leader_high_watermark` what it said was committed, however far this node has
-    it; -1 before the first answer.
+    it; -1 before the first answer. `log_end_epoch` is that of this node's last record, `voted_id`
+    whom it voted for in `leader_epoch`, -1 if nobody.
     """
 
     cluster_id: str
@@ -97,6 +98,8 @@ class LogDescription:
     remembers_nothing: bool = False
     leader_heard_ms: int = -1
     leader_high_watermark: int = -1
+    log_end_epoch: int = 0
+    voted_id: int = -1
 
 
 class SnapshotSink(Protocol):

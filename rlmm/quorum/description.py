@@ -52,6 +52,8 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
         remembers_nothing=core.cut == NO_MEMORY,
         leader_heard_ms=_time_of_day(core.leader_heard_ms, around.clock_ahead_ms),
         leader_high_watermark=core.leader_high_watermark,
+        log_end_epoch=core.replica.log.last_epoch,
+        voted_id=-1 if (voted := core.replica.state.voted) is None else voted.node_id,
     )
 
 

@@ -22,6 +22,8 @@ async def test_a_scrape_shows_the_quorum() -> None:
         'strandline_metadata_current_state{state="leader"} 1.0',
         "strandline_metadata_current_leader 1.0",
         "strandline_metadata_current_epoch 4.0",
+        "strandline_metadata_current_vote -1.0",
+        "strandline_metadata_log_end_epoch 0.0",
         "strandline_metadata_high_watermark 42.0",
         "strandline_metadata_log_end_offset 42.0",
         "strandline_metadata_applied_lag 0.0",

@@ -61,9 +61,12 @@ def test_three_drivers_count_what_they_do() -> None:
             assert sum(stats.commit_latency.counts) == 11  # with the leader change
             assert sum(stats.election_latency.counts) == 1
             assert sum(stats.fsync_latency.counts) > 0  # one sync may serve several commits
+            said = leader.log.describe()
+            assert (said.voted_id, said.log_end_epoch) == (leader.node_id, said.leader_epoch)
             for other in (each for each in replicas if each is not leader):
                 await eventually(lambda: other.log.driver.apply_to == end)  # noqa: B023
                 assert other.log.stats.fetch_records == end
                 assert other.log.stats.append_records == 0
+                assert other.log.describe().log_end_epoch == said.leader_epoch
 
     run_virtually(main)
