@@ -35,11 +35,11 @@ def read_slices(
     """The records of `slices`, in their order, in batches of about 2 MB with `settings.columns`.
 
     Runs in a task: blocks, and opens stores of its own, which it closes at its end. CorruptData
-    names object and position; NotFound the segment that was deleted since the plan, its topic and
-    offsets, unless `settings.fail_on_data_loss` is off: then `on_lost(slice, offset)` is told that
-    records of the slice are lost, all of them below `offset` were given, and the next slice
-    follows. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN): read_committed, and
-    the tier cannot tell which transactions were aborted.
+    names object and position, and like NotFound the segment, its topic and offsets. NotFound: it
+    was deleted since the plan, unless `settings.fail_on_data_loss` is off: then `on_lost(slice,
+    offset)` is told that records of the slice are lost, all of them below `offset` were given, and
+    the next slice follows. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN):
+    read_committed, and the tier cannot tell which transactions were aborted.
     """
     with OpenStores(stores, settings.aiven_keys) as opened:
         transactions = TransactionIndexes(opened, verify=settings.verify)
@@ -52,9 +52,10 @@ def read_slices(
                 aborted: list[AbortedTransaction] = []
                 if settings.isolation is Isolation.READ_COMMITTED:
                     aborted = transactions.aborted(part)
-                for batch in _batches(part, objects, settings, aborted):
-                    yield batch
-                    given_below = _behind(batch, given_below)
+                with objects.naming():
+                    for batch in _batches(part, objects, settings, aborted):
+                        yield batch
+                        given_below = _behind(batch, given_below)
             except NotFound as error:
                 if settings.fail_on_data_loss:
                     raise objects.wrapped(error) from error

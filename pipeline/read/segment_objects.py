@@ -8,7 +8,7 @@ checksums: then the CRC of each batch is all there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cached_property
 
 from kafka_formats.crc32c import crc32c
@@ -33,7 +33,7 @@ Damage = Callable[[CorruptData], None]
 class SegmentObjects:
     """Opens nothing before it is asked. `verify` off: only batches are held against their CRCs.
 
-    NotFound names the segment and its offsets; CorruptData object and position.
+    CorruptData names object and position; `wrapped` and `naming` add the segment and its offsets.
     """
 
     def __init__(self, segment: TieredSegment, stores: OpenStores, *, verify: bool = True) -> None:
@@ -120,13 +120,29 @@ class SegmentObjects:
 
     def wrapped(self, error: NotFound) -> NotFound:
         """The same error, for people: which offsets are gone."""
-        segment = self.segment
         return NotFound(
-            f"segment {segment.segment_id.id} of {segment.partition.topic}-"
-            f"{segment.partition.partition}, offsets {segment.start_offset} to "
-            f"{segment.end_offset}, is not in the store {segment.store!r} any more ({error}): "
+            f"{self._named()}, is not in the store {self.segment.store!r} any more ({error}): "
             "retention may have deleted it since it was planned. Plan anew, or set failOnDataLoss "
             "to false to pass over what is gone"
+        )
+
+    @contextmanager
+    def naming(self) -> Generator[None]:
+        """CorruptData from within is for people, too: which offsets are damaged."""
+        try:
+            yield
+        except CorruptData as error:
+            raise CorruptData(
+                f"{error.detail}. It is of {self._named()}",
+                source=error.source,
+                position=error.position,
+            ) from error
+
+    def _named(self) -> str:
+        segment, partition = self.segment, self.segment.partition
+        return (
+            f"segment {segment.segment_id.id} of {partition.topic}-{partition.partition}, "
+            f"offsets {segment.start_offset} to {segment.end_offset}"
         )
 
     def _index_range(self, index: IndexType) -> Range | None:

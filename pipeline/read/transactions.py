@@ -62,8 +62,9 @@ class TransactionIndexes:
         entries = self._kept.get(segment.segment_id)
         if entries is None:
             objects = SegmentObjects(segment, self._stores, verify=self._verify)
-            data = objects.index(IndexType.TRANSACTION) or b""
-            entries = transaction_index.parse(data, source=objects.keys.indexes)
+            with objects.naming():
+                data = objects.index(IndexType.TRANSACTION) or b""
+                entries = transaction_index.parse(data, source=objects.keys.indexes)
             self._kept[segment.segment_id] = entries
             if len(self._kept) > INDEXES_KEPT_MAX:
                 self._kept.popitem(last=False)
@@ -88,10 +89,11 @@ def stable_end(
         raise _unknown(last, "ends outside the lineage")
     with OpenStores(stores, aiven_keys) as opened:
         objects = SegmentObjects(last, opened)
-        data = objects.index(IndexType.PRODUCER_SNAPSHOT)
-        if data is None:
-            raise _unknown(last, "has no producer snapshot")
-        producers = producer_snapshot.parse(data, source=objects.keys.indexes)
+        with objects.naming():
+            data = objects.index(IndexType.PRODUCER_SNAPSHOT)
+            if data is None:
+                raise _unknown(last, "has no producer snapshot")
+            producers = producer_snapshot.parse(data, source=objects.keys.indexes)
     open_from = producer_snapshot.first_unstable_offset(producers)
     end = last.last_offset + 1
     return end if open_from is None else min(end, open_from)

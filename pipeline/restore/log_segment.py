@@ -87,7 +87,8 @@ def restore_segment(files: SegmentFiles) -> WrittenSegment:
     with OpenStores(files.stores, files.aiven_keys) as stores:
         objects = SegmentObjects(files.segment, stores)
         try:
-            written = _SegmentWriter(files, objects, folder).write()
+            with objects.naming():
+                written = _SegmentWriter(files, objects, folder).write()
         except NotFound as error:
             raise objects.wrapped(error) from error
     write_durably(note, json.dumps(asdict(written)).encode())

@@ -59,15 +59,17 @@ def _floor(
     with OpenStores(stores, settings.aiven_keys) as opened:
         objects = SegmentObjects(part.segment, opened, verify=settings.verify)
         try:
-            data = objects.index(IndexType.TIMESTAMP)
+            with objects.naming():
+                data = objects.index(IndexType.TIMESTAMP)
         except NotFound as error:
             if settings.fail_on_data_loss:
                 raise objects.wrapped(error) from error
             return part.last_offset + 1
     if data is None:
         return part.first_offset
-    index = TimeIndex.parse(
-        data, base_offset=part.segment.start_offset, source=objects.keys.indexes
-    )
+    with objects.naming():
+        index = TimeIndex.parse(
+            data, base_offset=part.segment.start_offset, source=objects.keys.indexes
+        )
     # An entry says "up to here nothing is younger": the last one of an earlier time is safe.
     return index.lookup(timestamp_ms - 1)[1]

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound
 from kafka_formats.record_batch import Record
+from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import LATER_MAX, ReadSettings, SegmentSlice, cut, plan_slices
 from pipeline.read.transactions import stable_end
@@ -44,6 +45,15 @@ def rows(
 
 def offsets(tier: FolderTier, slices: list[SegmentSlice], **settings: Any) -> list[int]:
     return [row["offset"] for row in rows(tier, slices, replace(OFFSETS, **settings))]
+
+
+def named(segment: TieredSegment) -> str:
+    """What an error says to people who know topics and offsets, but no objects."""
+    partition = segment.partition
+    return (
+        f"segment {segment.segment_id.id} of {partition.topic}-{partition.partition}, "
+        f"offsets {segment.start_offset} to {segment.end_offset}"
+    )
 
 
 def turn(path: Path, position: int) -> None:
@@ -121,9 +131,11 @@ def test_a_byte_that_was_turned_never_becomes_a_row(tier: FolderTier) -> None:
     with pytest.raises(CorruptData, match="fail their CRC32C") as raised:
         offsets(tier, part, isolation=UNCOMMITTED)
     assert (raised.value.source, raised.value.position) == (segment.keys("tier/").log, 0)
+    assert named(segment) in str(raised.value)
     with pytest.raises(CorruptData, match="fails its CRC") as raised:
         offsets(tier, part, isolation=UNCOMMITTED, verify=False)
     assert 0 < raised.value.position <= 3_000
+    assert named(segment) in str(raised.value)
 
 
 def test_an_object_that_was_cut_is_told_by_where_it_ends(tier: FolderTier) -> None:
@@ -145,6 +157,25 @@ def test_a_manifest_or_index_that_was_turned_is_refused(tier: FolderTier, damage
     with pytest.raises(CorruptData) as raised:
         offsets(tier, plan_slices(segments, segment.first_offset, segment.last_offset, COMMITTED))
     assert raised.value.source.endswith(damaged)
+    assert named(segment) in str(raised.value)
+
+
+def test_a_damaged_index_behind_the_slice_is_told_by_the_segment_that_has_it(
+    tmp_path: Path,
+) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    replica.append(2, producer_id=1, transactional=True)
+    replica.roll()
+    replica.end_transaction(1, commit=False)
+    replica.roll()
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    first, behind = tier.segments("orders")
+    path = tier.file(behind, "indexes")
+    turn(path, path.stat().st_size - 1)
+    with pytest.raises(CorruptData) as raised:
+        offsets(tier, plan_slices([first, behind], 0, 1, COMMITTED))
+    assert str(raised.value).count("segment ") == 1
+    assert named(behind) in str(raised.value)
 
 
 def test_another_segments_manifest_is_refused(tier: FolderTier) -> None:
