@@ -122,8 +122,8 @@ class SegmentObjects:
         """The same error, for people: which offsets are gone."""
         return NotFound(
             f"{self._named()}, is not in the store {self.segment.store!r} any more ({error}): "
-            "retention may have deleted it since it was planned. Plan anew, or set failOnDataLoss "
-            "to false to pass over what is gone"
+            "retention may have deleted it since it was planned. Run it again to plan anew; a "
+            "query passes over what is gone where failOnDataLoss is false"
         )
 
     @contextmanager
