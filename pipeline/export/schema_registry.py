@@ -181,8 +181,8 @@ class Registry:
             if isinstance(error, SchemaRegistryError):
                 if error.http_status_code in _REFUSED:
                     raise Refused(
-                        f"the schema registry {self._address.url} refused: {error}. Give it "
-                        "--registry-user, or other credentials"
+                        f"the schema registry {self._address.url} refused: {error}. Give its "
+                        "credentials as STRANDLINE_REGISTRY_USER=NAME:PASSWORD in the environment"
                     ) from error
                 if error.http_status_code != _NOT_FOUND:
                     raise self._down(error) from error

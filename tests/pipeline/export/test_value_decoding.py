@@ -18,7 +18,9 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
+from pipeline.export import schema_registry
 from pipeline.export.bad_records import OnError
+from pipeline.export.export_plan import OffsetRange
 from pipeline.export.schema_registry import RegistryAddress
 from pipeline.export.value_decoding import Format, RegistryDecoding, ValueFormats
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
@@ -173,7 +175,7 @@ def test_a_registry_that_is_down_or_refuses_us_is_no_bad_record(registry: Regist
     found = decoding(registry, "skip")
     data = framed(number, avro("long", 5))
     registry.status = 401
-    with pytest.raises(Refused, match="registry-user"):
+    with pytest.raises(Refused, match="STRANDLINE_REGISTRY_USER=NAME:PASSWORD"):
         found.start()(batch_of(data))
     with pytest.raises(Refused):
         decoding(registry)
@@ -231,3 +233,43 @@ def test_dead_letters_are_exactly_once_too_wherever_a_run_is_killed(
         dead_files = world.data_files("_dead_letters")
         assert dead_files == world.named_files("_dead_letters"), step
         assert all("not found" in str(row["error"]) for row in world.rows("_dead_letters"))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_registry_that_goes_down_while_tasks_run_leaves_the_table_as_it_was(
+    format: str, registry: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are no dead letters because of it."""
+    monkeypatch.setattr(schema_registry, "RETRIES_MAX", 0)  # each waits a second
+    registry.add("orders-value", "AVRO", json.dumps("long"))
+    world = World(
+        format,
+        tmp_path,
+        segments=[segment(0, 9), segment(10, 19)],
+        decoding=decoding(registry, "dead-letter"),
+        value_type=pa.int64(),
+        read=read_longs,
+        task_bytes=1,
+    )
+    world.run(OffsetRange(0, 4))
+    before = world.named_files()
+    calls = iter(range(1))
+
+    def goes_down(
+        slices: Iterable[SegmentSlice], stores: Mapping[str, StoreConfig], settings: ReadSettings
+    ) -> Iterator[pa.RecordBatch]:
+        if next(calls, None) is None:
+            registry.status = 503  # the first task is through
+        yield from read_longs(slices, stores, settings)
+
+    world.read = goes_down
+    with pytest.raises(RetryLater, match=r"does not answer.* Nothing was committed"):
+        world.run()
+    assert world.named_files() == before
+    assert len(world.data_files()) > len(before)
+    assert (world.offsets(), world.offsets("_dead_letters")) == ([1, 2, 3], [0, 4])
+    registry.status, world.read = None, read_longs
+    assert world.run().done.commits == [2]
+    assert world.offsets() == [at for at in range(20) if at % 4]
+    assert world.offsets("_dead_letters") == [at for at in range(20) if not at % 4]
+    assert world.data_files() == world.named_files()
