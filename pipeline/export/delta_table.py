@@ -39,7 +39,14 @@ from pipeline.export.file_names import NO_COMMIT, RunId
 from pipeline.export.file_writer import EPOCH
 from pipeline.export.offset_ranges import Ranges, as_json, united
 from pipeline.export.parquet_table import overtaken
-from pipeline.export.table_schema import DAY, check_partitioning, check_same, columns_of
+from pipeline.export.table_schema import (
+    DAY,
+    NEVER_NULL,
+    check_partitioning,
+    check_same,
+    check_takes_null,
+    columns_of,
+)
 from pipeline.export.target_folder import TargetFolder, folder_url, path_below
 from pipeline.export.target_options import delta_storage_options
 from rsm_backends.store_config import StoreConfig
@@ -52,6 +59,7 @@ to read, and our own is nearly always among the first.
 COMMIT_ATTEMPTS_MAX = 10
 
 LOG_FOLDER = "_delta_log/"
+COLUMN_MAPPING = "delta.columnMapping.mode"
 
 
 class DeltaLakeTable:
@@ -94,6 +102,21 @@ class DeltaLakeTable:
         )
         found = pa.schema(table.schema().to_arrow())
         check_same(columns_of(found), columns_of(self._columns), table=self.name)
+        check_takes_null(found, self._columns, table=self.name, but=NEVER_NULL)
+        self._check_asks_no_more(table)
+
+    def _check_asks_no_more(self, table: DeltaTable) -> None:
+        """Files are named in the log as they are: nothing on the way renames or checks columns."""
+        properties = table.metadata().configuration
+        asked = [name for name in properties if name.startswith("delta.constraints.")]
+        if properties.get(COLUMN_MAPPING, "none") != "none":
+            asked.append(COLUMN_MAPPING)
+        if asked:
+            raise Conflict(
+                f"{self.name} has {', '.join(sorted(asked))}, which an export does not keep to. "
+                "Nothing was written: remove it, or export to another table",
+                reason="SCHEMA",
+            )
 
     def refresh(self) -> RunId:
         self._exported = {}

@@ -36,7 +36,12 @@ from pipeline.export.file_names import NO_COMMIT, RunId
 from pipeline.export.file_writer import BOUNDED
 from pipeline.export.offset_ranges import Ranges, as_json, from_json, united
 from pipeline.export.parquet_table import overtaken
-from pipeline.export.table_schema import check_partitioning, check_same, columns_of
+from pipeline.export.table_schema import (
+    check_partitioning,
+    check_same,
+    check_takes_null,
+    columns_of,
+)
 from pipeline.export.target_folder import folder_url, path_below
 from pipeline.export.target_options import target_config
 from rsm_backends.store_config import StoreConfig
@@ -116,6 +121,8 @@ class IcebergTable:
                 self._table = self._created()
         found = schema_to_pyarrow(self._table.schema(), include_field_ids=False)
         check_same(columns_of(found), columns_of(self._schema), table=self.name)
+        # pyiceberg takes no file whose columns may be NULL where the table's may not, NULL or not.
+        check_takes_null(found, self._schema, table=self.name)
         spec = self._table.spec()
         names = {field.field_id: field.name for field in self._table.schema().fields}
         parts = ", ".join(f"{each.transform}({names[each.source_id]})" for each in spec.fields)

@@ -7,7 +7,7 @@ that are partitioned by it, but stands in no data file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -15,6 +15,8 @@ from kafka_formats.errors import Conflict
 from pipeline.decode.schema import arrow_schema
 
 DAY = "day"
+NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType", DAY})
+"""Columns that every exported record has."""
 
 
 def record_schema(key: pa.DataType | None = None, value: pa.DataType | None = None) -> pa.Schema:
@@ -49,6 +51,39 @@ def check_same(found: Mapping[str, str], wanted: Mapping[str, str], *, table: st
             "written: export to another table, or bring this one's schema in line",
             reason="SCHEMA",
         )
+
+
+def check_takes_null(
+    found: pa.Schema, wanted: pa.Schema, *, table: str, but: Collection[str] = ()
+) -> None:
+    """Conflict(SCHEMA) if a column that may be NULL here must not be there, `but` these columns.
+    The rest of the two schemas is the same.
+    """
+    fields = (each for each in wanted if each.name not in but)
+    strict = [path for each in fields for path in _without_null(found.field(each.name), each)]
+    if strict:
+        raise Conflict(
+            f"{table} can't hold every record: {', '.join(strict)} takes no NULL there. Nothing "
+            "was written: drop NOT NULL, or export to another table",
+            reason="SCHEMA",
+        )
+
+
+def _without_null(found: pa.Field, wanted: pa.Field) -> Iterator[str]:
+    """The parts of a column that are declared stricter than wanted, from the whole down."""
+    if wanted.nullable and not found.nullable:
+        yield wanted.name
+    theirs, ours = found.type, wanted.type
+    if pa.types.is_struct(ours):
+        pairs = [(theirs.field(each.name), each) for each in ours]
+    elif pa.types.is_list(ours) or pa.types.is_large_list(ours):
+        pairs = [(theirs.value_field, ours.value_field)]
+    elif pa.types.is_map(ours):
+        pairs = [(theirs.item_field, ours.item_field)]
+    else:
+        return
+    for there, here in pairs:
+        yield from (f"{wanted.name}.{path}" for path in _without_null(there, here))
 
 
 def check_partitioning(found: str, wanted: str, *, table: str) -> None:
