@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -12,10 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 from pipeline.export import schema_registry
@@ -27,6 +23,7 @@ from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.export.export_world import FORMATS, Killed, World, read_made, segment
 from tests.pipeline.export.registry_server import RegistryServer, framed
+from tests.pipeline.export.serialised import avro, order_descriptor, protobuf_order
 
 ORDER_V1: dict[str, Any] = {
     "type": "record",
@@ -54,12 +51,6 @@ ORDER_V2 = {
 def registry() -> Iterator[RegistryServer]:
     with RegistryServer() as server:
         yield server
-
-
-def avro(schema: Any, value: Any) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
-    return out.getvalue()
 
 
 def decoding(
@@ -121,29 +112,11 @@ def test_json_objects_become_structs_and_the_rest_text(registry: RegistryServer)
 
 
 def test_protobuf_messages_become_structs(registry: RegistryServer) -> None:
-    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
-    message = file.message_type.add(name="Order")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    message.field.add(name="id", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
-    message.field.add(name="tags", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_REPEATED)
-    line = message.nested_type.add(name="Line")
-    line.field.add(name="raw", number=1, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
-    message.field.add(
-        name="line", number=3, type=kinds.TYPE_MESSAGE, type_name=".shop.Order.Line",
-        label=kinds.LABEL_OPTIONAL,
-    )  # fmt: skip
-    serialized = base64.b64encode(file.SerializeToString()).decode()
-    number = registry.add("orders-value", "PROTOBUF", "unused", serialized)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
-    data = order(id=7, tags=["a"]).SerializeToString()
-    full = order(id=8, line={"raw": b"r"}).SerializeToString()
-    first_message = b"\x00"  # the index list [0], as serialisers shorten it
+    number = registry.add("orders-value", "PROTOBUF", "unused", order_descriptor())
     found = values_of(
         decoding(registry, value="protobuf"),
-        framed(number, first_message + data),
-        framed(number, first_message + full),
+        framed(number, protobuf_order(id=7, tags=["a"])),
+        framed(number, protobuf_order(id=8, line={"raw": b"r"})),
     )
     assert found == [
         {"id": 7, "tags": ["a"], "line": None},

@@ -1,0 +1,48 @@
+"""Payloads as producers' serialisers write them, behind the schema's id."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import fastavro
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_FIRST_MESSAGE = b"\x00"
+"""The index list [0], as serialisers shorten it."""
+
+
+def avro(schema: Any, value: Any) -> bytes:
+    """A value by this schema."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def order_descriptor() -> str:
+    """The Protobuf file of message shop.Order, as a registry gives it."""
+    return base64.b64encode(_order_file()).decode()
+
+
+def protobuf_order(**fields: Any) -> bytes:
+    """A message shop.Order: `id`, repeated `tags`, `line` of one field `raw`."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(_order_file())
+    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    return _FIRST_MESSAGE + bytes(order(**fields).SerializeToString())
+
+
+def _order_file() -> bytes:
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    message.field.add(name="id", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
+    message.field.add(name="tags", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_REPEATED)
+    line = message.nested_type.add(name="Line")
+    line.field.add(name="raw", number=1, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
+    message.field.add(
+        name="line", number=3, type=kinds.TYPE_MESSAGE, type_name=".shop.Order.Line",
+        label=kinds.LABEL_OPTIONAL,
+    )  # fmt: skip
+    return bytes(file.SerializeToString())
