@@ -44,7 +44,9 @@ class Wanted:
             else {"subscribe": self.topic}
         )
         lost = {"failOnDataLoss": "false"} if self.skip_lost else {}
-        return {**subscription, **self._limits(), **lost, "isolation": isolation.value}
+        # A partition whose records are all older has nothing in the range; others may.
+        quiet = {"startingOffsetsByTimestampStrategy": "latest"} if self.starting_timestamp else {}
+        return {**subscription, **self._limits(), **quiet, **lost, "isolation": isolation.value}
 
     @property
     def asked(self) -> str:
