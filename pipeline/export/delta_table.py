@@ -60,6 +60,7 @@ COMMIT_ATTEMPTS_MAX = 10
 
 LOG_FOLDER = "_delta_log/"
 COLUMN_MAPPING = "delta.columnMapping.mode"
+UNSUPPORTED = "Unsupported table features"
 
 
 class DeltaLakeTable:
@@ -258,7 +259,9 @@ class DeltaLakeTable:
             )
 
     def _error(self, error: Exception) -> StrandlineError:
-        if isinstance(error, SchemaMismatchError | DeltaProtocolError):
+        # delta-rs has no kind of its own for features that it can't write.
+        never = isinstance(error, CommitFailedError) and UNSUPPORTED in str(error)
+        if never or isinstance(error, SchemaMismatchError | DeltaProtocolError):
             return Conflict(
                 f"{self.name} does not take this export: {error}. Nothing was committed",
                 reason="SCHEMA",

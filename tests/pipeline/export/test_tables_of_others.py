@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,3 +94,23 @@ def test_a_delta_table_that_wants_more_of_its_writers_than_rows_is_refused(tmp_p
     make(held, RECORDS)
     DeltaTable(str(delta(held))).alter.add_constraint({"young": "offset >= 900"})
     assert_refused(held, "delta.constraints.young")
+
+
+def test_a_delta_table_with_features_that_nobody_here_can_write_is_no_case_for_a_repeat(
+    tmp_path: Path,
+) -> None:
+    world = World("delta", tmp_path, segments=[segment(0, 9)])
+    make(world, RECORDS)
+    (log,) = (delta(world) / "_delta_log").glob("*.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for each in actions:
+        if "protocol" in each:
+            features = ["rowTracking", "domainMetadata"]
+            each["protocol"] = {
+                "minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features,
+            }  # fmt: skip
+    log.write_text("".join(json.dumps(each) + "\n" for each in actions))
+    with pytest.raises(Conflict, match=r"RowTracking.* Nothing was committed") as raised:
+        world.run()
+    assert raised.value.reason == "SCHEMA"
+    assert world.offsets() == []
