@@ -1,28 +1,20 @@
-"""Design 6.4, line by line: what goes on without a quorum leader, what waits, who is not ready."""
+"""Design 6.4, line by line: what goes on without a quorum leader, what waits, who is not ready.
+
+What copies, reads and deletes is in `test_no_leader_in_the_tier.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
-
-from api.app import create_app
 from kafka_formats.errors import OutcomeUnknown, RetryLater
-from rlm.copy_plan import WhyNot
-from rlm.limits import CopyLimits
 from rlmm.metadata_limits import WRITE_DEADLINE_S
 from rlmm.records import LogStart, LostRange
-from rlmm.segment import TopicIdPartition
 from strandline.node_readiness import NodeFacts, missing_until_ready
 from strandline.settings import QuorumSettings
-from tests.api.fakes import make_node
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import Node as RemoteNode
-from tests.rlm.one_node import new_world
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.metadata_node import (
     PARTITION,
@@ -30,10 +22,10 @@ from tests.rlmm.metadata_node import (
     copied,
     deleted,
     finished,
-    incarnation,
     started,
 )
 from tests.rlmm.quorum.local_network import NODES, Network
+from tests.rlmm.quorum.lost_leader import asked, eventually, lose_the_leader
 from tests.rlmm.quorum.three_managers import Node, leading, three_nodes
 
 BOUND_S = 1.0
@@ -41,34 +33,7 @@ BOUND_S = 1.0
 POLICY = {
     "retention_ms": None, "retention_bytes": None, "copy_paused": True, "delete_paused": False,
 }  # fmt: skip
-FIRST_COPIED = [(0, 9, "COPY_SEGMENT_FINISHED")]
 LOOK_UP = "/v1/topics/orders/partitions/0/segments/lookup?epoch=1&offset="
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Let time pass until `condition` holds."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.05)
-
-
-async def lose_the_leader(network: Network, nodes: list[Node]) -> None:
-    """No two nodes can talk any more, and each has noticed."""
-    for node_id in NODES:
-        network.isolate(node_id, NODES)
-    await eventually(
-        lambda: not {node.manager.describe().state for node in nodes} & {"leader", "follower"}
-    )
-
-
-@asynccontextmanager
-async def asked(node: Node) -> AsyncIterator[httpx.AsyncClient]:
-    """The node's HTTP interface."""
-    context = replace(make_node().context, manager=node.manager)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(context)), base_url="http://localhost"
-    ) as client:
-        yield client
 
 
 def test_look_ups_are_served_from_the_view_and_say_how_far_it_is(tmp_path: Path) -> None:
@@ -97,108 +62,6 @@ def test_look_ups_are_served_from_the_view_and_say_how_far_it_is(tmp_path: Path)
                     assert (late.status_code, late.json()["kind"]) == (503, "retry_later")
 
     run_virtually(main)
-
-
-def test_a_finished_upload_waits_for_a_leader_and_reads_go_on_meanwhile(tmp_path: Path) -> None:
-    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    orders.write(0, 10, 20, end=25)
-    network = Network()
-
-    async def main() -> None:
-        async with three_nodes(tmp_path, network) as nodes:
-            node = await leading(nodes)
-            finishing = 0
-
-            async def hook(step: str) -> None:
-                nonlocal finishing
-                finishing += step == "before COPY_SEGMENT_FINISHED"
-                if finishing == 2 and not network.cut:
-                    await lose_the_leader(network, nodes)
-
-            world = new_world(tmp_path, (orders.log_dir,))
-            remote, _ = world.node(
-                node.manager, incarnation(), hook=hook, limits=CopyLimits(propose_deadline_s=5.0)
-            )
-            run = asyncio.create_task(remote.remote_log.run_once())
-            await eventually(lambda: bool(network.cut))
-            await asyncio.sleep(30)
-            assert not run.done()
-            assert remote.rows(orders.partition) == [
-                (0, 9, "COPY_SEGMENT_FINISHED"),
-                (10, 19, "COPY_SEGMENT_STARTED"),
-            ]
-            assert await everything_of_the_first(remote, orders.partition) == orders.log_bytes(0)
-            network.cut.clear()
-            assert (await run).complete
-            assert remote.finished(orders.partition) == [(0, 9), (10, 19)]
-            assert len(remote.pool.jobs) == 2  # nothing was uploaded twice
-            await remote.remote_log.close()
-
-    run_virtually(main)
-
-
-def test_claims_and_copies_wait_for_a_leader_and_then_go_on_by_themselves(tmp_path: Path) -> None:
-    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    orders.write(0, 10, 20, end=25)
-
-    async def main() -> None:
-        network = Network()
-        async with three_nodes(tmp_path, network) as nodes:
-            node = await leading(nodes)
-            await lose_the_leader(network, nodes)
-            world = new_world(tmp_path, (orders.log_dir,))
-            remote, _ = world.node(
-                node.manager, incarnation(), limits=CopyLimits(propose_deadline_s=5.0)
-            )
-            await remote.remote_log.start()
-            await asyncio.sleep(60)
-            (waiting,) = remote.remote_log.statuses()
-            assert waiting.why_not_copying is WhyNot.METADATA_UNAVAILABLE
-            assert (remote.pool.jobs, remote.accepted) == ([], [])
-            network.cut.clear()
-            await eventually(lambda: remote.finished(orders.partition) == [(0, 9), (10, 19)])
-            await remote.remote_log.close()
-            await remote.assert_quiesced()
-
-    run_virtually(main)
-
-
-def test_no_object_goes_before_a_leader_committed_that_it_may(tmp_path: Path) -> None:
-    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    orders.write(0, 10, end=15)
-
-    async def main() -> None:
-        network = Network()
-        async with three_nodes(tmp_path, network) as nodes:
-            node = await leading(nodes)
-
-            async def hook(step: str) -> None:
-                if step == "before put .rsm-manifest" and len(remote.pool.jobs) == 1:
-                    await lose_the_leader(network, nodes)
-                    raise RetryLater("the store is away")
-
-            world = new_world(tmp_path, (orders.log_dir,))
-            world.store.metadata = node.manager
-            limits = CopyLimits(propose_deadline_s=5.0, upload_deadline_s=10.0, upload_margin_s=1.0)
-            remote, _ = world.node(node.manager, incarnation(), hook=hook, limits=limits)
-            await remote.remote_log.start()
-            await eventually(lambda: bool(network.cut))
-            of_the_attempt = await remote.keys()
-            assert len(of_the_attempt) == 3  # the marker, .log and .indexes
-            await asyncio.sleep(30)
-            assert await remote.keys() == of_the_attempt
-            assert remote.rows(orders.partition) == [(0, 9, "COPY_SEGMENT_STARTED")]
-            network.cut.clear()
-            await eventually(lambda: remote.rows(orders.partition) == FIRST_COPIED)
-            await remote.remote_log.close()
-            await remote.assert_quiesced()  # deletes in their order is one part of it
-
-    run_virtually(main)
-
-
-async def everything_of_the_first(node: RemoteNode, tip: TopicIdPartition) -> bytes:
-    first = next(node.metadata.list_remote_log_segments(tip))
-    return b"".join([piece async for piece in node.remote_log.open_log(first.segment_id.id)])
 
 
 def test_every_write_ends_in_a_retriable_error_within_its_bound(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""A quorum that loses its leader, and a node that is asked meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import httpx
+
+from api.app import create_app
+from rlm.service import RemoteLogManager
+from tests.api.fakes import make_node
+from tests.rlmm.quorum.local_network import NODES, Network
+from tests.rlmm.quorum.three_managers import Node
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Let time pass until `condition` holds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def lose_the_leader(network: Network, nodes: list[Node]) -> None:
+    """No two nodes can talk any more, and each has noticed."""
+    for node_id in NODES:
+        network.isolate(node_id, NODES)
+    await eventually(
+        lambda: not {node.manager.describe().state for node in nodes} & {"leader", "follower"}
+    )
+
+
+@asynccontextmanager
+async def asked(
+    node: Node, remote_log: RemoteLogManager | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    """The node's HTTP interface."""
+    context = replace(make_node().context, manager=node.manager)
+    if remote_log is not None:
+        context = replace(context, rlm=remote_log)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(context)), base_url="http://localhost"
+    ) as client:
+        yield client
