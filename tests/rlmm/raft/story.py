@@ -1,7 +1,8 @@
 """A few cores, messages delivered by hand: for tests of single rules and for golden stories.
 
-Nothing happens by itself: time passes with `tick`, a flush ends with `flush`, a message arrives
-with `deliver`. Persisting is instant. Everything a core orders is kept in `said`.
+Nothing happens by itself: time passes with `tick`, a flush ends with `flush`, a snapshot is written
+with `write`, a message arrives with `deliver`. Persisting is instant. Everything a core orders is
+kept in `said`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rlmm.raft.actions import (
     AppendBatches,
     Flush,
     InstallSnapshot,
+    LogCut,
     PersistedState,
     PersistQuorumState,
     Role,
@@ -21,6 +23,7 @@ from rlmm.raft.actions import (
     SendResponse,
     TruncateTo,
     Warn,
+    WriteSnapshotChunk,
 )
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import (
@@ -30,12 +33,15 @@ from rlmm.raft.events import (
     ProposedBatch,
     RequestReceived,
     ResponseReceived,
+    SnapshotChunkWritten,
+    SnapshotInstalled,
     Tick,
 )
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     Batch,
     FetchResponse,
+    FetchSnapshotResponse,
     PeerResponse,
     ReplicaKey,
     Request,
@@ -99,6 +105,7 @@ class Story:
         self.transcript: list[tuple[int, Action]] = []
         self.logs: dict[int, list[Batch]] = {}
         self.flushes: dict[int, deque[Flush]] = {}
+        self.writes: dict[int, deque[WriteSnapshotChunk | InstallSnapshot]] = {}
         self.mail: list[Envelope] = []
         self._numbers = self._starts = 0
         for node_id in (*voters, *observers):
@@ -108,6 +115,23 @@ class Story:
     def format(self, node_id: int) -> None:
         """With the voters of the first time, whatever it was before; it starts then."""
         self.start(node_id, InitialState(format_voters=voter_set(*self.voters)))
+
+    def recover(self, node_id: int, end: int) -> None:
+        """It starts again, and recovery has cut the tail of its log, from offset `end` on."""
+        old = self.logs[node_id]
+        states = [a.state for a in self.said[node_id] if isinstance(a, PersistQuorumState)]
+        kept = [batch for batch in old if batch.end_offset <= end]
+        epochs = {batch.epoch: batch.base_offset for batch in reversed(kept)}
+        initial = InitialState(
+            states[-1],
+            log_end_offset=end,
+            epochs=tuple(sorted(epochs.items())),
+            voter_sets=voter_sets_of(kept),
+            format_voters=voter_set(*self.voters),
+            cut=LogCut(old[-1].epoch, old[-1].end_offset),
+        )
+        self.start(node_id, initial)
+        self.logs[node_id] = kept
 
     def start(self, node_id: int, initial: InitialState) -> list[Action]:
         self._starts += 1
@@ -132,7 +156,7 @@ class Story:
             for offset in range(initial.log_start_offset, initial.log_end_offset)
             if initial.epochs
         ]
-        self.flushes[node_id] = deque()
+        self.flushes[node_id], self.writes[node_id] = deque(), deque()
         self.mail = [m for m in self.mail if node_id not in (m.source, m.target)]
         return self._take(node_id, self.cores[node_id].start(self.now))
 
@@ -167,6 +191,18 @@ class Story:
         """The oldest flush ordered and not reported ends."""
         wanted = self.flushes[node_id].popleft()
         return self.feed(node_id, FlushCompleted(wanted.epoch, wanted.offset, wanted.generation))
+
+    def write(self, node_id: int) -> list[Action]:
+        """The oldest piece of a snapshot is on disk, or the whole has taken the log's place."""
+        match self.writes[node_id].popleft():
+            case WriteSnapshotChunk() as piece:
+                end = piece.position + piece.payload_bytes
+                return self.feed(node_id, SnapshotChunkWritten(piece.snapshot, end))
+            case InstallSnapshot() as whole:
+                voters = voter_set(*self.voters)
+                return self.feed(
+                    node_id, SnapshotInstalled(whole.snapshot, whole.size_bytes, voters)
+                )
 
     def deliver(
         self, source: int | None = None, target: int | None = None, limit: int = 1
@@ -206,8 +242,8 @@ class Story:
         )
 
     def settle(self, *only: int, rounds: int = 300) -> None:
-        """Deliver and flush between `only` (default: all) until nothing moves, and nobody is soon
-        told of a commit.
+        """Deliver, flush and write between `only` (default: all) until nothing moves, and nobody is
+        soon told of a commit.
         """
         nodes = only or tuple(self.cores)
         for _ in range(rounds):
@@ -215,6 +251,9 @@ class Story:
             for node_id in nodes:
                 while self.flushes[node_id]:
                     self.flush(node_id)
+                    busy = True
+                while self.writes[node_id]:
+                    self.write(node_id)
                     busy = True
             found = next((m for m in self.mail if m.source in nodes and m.target in nodes), None)
             if found is not None:
@@ -261,8 +300,11 @@ class Story:
                 case TruncateTo():
                     log = self.logs[node_id]
                     self.logs[node_id] = [b for b in log if b.end_offset <= action.end_offset]
+                case WriteSnapshotChunk():
+                    self.writes[node_id].append(action)
                 case InstallSnapshot():
                     self.logs[node_id] = []
+                    self.writes[node_id].append(action)
                 case Flush():
                     self.flushes[node_id].append(action)
                 case SendRequest():
@@ -282,6 +324,9 @@ class Story:
         return list(actions)
 
     def _filled(self, node_id: int, response: PeerResponse) -> PeerResponse:
+        if isinstance(response, FetchSnapshotResponse) and response.read is not None:
+            size = min(response.read.bytes_max, response.size_bytes - response.position)
+            return replace(response, read=None, payload="bytes", payload_bytes=size)
         if not isinstance(response, FetchResponse) or response.read is None:
             return response
         read = response.read
@@ -291,6 +336,16 @@ class Story:
             if read.from_offset <= batch.base_offset < read.end_offset
         )
         return replace(response, read=None, batches=batches)
+
+
+def voter_sets_of(batches: list[Batch]) -> tuple[tuple[int, VoterSet], ...]:
+    """(offset, set) of every VotersRecord in them."""
+    return tuple(
+        (batch.base_offset + index, record.voters)
+        for batch in batches
+        for index, record in enumerate(batch.control)
+        if isinstance(record, VotersRecord)
+    )
 
 
 def persisted(actions: list[Action]) -> list[tuple[int, int, int]]:

@@ -16,6 +16,8 @@ from rlmm.raft.actions import (
     AppendBatches,
     CommandDone,
     Flush,
+    InstallSnapshot,
+    LogCut,
     PersistQuorumState,
     ProposalFailed,
     ProposalsCommitted,
@@ -27,9 +29,17 @@ from rlmm.raft.actions import (
     WaitersDone,
     WaitersFailed,
     Warn,
+    WriteSnapshotChunk,
 )
 from rlmm.raft.damaged_tail import NO_MEMORY
-from rlmm.raft.events import BarrierRequested, RequestReceived, Shutdown, TransferLeadership
+from rlmm.raft.events import (
+    BarrierRequested,
+    LogStartAdvanced,
+    RequestReceived,
+    Shutdown,
+    SnapshotTaken,
+    TransferLeadership,
+)
 from rlmm.raft.messages import (
     AddVoterRequest,
     Batch,
@@ -37,7 +47,10 @@ from rlmm.raft.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     RemoveVoterRequest,
+    SnapshotId,
     Voter,
     VoterChangeResponse,
     VoteRequest,
@@ -72,6 +85,15 @@ def tell(story: Story, line: str) -> None:
             story.feed(numbers[0], TransferLeadership("transfer", key(numbers[1])))
         case "format":
             story.format(numbers[0])
+        case "recover":
+            story.recover(numbers[0], numbers[1])
+        case "snapshot":
+            taken = SnapshotTaken(SnapshotId(numbers[1], story.cores[numbers[0]].epoch), numbers[2])
+            story.feed(numbers[0], taken)
+        case "trim":
+            story.feed(numbers[0], LogStartAdvanced(numbers[1]))
+        case "write":
+            story.write(numbers[0])
         case "shutdown":
             story.feed(numbers[0], Shutdown())
         case "add":
@@ -92,7 +114,7 @@ def _text(action: Action) -> str:
     match action:
         case PersistQuorumState(state):
             voted = state.voted.node_id if state.voted else "-"
-            cut = " remembers nothing" if state.cut == NO_MEMORY else ""
+            cut = _cut(state.cut)
             return f"persist epoch {state.epoch} leader {_id(state.leader_id)} voted {voted}{cut}"
         case RoleChanged():
             told = " established" if action.established else ""
@@ -110,6 +132,11 @@ def _text(action: Action) -> str:
             return f"flush to {action.offset}"
         case TruncateTo():
             return f"truncate to {action.end_offset}"
+        case WriteSnapshotChunk():
+            end = action.position + action.payload_bytes
+            return f"write {_snapshot(action.snapshot)} bytes {action.position}..{end}"
+        case InstallSnapshot():
+            return f"install {_snapshot(action.snapshot)} of {action.size_bytes} bytes"
         case AdvanceHighWatermark():
             return f"high watermark {action.high_watermark} apply to {action.apply_to}"
         case ProposalsCommitted():
@@ -136,6 +163,16 @@ def _id(node_id: int) -> str:
     return "-" if node_id < 0 else str(node_id)
 
 
+def _cut(cut: LogCut | None) -> str:
+    if cut is None:
+        return ""
+    return " remembers nothing" if cut == NO_MEMORY else f" lacks up to {cut.old_end_offset}"
+
+
+def _snapshot(snapshot: SnapshotId | None) -> str:
+    return f"snapshot {snapshot.end_offset} e{snapshot.epoch}" if snapshot else "no snapshot"
+
+
 def _batch(batch: Batch) -> str:
     what = "+".join(type(each).__name__ for each in batch.control) or str(batch.payload)
     return f"{what}@{batch.base_offset} e{batch.epoch}"
@@ -150,6 +187,8 @@ def _request(action: SendRequest) -> str:
         case FetchRequest() as fetch:
             uncounted = "" if fetch.counts else " not to be counted"
             return f"fetch {fetch.fetch_offset} e{fetch.last_fetched_epoch}{uncounted}"
+        case FetchSnapshotRequest() as piece:
+            return f"fetch {_snapshot(piece.snapshot)} from byte {piece.position}"
         case BeginQuorumEpochRequest() as begin:
             return f"begin epoch {begin.leader_epoch}"
         case EndQuorumEpochRequest() as end:
@@ -171,7 +210,14 @@ def _response(response: object) -> str:
                 what = f"records {response.read.from_offset}..{response.read.end_offset}"
             elif response.diverging is not None:
                 what = f"diverging e{response.diverging.epoch} at {response.diverging.end_offset}"
+            elif response.snapshot is not None:
+                what = f"only {_snapshot(response.snapshot)}"
             return f"{what} hw {response.high_watermark} {response.error.name}"
+        case FetchSnapshotResponse():
+            end = response.position + (response.read.bytes_max if response.read else 0)
+            what = f"bytes {response.position}..{min(end, response.size_bytes)}"
+            what += f" of {response.size_bytes}"
+            return f"{_snapshot(response.snapshot)} {what} {response.error.name}"
         case _:
             return type(response).__name__
 
