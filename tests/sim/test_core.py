@@ -9,8 +9,9 @@ from sim.quorum import run
 from tests.sim.worlds import (
     assert_equal_traces,
     assert_found,
-    assert_fresh_seeds_hold,
     assert_replayed,
+    fresh,
+    held,
 )
 
 SEEDS = 100
@@ -20,20 +21,19 @@ SEEDS_PER_TEST = 10
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
 def test_every_invariant_holds_and_the_quorum_heals(first: int) -> None:
-    results = [run(seed, 3000) for seed in range(first, first + SEEDS_PER_TEST)]
+    results = held("core", run, range(first, first + SEEDS_PER_TEST), events=3000)
     assert sum(result.committed for result in results) > 0
 
 
 def test_seeds_that_nobody_chose_hold_as_well() -> None:
-    assert_fresh_seeds_hold("core", run, seeds=FRESH_SEEDS, events=3000)
+    held("core", run, fresh(FRESH_SEEDS), events=3000)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(1000, 3000, 100))
 def test_every_invariant_holds_over_long_runs(first: int) -> None:
-    for seed in range(first, first + 100):
-        run(seed, 6000)
+    held("core", run, range(first, first + 100), events=6000)
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -9,8 +9,9 @@ from sim.nodes.world import run
 from tests.sim.worlds import (
     assert_equal_traces,
     assert_found,
-    assert_fresh_seeds_hold,
     assert_replayed,
+    fresh,
+    held,
 )
 
 SEEDS = 100
@@ -21,20 +22,19 @@ SOAK_SEEDS = range(1000, 3000, 50)
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
 def test_every_invariant_holds_and_all_nodes_heal(first: int) -> None:
-    results = [run(seed, 2000) for seed in range(first, first + SEEDS_PER_TEST)]
+    results = held("nodes", run, range(first, first + SEEDS_PER_TEST), events=2000)
     assert sum(result.done for result in results) > 0
 
 
 def test_seeds_that_nobody_chose_hold_as_well() -> None:
-    assert_fresh_seeds_hold("nodes", run, seeds=FRESH_SEEDS, events=2000)
+    held("nodes", run, fresh(FRESH_SEEDS), events=2000)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", SOAK_SEEDS)
 def test_every_invariant_holds_over_long_runs(first: int) -> None:
-    for seed in range(first, first + SOAK_SEEDS.step):
-        run(seed, 5000)
+    held("nodes", run, range(first, first + SOAK_SEEDS.step), events=5000)
 
 
 @pytest.mark.timeout(400)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from random import SystemRandom
-
 import pytest
 
 from sim.tier.world import run
-from tests.sim.worlds import assert_equal_traces, assert_replayed
+from tests.sim.worlds import assert_equal_traces, assert_replayed, fresh, held
 
 SEEDS = 20
 FRESH_SEEDS = 6
@@ -16,33 +14,22 @@ EVENTS = 800
 SOAK_SEEDS = range(1000, 4000, 50)
 
 
-def holds(seed: int, events: int) -> None:
-    """A seed that fails is told with the command that replays it."""
-    try:
-        run(seed, events)
-    except AssertionError as error:
-        pytest.fail(f"python -m sim --world tier --seed {seed} --events {events}: {error}")
-
-
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
 def test_every_invariant_holds_and_all_is_copied_and_tidy_in_the_end(first: int) -> None:
-    results = [run(seed, EVENTS) for seed in range(first, first + SEEDS_PER_TEST)]
+    results = held("tier", run, range(first, first + SEEDS_PER_TEST), events=EVENTS)
     assert sum(result.copied for result in results) > 0
     assert sum(result.read_bytes for result in results) > 0
 
 
 def test_seeds_that_nobody_chose_hold_as_well() -> None:
-    first = SystemRandom().randrange(1 << 31)
-    for seed in range(first, first + FRESH_SEEDS):
-        holds(seed, EVENTS)
+    held("tier", run, fresh(FRESH_SEEDS), events=EVENTS)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", SOAK_SEEDS)
 def test_every_invariant_holds_over_long_runs(first: int) -> None:
-    for seed in range(first, first + SOAK_SEEDS.step):
-        holds(seed, 3000)
+    held("tier", run, range(first, first + SOAK_SEEDS.step), events=3000)
 
 
 def test_equal_seeds_give_equal_traces_whatever_the_hash_seed() -> None:

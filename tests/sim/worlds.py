@@ -1,19 +1,43 @@
-"""What the tests of both worlds ask: whether a mistake is found, whether equal seeds run alike."""
+"""What the tests of all worlds ask: that seeds hold, mistakes are found, equal seeds run alike."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import SystemRandom
+from typing import TypeVar
 
 import pytest
 
-from sim.__main__ import SEED_MAX
+from sim.__main__ import SEED_MAX, WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
+
+_Result = TypeVar("_Result")
+
+
+def held(
+    world: str, run: Callable[[int, int], _Result], seeds: Iterable[int], *, events: int
+) -> list[_Result]:
+    """What came of each seed; one that fails is named with the command that replays it."""
+    assert world in WORLDS
+    results = []
+    for seed in seeds:
+        try:
+            results.append(run(seed, events))
+        except Exception as error:
+            command = f"python -m sim --world {world} --seed {seed} --events {events}"
+            pytest.fail(f"{command}: {type(error).__name__} {error}")
+    return results
+
+
+def fresh(seeds: int) -> range:
+    """Seeds that nobody chose."""
+    first = SystemRandom().randrange(SEED_MAX)
+    return range(first, first + seeds)
 
 
 def assert_found(
@@ -25,19 +49,7 @@ def assert_found(
             run(seed, events)
         except AssertionError:
             return
-    pytest.fail(f"{name}: not found in {seeds} seeds")
-
-
-def assert_fresh_seeds_hold(
-    world: str, run: Callable[[int, int], object], *, seeds: int, events: int
-) -> None:
-    """Seeds that nobody chose; one that fails is named with the command that replays it."""
-    first = SystemRandom().randrange(SEED_MAX)
-    for seed in range(first, first + seeds):
-        try:
-            run(seed, events)
-        except AssertionError as error:
-            pytest.fail(f"python -m sim --world {world} --seed {seed} --events {events}: {error}")
+    pytest.fail(f"{name}: not found in {seeds} seeds from {first} on")
 
 
 def assert_equal_traces(module: str, events: int) -> None:
