@@ -1,9 +1,10 @@
-"""The stores of one task, opened when they are used, with their buffers and keys."""
+"""The stores of one task or plan, opened when they are used, with their buffers and keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +29,7 @@ class OpenStore:
 class OpenStores:
     """`with OpenStores(configs, key_paths) as stores:`; what it opened is closed at the end.
 
-    With several `readers`, threads that read segments at once, open their stores before they start.
+    `readers` is how many threads read segments at once; they end before the `with` does.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class OpenStores:
         self._readers = readers
         self._keys: AivenKeys | None = None
         self._open: dict[str, OpenStore] = {}
+        self._opening = Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -67,23 +69,25 @@ class OpenStores:
 
     def of(self, segment: TieredSegment) -> OpenStore:
         """The store that holds a segment; InvalidRequest if no option says where it is."""
-        name = segment.store
-        found = self._open.get(name)
-        if found is None:
-            config = self._configs.get(name)
-            if config is None:
-                raise InvalidRequest(
-                    f"segment {segment.segment_id.id} of {segment.partition.topic} is in the store "
-                    f"{name!r}: say where that is by the option strandline.store.{name}",
-                    field="strandline.store",
-                )
-            reads = open_blocking(
-                config,
-                wait=ambient.wait,
-                monotonic=ambient.monotonic,
-                random_fraction=ambient.random_fraction,
-            )
-            found = self._open[name] = OpenStore(
-                config, reads, ObjectStream(config, readers=self._readers)
-            )
+        with self._opening:
+            found = self._open.get(segment.store)
+            if found is None:
+                found = self._open[segment.store] = self._opened(segment)
         return found
+
+    def _opened(self, segment: TieredSegment) -> OpenStore:
+        name = segment.store
+        config = self._configs.get(name)
+        if config is None:
+            raise InvalidRequest(
+                f"segment {segment.segment_id.id} of {segment.partition.topic} is in the store "
+                f"{name!r}: say where that is by the option strandline.store.{name}",
+                field="strandline.store",
+            )
+        reads = open_blocking(
+            config,
+            wait=ambient.wait,
+            monotonic=ambient.monotonic,
+            random_fraction=ambient.random_fraction,
+        )
+        return OpenStore(config, reads, ObjectStream(config, readers=self._readers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -42,25 +42,36 @@ def read_slices(
     read_committed, and the tier cannot tell which transactions were aborted.
     """
     with OpenStores(stores, settings.aiven_keys) as opened:
-        transactions = TransactionIndexes(opened, verify=settings.verify)
-        for part in slices:
-            if part.first_offset > part.last_offset:
-                continue
-            objects = SegmentObjects(part.segment, opened, verify=settings.verify)
-            given_below = part.first_offset
-            try:
-                aborted: list[AbortedTransaction] = []
-                if settings.isolation is Isolation.READ_COMMITTED:
-                    aborted = transactions.aborted(part)
-                with objects.naming():
-                    for batch in _batches(part, objects, settings, aborted):
-                        yield batch
-                        given_below = _behind(batch, given_below)
-            except NotFound as error:
-                if settings.fail_on_data_loss:
-                    raise objects.wrapped(error) from error
-                if on_lost is not None:
-                    on_lost(part, given_below)
+        yield from read_opened(slices, opened, settings, on_lost=on_lost)
+
+
+def read_opened(
+    slices: Iterable[SegmentSlice],
+    stores: OpenStores,
+    settings: ReadSettings,
+    *,
+    on_lost: Callable[[SegmentSlice, int], None] | None = None,
+) -> Generator[pa.RecordBatch]:
+    """`read_slices` of stores that the caller opens and closes; close the iterator before them."""
+    transactions = TransactionIndexes(stores, verify=settings.verify)
+    for part in slices:
+        if part.first_offset > part.last_offset:
+            continue
+        objects = SegmentObjects(part.segment, stores, verify=settings.verify)
+        given_below = part.first_offset
+        try:
+            aborted: list[AbortedTransaction] = []
+            if settings.isolation is Isolation.READ_COMMITTED:
+                aborted = transactions.aborted(part)
+            with objects.naming():
+                for batch in _batches(part, objects, settings, aborted):
+                    yield batch
+                    given_below = _behind(batch, given_below)
+        except NotFound as error:
+            if settings.fail_on_data_loss:
+                raise objects.wrapped(error) from error
+            if on_lost is not None:
+                on_lost(part, given_below)
 
 
 def _batches(

@@ -9,7 +9,7 @@ node, which asks its view for one segment after another.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from kafka_formats import producer_snapshot, transaction_index
 from kafka_formats.errors import Conflict
@@ -20,7 +20,6 @@ from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import LATER_MAX, SegmentSlice
 from rlm.read_request import IndexType
 from rlmm.segment import RemoteLogSegmentId
-from rsm_backends.store_config import StoreConfig
 
 INDEXES_KEPT_MAX = 2 * LATER_MAX
 REASON = "TRANSACTIONS_UNKNOWN"
@@ -71,11 +70,7 @@ class TransactionIndexes:
         return entries
 
 
-def stable_end(
-    segments: Sequence[TieredSegment],
-    stores: Mapping[str, StoreConfig],
-    aiven_keys: Iterable[str] = (),
-) -> int:
+def stable_end(segments: Sequence[TieredSegment], stores: OpenStores) -> int:
     """The first offset that a reader of committed records must not ask for (exclusive end).
 
     From there on transactions are open at the tier's end: whether they are committed is decided in
@@ -87,13 +82,12 @@ def stable_end(
     last = segments[-1]
     if last.last_offset < last.end_offset:
         raise _unknown(last, "ends outside the lineage")
-    with OpenStores(stores, aiven_keys) as opened:
-        objects = SegmentObjects(last, opened)
-        with objects.naming():
-            data = objects.index(IndexType.PRODUCER_SNAPSHOT)
-            if data is None:
-                raise _unknown(last, "has no producer snapshot")
-            producers = producer_snapshot.parse(data, source=objects.keys.indexes)
+    objects = SegmentObjects(last, stores)
+    with objects.naming():
+        data = objects.index(IndexType.PRODUCER_SNAPSHOT)
+        if data is None:
+            raise _unknown(last, "has no producer snapshot")
+        producers = producer_snapshot.parse(data, source=objects.keys.indexes)
     open_from = producer_snapshot.first_unstable_offset(producers)
     end = last.last_offset + 1
     return end if open_from is None else min(end, open_from)

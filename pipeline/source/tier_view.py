@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TypeVar
 
 from kafka_formats.errors import NotFound
 from pipeline.catalogue.tiered_segment import Catalogue, PartitionBounds, TieredSegment
+from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.read.transactions import stable_end
 from pipeline.source.offsets import unknown_partitions
@@ -19,9 +21,10 @@ from rlm.read_request import Isolation
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 
 LOOK_UPS_AT_ONCE = 8
-"""Partitions whose transactions or times are looked up at the same time."""
+"""Partitions whose transactions or times are looked up at the same time, by threads that share the
+stores: to open one for each takes longer than all they ask of it.
+"""
 
-Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
@@ -88,7 +91,7 @@ class TierView:
             views[partition] = PartitionView(bounds, segments, bounds.latest)
         if self.settings.isolation is Isolation.READ_UNCOMMITTED:
             return views
-        ends = _at_once(views, lambda partition: self._stable_end(partition, views[partition]))
+        ends = self._stable_ends_of(views)
         return {
             partition: PartitionView(
                 PartitionBounds(view.bounds.earliest, min(view.bounds.latest, ends[partition])),
@@ -98,19 +101,29 @@ class TierView:
             for partition, view in views.items()
         }
 
-    def _stable_end(self, partition: TopicIdPartition, view: PartitionView) -> int:
+    def _stable_ends_of(
+        self, views: Mapping[TopicIdPartition, PartitionView]
+    ) -> dict[TopicIdPartition, int]:
         """Asked once for each last segment: what is tiered never changes."""
-        if not view.segments:
-            return view.bounds.latest
-        last = view.segments[-1].segment_id
-        known = self._stable_ends.get(partition)
-        if known is None or known[0] != last:
-            known = (
-                last,
-                stable_end(view.segments, self.catalogue.stores, self.settings.aiven_keys),
-            )
-            self._stable_ends[partition] = known
-        return known[1]
+        lasts = {
+            partition: view.segments[-1].segment_id
+            for partition, view in views.items()
+            if view.segments
+        }
+        unknown = [
+            partition
+            for partition, last in lasts.items()
+            if self._stable_ends.get(partition, (None, 0))[0] != last
+        ]
+        found = self._at_once(
+            unknown, lambda partition, stores: stable_end(views[partition].segments, stores)
+        )
+        for partition, end in found.items():
+            self._stable_ends[partition] = (lasts[partition], end)
+        return {
+            partition: self._stable_ends[partition][1] if partition in lasts else view.bounds.latest
+            for partition, view in views.items()
+        }
 
     def first_offsets(
         self,
@@ -119,23 +132,31 @@ class TierView:
     ) -> dict[TopicIdPartition, int | None]:
         """The first record of each partition at or after its time; None where all are older."""
 
-        def look_up(partition: TopicIdPartition) -> int | None:
+        def look_up(partition: TopicIdPartition, stores: OpenStores) -> int | None:
             view = views[partition]
             slices = (
                 SegmentSlice(one, one.first_offset, min(one.last_offset, view.bounds.latest - 1))
                 for one in view.segments
                 if one.first_offset < view.bounds.latest
             )
-            return first_at_or_after(
-                slices, times_ms[partition], self.catalogue.stores, self.settings
-            )
+            return first_at_or_after(slices, times_ms[partition], stores, self.settings)
 
-        return _at_once(times_ms, look_up)
+        return self._at_once(times_ms, look_up)
 
-
-def _at_once(keys: Iterable[Key], look_up: Callable[[Key], Value]) -> dict[Key, Value]:
-    every = list(keys)
-    if len(every) < 2:
-        return {key: look_up(key) for key in every}
-    with ThreadPoolExecutor(LOOK_UPS_AT_ONCE, thread_name_prefix="strandline-plan") as pool:
-        return dict(zip(every, pool.map(look_up, every), strict=True))
+    def _at_once(
+        self,
+        partitions: Collection[TopicIdPartition],
+        look_up: Callable[[TopicIdPartition, OpenStores], Value],
+    ) -> dict[TopicIdPartition, Value]:
+        """The stores are closed once every look-up has ended, also where one of them fails."""
+        if not partitions:
+            return {}
+        configs = self.catalogue.stores
+        connections = [each.connections_max for each in configs.values() if each.kind == "s3"]
+        threads = min(LOOK_UPS_AT_ONCE, len(partitions), *connections)
+        with (
+            OpenStores(configs, self.settings.aiven_keys, readers=threads) as stores,
+            ThreadPoolExecutor(threads, thread_name_prefix="strandline-plan") as pool,
+        ):
+            found = pool.map(look_up, partitions, repeat(stores))
+            return dict(zip(partitions, found, strict=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,11 +13,10 @@ from kafka_formats.errors import NotFound
 from kafka_formats.time_index import TimeIndex
 from pipeline.decode.schema import TIMESTAMP
 from pipeline.read.open_stores import OpenStores
-from pipeline.read.records import read_slices
+from pipeline.read.records import read_opened
 from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice, cut
 from rlm.read_request import IndexType, Isolation
-from rsm_backends.store_config import StoreConfig
 
 COLUMNS = ("offset", "timestamp")
 _TIMESTAMP_MAX_MS = (2**63 - 1) // 1_000
@@ -25,7 +25,7 @@ _TIMESTAMP_MAX_MS = (2**63 - 1) // 1_000
 def first_at_or_after(
     slices: Iterable[SegmentSlice],
     timestamp_ms: int,
-    stores: Mapping[str, StoreConfig],
+    stores: OpenStores,
     settings: ReadSettings,
 ) -> int | None:
     """Its offset; None when every record is older. `slices` are those of one partition, ascending.
@@ -42,29 +42,27 @@ def first_at_or_after(
         if 0 <= whole.segment.max_timestamp_ms < timestamp_ms:
             continue
         part = cut(whole, _floor(whole, timestamp_ms, stores, looking), whole.last_offset)
-        for batch in read_slices([part], stores, looking):
-            at = pc.index(pc.greater_equal(batch.column("timestamp"), wanted), value=True).as_py()
-            if at >= 0:
-                return int(batch.column("offset")[at].as_py())
+        with closing(read_opened([part], stores, looking)) as batches:
+            for batch in batches:
+                times = batch.column("timestamp")
+                at = pc.index(pc.greater_equal(times, wanted), value=True).as_py()
+                if at >= 0:
+                    return int(batch.column("offset")[at].as_py())
     return None
 
 
 def _floor(
-    part: SegmentSlice,
-    timestamp_ms: int,
-    stores: Mapping[str, StoreConfig],
-    settings: ReadSettings,
+    part: SegmentSlice, timestamp_ms: int, stores: OpenStores, settings: ReadSettings
 ) -> int:
     """An offset below which every record of the segment is older; by its time index."""
-    with OpenStores(stores, settings.aiven_keys) as opened:
-        objects = SegmentObjects(part.segment, opened, verify=settings.verify)
-        try:
-            with objects.naming():
-                data = objects.index(IndexType.TIMESTAMP)
-        except NotFound as error:
-            if settings.fail_on_data_loss:
-                raise objects.wrapped(error) from error
-            return part.last_offset + 1
+    objects = SegmentObjects(part.segment, stores, verify=settings.verify)
+    try:
+        with objects.naming():
+            data = objects.index(IndexType.TIMESTAMP)
+    except NotFound as error:
+        if settings.fail_on_data_loss:
+            raise objects.wrapped(error) from error
+        return part.last_offset + 1
     if data is None:
         return part.first_offset
     with objects.naming():

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from pipeline.decode.schema import COLUMNS
+from pipeline.read.open_stores import OpenStores
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, plan_slices
 from pipeline.read.transactions import stable_end
@@ -109,7 +110,8 @@ def test_every_row_of_a_whole_cluster_is_what_its_consumer_read(
     segments, keys = tiered.segments(), (str(SAMPLES / "keys"),)
     end = segments[-1].end_offset + 1
     if isolation is COMMITTED:
-        end = stable_end(segments, {"main": tiered.store}, keys)
+        with OpenStores({"main": tiered.store}, keys) as stores:
+            end = stable_end(segments, stores)
     wanted = [r for r in expected(SAMPLES / "expected", topic, isolation.value) if r[0] < end]
     assert shown(rows(tiered, 0, end - 1, isolation=isolation, keys=keys)) == wanted
     chance = random.Random(7)

@@ -12,6 +12,7 @@ import pytest
 from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound
 from kafka_formats.record_batch import Record
 from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.read.open_stores import OpenStores
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import LATER_MAX, ReadSettings, SegmentSlice, cut, plan_slices
 from pipeline.read.transactions import stable_end
@@ -56,6 +57,11 @@ def named(segment: TieredSegment) -> str:
     )
 
 
+def stable(tier: FolderTier, segments: list[TieredSegment]) -> int:
+    with OpenStores(tier.stores) as stores:
+        return stable_end(segments, stores)
+
+
 def turn(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 0x40
@@ -71,7 +77,7 @@ def test_records_are_those_a_consumer_read(tier: FolderTier, isolation: Isolatio
     for partition, segments in tier.found.items():
         end = segments[-1].last_offset + 1
         if isolation is COMMITTED:
-            end = stable_end(segments, tier.stores)
+            end = stable(tier, segments)
         slices = plan_slices(segments, 0, end - 1, isolation)
         found = [
             Record(
@@ -97,7 +103,7 @@ def test_records_are_those_a_consumer_read(tier: FolderTier, isolation: Isolatio
 @pytest.mark.parametrize("topic", ["payments", "profiles"])
 def test_any_range_gives_its_own_records(tier: FolderTier, topic: str) -> None:
     segments = tier.segments(topic)
-    end = stable_end(segments, tier.stores)
+    end = stable(tier, segments)
     whole = offsets(tier, plan_slices(segments, 0, end - 1, COMMITTED))
     assert len(whole) > 100
     chance = random.Random(3)
@@ -115,12 +121,12 @@ def test_any_range_gives_its_own_records(tier: FolderTier, topic: str) -> None:
 def test_an_open_transaction_ends_what_is_stable(tier: FolderTier) -> None:
     """The captured one never ended: it stands behind the last copied segment, or in it."""
     segments = tier.segments("payments", 1)
-    stable = expected_offsets()["payments-1"].last_stable_offset
-    assert stable_end(segments, tier.stores) == min(stable, segments[-1].end_offset + 1)
-    assert stable_end([], tier.stores) == 0
+    decided = expected_offsets()["payments-1"].last_stable_offset
+    assert stable(tier, segments) == min(decided, segments[-1].end_offset + 1)
+    assert stable(tier, []) == 0
     cut_off = replace(segments[-1], last_offset=segments[-1].end_offset - 1)
     with pytest.raises(Conflict, match="lineage"):
-        stable_end([cut_off], tier.stores)
+        stable(tier, [cut_off])
 
 
 def test_a_byte_that_was_turned_never_becomes_a_row(tier: FolderTier) -> None:
@@ -243,10 +249,10 @@ def test_aborted_records_are_left_out_wherever_their_marker_is(tmp_path: Path, s
     committed = history(replica, chance)
     tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
     segments = tier.segments("orders")
-    stable = stable_end(segments, tier.stores)
-    assert 0 < stable <= replica.next_offset
+    end = stable(tier, segments)
+    assert 0 < end <= replica.next_offset
     for _ in range(12):
-        first, last = sorted(chance.randrange(stable) for _ in range(2))
+        first, last = sorted(chance.randrange(end) for _ in range(2))
         found = offsets(tier, plan_slices(segments, first, last, COMMITTED))
         assert found == [offset for offset in committed if first <= offset <= last]
 
@@ -260,7 +266,7 @@ def test_without_an_end_of_the_search_nothing_is_guessed(tmp_path: Path) -> None
         replica.roll()
     tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
     segments = tier.segments("orders")
-    assert stable_end(segments, tier.stores) == 0
+    assert stable(tier, segments) == 0
     with pytest.raises(Conflict, match="read_uncommitted") as raised:
         offsets(tier, plan_slices(segments, 0, 1, COMMITTED))
     assert raised.value.reason == "TRANSACTIONS_UNKNOWN"
