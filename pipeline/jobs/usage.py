@@ -66,8 +66,15 @@ class UsageReport:
         return {
             "ok": True,
             "ages": [name for name, _ in AGES],
-            "topics": [asdict(each) | {"price": each.price} for each in self.usages],
-            "projection": [asdict(each) | {"price": each.price} for each in self.projected],
+            "topics": [
+                asdict(each)
+                | {
+                    "price": each.price,
+                    "projection": _projection_json(projections([each], self.prices)),
+                }
+                for each in self.usages
+            ],
+            "projection": _projection_json(self.projected),
             "prices": asdict(self.prices),
             "files": list(self.files),
         }
@@ -90,6 +97,10 @@ class UsageReport:
         )
         yield f"prices: {self.prices.source}, as of {self.prices.as_of}"
         yield from (f"written: {each}" for each in self.files)
+
+
+def _projection_json(projected: Iterable[Projection]) -> list[dict[str, object]]:
+    return [asdict(each) | {"price": each.price} for each in projected]
 
 
 def run(context: JobContext, options: UsageOptions) -> UsageReport:

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from pipeline.usage.prices import Prices
-from pipeline.usage.tier_usage import AGES, Projection, TopicUsage, human_bytes
+from pipeline.usage.tier_usage import (
+    AGES,
+    PROJECTED_MONTHS,
+    Projection,
+    TopicUsage,
+    human_bytes,
+    projections,
+)
 
 TOPICS_IN_TABLE_MAX = 500
 _STYLE = """
@@ -58,13 +65,17 @@ def usage_page(
             *(_picture(name, data) for name, data in pictures.items()),
             "<h2>By topic</h2>",
             _topics(usages, prices),
+            "<h2>By age</h2>",
+            _ages(usages, prices),
             "<h2>Projection</h2>",
             _projection(projected, prices),
             f'<p class="note">Prices: {escape(prices.source)}, as of {escape(prices.as_of)}. '
             f"{prices.storage_gib_month:g} a GiB and month, {prices.put_1000:g} a thousand writes, "
             f"{prices.get_1000:g} a thousand reads, {prices.egress_gib:g} a GiB read, in "
-            f"{escape(prices.currency)}. Age is the time since an object was written; requests are "
-            "those that writing took in the last 30 days.</p></main></body></html>\n",
+            f"{escape(prices.currency)}. Age is the time since an object was written; writes are "
+            "the requests that it took, of which a month has those of the last 30 days. Prices of "
+            "topics and ages are without reads: a bucket does not tell of what they are.</p></main>"
+            "</body></html>\n",
         )
     )
 
@@ -83,20 +94,40 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _topics(usages: Sequence[TopicUsage], prices: Prices) -> str:
-    head = ["topic", "segments", "size", *(name for name, _ in AGES), f"{prices.currency} a month"]
+    head = [
+        "topic", "size", "objects", "segments", "writes in 30 days", *(name for name, _ in AGES),
+        f"{prices.currency} a month", f"the same in {PROJECTED_MONTHS[-1]} months",
+    ]  # fmt: skip
     rows = [
         [
             each.topic,
-            f"{each.segments:,}",
             human_bytes(each.size_bytes),
+            f"{each.objects:,}",
+            f"{each.segments:,}",
+            f"{each.recent_puts:,}",
             *(human_bytes(size) if size else "" for size in each.bytes_by_age),
             f"{each.price:,.2f}",
+            f"{projections([each], prices)[-1].price:,.2f}",
         ]
         for each in usages[:TOPICS_IN_TABLE_MAX]
     ]
     more = len(usages) - TOPICS_IN_TABLE_MAX
     note = f'<p class="note">and {more} smaller topics</p>' if more > 0 else ""
     return _table(head, rows) + note
+
+
+def _ages(usages: Sequence[TopicUsage], prices: Prices) -> str:
+    rows = [
+        [
+            name,
+            human_bytes(sum(each.bytes_by_age[age] for each in usages)),
+            f"{sum(each.objects_by_age[age] for each in usages):,}",
+            f"{sum(each.puts_by_age[age] for each in usages):,}",
+            f"{sum(each.price_by_age[age] for each in usages):,.2f}",
+        ]
+        for age, (name, _) in enumerate(AGES)
+    ]
+    return _table(["age", "size", "objects", "writes", f"{prices.currency} a month"], rows)
 
 
 def _projection(projected: Sequence[Projection], prices: Prices) -> str:

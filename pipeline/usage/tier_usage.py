@@ -46,13 +46,18 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class TopicUsage:
-    """One topic. `recent_bytes` and `recent_puts`: written within the last 30 days."""
+    """One topic. `recent_bytes` and `recent_puts`: written within the last 30 days. By age, in the
+    order of `AGES`: what there is, the requests that writing it took, and its part of `price`.
+    """
 
     topic: str
     objects: int
     segments: int
     size_bytes: int
     bytes_by_age: tuple[int, ...]
+    objects_by_age: tuple[int, ...]
+    puts_by_age: tuple[int, ...]
+    price_by_age: tuple[float, ...]
     recent_bytes: int
     recent_puts: int
     storage_price: float
@@ -97,22 +102,28 @@ def topic_usages(holdings: Iterable[Holding], prices: Prices) -> list[TopicUsage
 
 
 def _usage(topic: str, holdings: Sequence[Holding], prices: Prices) -> TopicUsage:
-    by_age = [0] * len(AGES)
+    sizes, objects, puts = [0] * len(AGES), [0] * len(AGES), [0] * len(AGES)
     for each in holdings:
-        by_age[each.age] += each.size_bytes
-    recent = [each for each in holdings if _is_recent(each.age)]
-    size = sum(each.size_bytes for each in holdings)
-    puts = sum(each.puts for each in recent)
+        sizes[each.age] += each.size_bytes
+        objects[each.age] += each.objects
+        puts[each.age] += each.puts
+    recent_puts = [count if _is_recent(age) else 0 for age, count in enumerate(puts)]
     return TopicUsage(
         topic,
-        sum(each.objects for each in holdings),
+        sum(objects),
         sum(each.segments for each in holdings),
-        size,
-        tuple(by_age),
-        sum(each.size_bytes for each in recent),
-        puts,
-        prices.storage(size),
-        prices.puts(puts),
+        sum(sizes),
+        tuple(sizes),
+        tuple(objects),
+        tuple(puts),
+        tuple(
+            prices.storage(size) + prices.puts(count)
+            for size, count in zip(sizes, recent_puts, strict=True)
+        ),
+        sum(size for age, size in enumerate(sizes) if _is_recent(age)),
+        sum(recent_puts),
+        prices.storage(sum(sizes)),
+        prices.puts(sum(recent_puts)),
     )
 
 
@@ -122,10 +133,10 @@ def _is_recent(age: int) -> bool:
 
 
 def projections(
-    usages: Sequence[TopicUsage], prices: Prices, *, read_bytes: int, read_requests: int
+    usages: Sequence[TopicUsage], prices: Prices, *, read_bytes: int = 0, read_requests: int = 0
 ) -> list[Projection]:
-    """`read_bytes` and `read_requests` of a month are the operator's guess: a bucket does not tell
-    what is read.
+    """Of some topics, or one. `read_bytes` and `read_requests` of a month are the operator's guess,
+    for the whole tier: a bucket does not tell what is read.
     """
     size = sum(each.size_bytes for each in usages)
     added = sum(each.recent_bytes for each in usages)

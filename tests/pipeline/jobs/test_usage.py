@@ -21,6 +21,7 @@ from pipeline.usage.page import usage_page
 from pipeline.usage.pictures import growth_picture, price_picture, topics_picture
 from pipeline.usage.prices import DEFAULT_PRICES, GIB, Prices, changed, parse_prices
 from pipeline.usage.tier_usage import (
+    AGES,
     DAY_MS,
     OTHER,
     PART_BYTES,
@@ -83,6 +84,27 @@ def test_a_month_costs_what_is_kept_and_what_was_written_in_the_last_one() -> No
     assert (month.size_bytes, month.storage_price) == (20 * GIB, 20)
 
 
+def test_each_topic_is_told_by_age_and_projected_by_itself() -> None:
+    plain = Prices("s", "d", "EUR", 1.0, 10.0, 100.0, 1000.0)
+    holdings = [Holding("a", 0, 3, 1, GIB, 2_000), Holding("a", 5, 6, 2, 4 * GIB, 9_000)]
+    other = Holding("b", 2, 3, 1, 7 * GIB, 1_000)
+    report = UsageReport(topic_usages([*holdings, other], plain), (), plain, ())
+    told = json.loads(json.dumps(report.as_json()))
+    ages = told["ages"]
+    found = {each["topic"]: each for each in told["topics"]}
+    assert len(ages) == 6
+    assert found["a"]["objects_by_age"] == [3, 0, 0, 0, 0, 6]
+    assert found["a"]["puts_by_age"] == [2_000, 0, 0, 0, 0, 9_000]
+    # What was written before the last month is paid for: a month like it costs the storage alone.
+    assert found["a"]["price_by_age"] == [1 + 20, 0, 0, 0, 0, 4]
+    assert sum(found["a"]["price_by_age"]) == found["a"]["price"]
+    later = {each["months"]: (each["size_bytes"], each["price"]) for each in
+             found["a"]["projection"]}  # fmt: skip
+    assert later[0] == (5 * GIB, found["a"]["price"])
+    assert later[12] == (17 * GIB, 17 + 20)
+    assert [each["months"] for each in found["b"]["projection"]] == list(later)
+
+
 class Page(HTMLParser):
     """Collects what a browser would load, and the text."""
 
@@ -91,13 +113,24 @@ class Page(HTMLParser):
         self.sources: list[str] = []
         self.tags: set[str] = set()
         self.text = ""
+        self.rows: dict[str, list[list[str]]] = {}
+        self._tag = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
+        self._tag = tag
+        if tag == "tr":
+            self.rows[list(self.rows)[-1]].append([])
+        if tag in ("th", "td"):
+            self.rows[list(self.rows)[-1]][-1].append("")
         self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        if self._tag == "h2":
+            self.rows[data] = []
+        elif self._tag in ("th", "td"):
+            self.rows[list(self.rows)[-1]][-1][-1] += data
 
 
 def test_the_page_loads_nothing_and_shows_names_as_they_are() -> None:
@@ -105,6 +138,9 @@ def test_the_page_loads_nothing_and_shows_names_as_they_are() -> None:
     projected = projections(usages, PRICES, read_bytes=0, read_requests=0)
     page = Page()
     page.feed(usage_page(usages, projected, PRICES, {"a": PNG}, made_at="now", where="s3://b/<i>/"))
+    assert page.rows["By topic"][1][1:5] == ["10 B", "3", "1", "1"]
+    assert page.rows["By age"][1] == ["under a day", "10 B", "3", "1", "0.00"]
+    assert len(page.rows["By age"]) == 1 + len(AGES)
     assert "script" not in page.tags
     assert "<script>alert(1)</script>" in page.text
     assert "s3://b/<i>/" in page.text
