@@ -15,6 +15,9 @@ from rsm_backends.store_config import StoreConfig
 FOLDER_PAGES_MAX = 100
 """Pages in which topic folders are looked for; what is behind them one task lists."""
 
+ONE_RANGE_KEYS_MAX = PAGE_KEYS_MAX
+"""A store of so few keys is not cut: each range more is a task, and a request or more."""
+
 PAGES_MAX = 10_000_000
 FIRST_PAGE_KEYS = 30
 PAGE_GROWTH = 6
@@ -32,7 +35,9 @@ def config_named(configs: Mapping[str, StoreConfig], name: str) -> StoreConfig:
 
 
 def key_ranges(config: StoreConfig) -> list[KeyRange]:
-    """The store's keys in ranges, by its folders of topics: a request for a thousand."""
+    """The store's keys in ranges, by its folders of topics: a request for a thousand. One range
+    where there are few keys.
+    """
     marks = asyncio.run(_folder_marks(config))
     return ranges_between(config.name, marks)
 
@@ -41,6 +46,9 @@ async def _folder_marks(config: StoreConfig) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
     async with opened(config) as store:
+        first = await store.list_page(config.prefix, limit=ONE_RANGE_KEYS_MAX)
+        if first.next_cursor is None:
+            return []
         for _ in range(FOLDER_PAGES_MAX):
             page = await store.list_folders(config.prefix, cursor=cursor)
             found += page.folders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -76,6 +77,18 @@ def test_each_object_is_listed_once_and_small_ranges_bring_few_of_their_neighbou
     ]
     assert sorted(listed) == sorted(there)
     assert sum(pages) <= 3 * len(there) + FEW_KEYS * len(ranges)
+
+
+def test_a_store_that_one_page_shows_is_one_range(
+    config: StoreConfig, pages: list[int], tmp_path: Path
+) -> None:
+    """Ten for each topic were a task and a request or more each, mostly for nothing."""
+    shutil.rmtree(tmp_path / "tier" / "large-AAAAAAAAAAAAAAAAAAAAAA")
+    there = SMALL_TOPICS * OBJECTS_OF_A_SMALL_TOPIC + 2
+    (whole,) = key_ranges(config)
+    assert pages == [there]
+    assert (whole.after, whole.last) == (None, None)
+    assert sum(map(len, list_ranges(config, [whole]))) == there
 
 
 def test_a_long_range_is_listed_in_full_pages(config: StoreConfig, pages: list[int]) -> None:
