@@ -12,7 +12,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from filecmp import cmp
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -121,8 +123,8 @@ class RebuildReport:
 
 
 def run(context: JobContext, options: RebuildOptions) -> RebuildReport:
-    """NotFound: no manifest is there at all. InvalidRequest: the snapshot's file is there already.
-    Errors of the stores as they are.
+    """NotFound: no manifest is there at all. InvalidRequest: the snapshot's file is there already,
+    with other bytes. Errors of the stores as they are.
     """
     with our_errors(), kept_frames() as keep:
         return _run(context, options, keep)
@@ -155,7 +157,8 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
         report = _report(rows.where("told IS NOT NULL"))
     if options.output is not None and report.partitions:
         with context.console.status("writing the snapshot"):
-            path = _write(options.output, end_offset, rows.where("key IS NOT NULL"), report)
+            ordered = rows.where("key IS NOT NULL").select("key", "value").orderBy("key")
+            path = write_snapshot(options.output, end_offset, _state_rows(ordered, report))
         report.snapshot = str(path)
     return report
 
@@ -196,29 +199,42 @@ def _report(told: DataFrame) -> RebuildReport:
     return report
 
 
-def _write(folder: Path, end_offset: int, rows: DataFrame, report: RebuildReport) -> Path:
+def write_snapshot(folder: Path, end_offset: int, rows: Iterable[tuple[bytes, bytes]]) -> Path:
+    """The snapshot of these rows, which are in key order. One that is there is left as it is:
+    InvalidRequest, if it is not the same, byte for byte.
+    """
     snapshot = SnapshotId(end_offset, EPOCH)
     path = folder / snapshot_file_name(snapshot)
-    if path.exists():
-        raise InvalidRequest(f"{path} is there already: name another folder", field="--output")
-    totals = Totals(
-        copy_finished=report.segments,
-        size_bytes=sum(each["size_bytes"] for each in report.partitions),
-        partitions=len(report.partitions),
-    )
-    folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        return _written(folder, snapshot, rows)
+    with TemporaryDirectory(prefix=".rebuilt-", dir=folder) as beside:
+        if not cmp(path, _written(Path(beside), snapshot, rows), shallow=False):
+            raise InvalidRequest(
+                f"{path} is there already, and what the bucket tells makes other bytes: name "
+                "another folder",
+                field="--output",
+            )
+    return path
+
+
+def _written(folder: Path, snapshot: SnapshotId, rows: Iterable[tuple[bytes, bytes]]) -> Path:
     writer = SnapshotWriter(OsDisk(), folder, snapshot, last_contained_timestamp_ms=0, voters=())
     try:
-        ordered = rows.select("key", "value").orderBy("key")
-        writer.add(to_proposals(_state_rows(ordered, totals)))
+        writer.add(to_proposals(rows))
     except BaseException:
         writer.abandon()
         raise
     return writer.finish()
 
 
-def _state_rows(ordered: DataFrame, totals: Totals) -> Iterator[tuple[bytes, bytes]]:
+def _state_rows(ordered: DataFrame, report: RebuildReport) -> Iterator[tuple[bytes, bytes]]:
     """All rows in key order; the totals stand below those of any partition."""
+    totals = Totals(
+        copy_finished=report.segments,
+        size_bytes=sum(each["size_bytes"] for each in report.partitions),
+        partitions=len(report.partitions),
+    )
     yield keys.TOTALS_KEY, values.encode_totals(totals)
     for key, value in ordered.toLocalIterator(prefetchPartitions=True):
         yield bytes(key), bytes(value)
