@@ -12,6 +12,27 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 _FIRST_MESSAGE = b"\x00"
 """The index list [0], as serialisers shorten it."""
 
+ORDER_V1: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9,
+                                    "scale": 2}},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}  # fmt: skip
+ORDER_V2 = {
+    **ORDER_V1,
+    "fields": [
+        *ORDER_V1["fields"],
+        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "either", "type": ["null", "int", "string"], "default": None},
+    ],
+}
+
 
 def avro(schema: Any, value: Any) -> bytes:
     """A value by this schema."""

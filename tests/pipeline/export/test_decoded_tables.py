@@ -24,30 +24,19 @@ from pipeline.jobs import export
 from pipeline.jobs.job import JobContext
 from pipeline.source.options import Subscription
 from tests.pipeline.export.registry_server import RegistryServer, framed
-from tests.pipeline.export.serialised import avro, order_descriptor, protobuf_order
+from tests.pipeline.export.serialised import (
+    ORDER_V1,
+    ORDER_V2,
+    avro,
+    order_descriptor,
+    protobuf_order,
+)
 from tests.pipeline.read.folder_tier import tier_log_dir
 from tests.pipeline.restore.captured_tier import CapturedTier
 from tests.rlm.broker_files import FIRST_TIMESTAMP_MS, ReplicaWriter, write_log_dir
 
 pytestmark = pytest.mark.spark
 
-ORDER = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9,
-                                    "scale": 2}},
-        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    ],
-}  # fmt: skip
-ORDER_TAGGED = {
-    **ORDER,
-    "fields": [
-        *ORDER["fields"],
-        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
-    ],
-}
 JSON_ORDER = {
     "type": "object",
     "properties": {
@@ -57,6 +46,7 @@ JSON_ORDER = {
     },
 }  # fmt: skip
 AVRO_VALUE = {"id": 1, "amount": Decimal("1.25"), "placed": datetime(2026, 1, 1, tzinfo=UTC)}
+ADDED = {"note": None, "either": None}
 JSON_VALUE = {"id": 2, "lines": [{"sku": "x"}, {"sku": "y"}]}
 
 
@@ -68,14 +58,14 @@ def registry() -> Iterator[RegistryServer]:
 
 def values_by_topic(registry: RegistryServer) -> dict[str, list[bytes | None]]:
     """A tombstone in the end of each; Avro by two versions of its schema."""
-    old = registry.add("avro-value", "AVRO", json.dumps(ORDER))
-    new = registry.add("avro-value", "AVRO", json.dumps(ORDER_TAGGED))
+    old = registry.add("avro-value", "AVRO", json.dumps(ORDER_V1))
+    new = registry.add("avro-value", "AVRO", json.dumps(ORDER_V2))
     text = registry.add("json-value", "JSON", json.dumps(JSON_ORDER))
     proto = registry.add("protobuf-value", "PROTOBUF", "unused", order_descriptor())
     return {
         "avro": [
-            framed(old, avro(ORDER, AVRO_VALUE)),
-            framed(new, avro(ORDER_TAGGED, {**AVRO_VALUE, "tags": ["a"]})),
+            framed(old, avro(ORDER_V1, AVRO_VALUE)),
+            framed(new, avro(ORDER_V2, {**AVRO_VALUE, "tags": ["a"]})),
             None,
         ],
         "json": [framed(text, json.dumps(JSON_VALUE).encode()), None],
@@ -120,8 +110,8 @@ def test_avro_json_and_protobuf_reach_tables_as_structs(
 
     exported("avro", str(tmp_path / "delta"), table_format="delta")
     assert values(DeltaTable(str(tmp_path / "delta")).to_pyarrow_table()) == [
-        {**AVRO_VALUE, "tags": []},
-        {**AVRO_VALUE, "tags": ["a"]},
+        {**AVRO_VALUE, **ADDED, "tags": []},
+        {**AVRO_VALUE, **ADDED, "tags": ["a"]},
         None,
     ]
     exported(

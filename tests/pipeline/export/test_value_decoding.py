@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,28 +22,13 @@ from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.export.export_world import FORMATS, Killed, World, read_made, segment
 from tests.pipeline.export.registry_server import RegistryServer, framed
-from tests.pipeline.export.serialised import avro, order_descriptor, protobuf_order
-
-ORDER_V1: dict[str, Any] = {
-    "type": "record",
-    "name": "Order",
-    "namespace": "shop",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9,
-                                    "scale": 2}},
-        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    ],
-}  # fmt: skip
-ORDER_V2 = {
-    **ORDER_V1,
-    "fields": [
-        *ORDER_V1["fields"],
-        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
-        {"name": "note", "type": ["null", "string"], "default": None},
-        {"name": "either", "type": ["null", "int", "string"], "default": None},
-    ],
-}
+from tests.pipeline.export.serialised import (
+    ORDER_V1,
+    ORDER_V2,
+    avro,
+    order_descriptor,
+    protobuf_order,
+)
 
 
 @pytest.fixture

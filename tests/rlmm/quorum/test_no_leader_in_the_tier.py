@@ -246,7 +246,7 @@ def test_what_is_due_to_go_waits_for_a_leader_and_then_goes(
             await eventually(lambda: remote.finished(orders.partition) == [(0, 9), (10, 19)])
             is_due = True
             await due(remote, orders.partition)
-            await lost.wait()
+            await eventually(lost.is_set)
             rows, keys = remote.rows(orders.partition), await remote.keys()
             proposed = len(remote.proposed)
             await asyncio.sleep(10)
