@@ -2,7 +2,8 @@
 
 Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
 `EVENTS` events each, every one of them is found: a test holds that. Those of the core alone are in
-`sim/planted_bugs.py`.
+`sim/planted_bugs.py`. Of the syncs two are not here: that of the epoch checkpoint, which is made
+again from the batches, and that of a truncation, whose tail is cut again or appended over.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from unittest.mock import patch
 
 import rlmm.apply_loop
 import rlmm.log.quorum_state
+import rlmm.log.recovery
 from rlmm.apply_loop import ApplyLoop
 from rlmm.apply_outcome import Outcome, Verdict
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
+from rlmm.log.segment_file import SegmentFile
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import MetadataLog
 from rlmm.proposal_waiters import Decision, ProposalWaiters
@@ -32,6 +35,7 @@ from rlmm.quorum.tail import Tail
 from rlmm.raft import actions as do
 from rlmm.raft.messages import Error
 from rlmm.view import View
+from sim.forgetful_disk import ForgetfulDisk
 from sim.planting import Patches, planting
 
 SEEDS_MAX = 60
@@ -45,6 +49,7 @@ EVENTS = 3000
 _answered = Proposals.answered
 _run_pass = DiskQueue._run
 _finish = SnapshotWriter.finish
+_roll = LogDirectory._roll
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -58,6 +63,15 @@ def _unsynced_replacement(disk: Disk, path: Path, data: bytes) -> None:
     handle.append(data)
     handle.close()
     disk.rename(temporary, path)
+
+
+def _names_left_out(_: ForgetfulDisk, what: str) -> bool:
+    return what == "names"
+
+
+def _roll_unsynced(directory: LogDirectory) -> SegmentFile:
+    with patch.object(LogDirectory, "_sync_active", _nothing):
+        return _roll(directory)
 
 
 def _persist_behind(driver: QuorumDriver, action: do.PersistQuorumState) -> None:
@@ -135,6 +149,11 @@ BUGS: dict[str, Patches] = {
     "the quorum state is not synced": (
         (rlmm.log.quorum_state, "replace_file", _unsynced_replacement),
     ),
+    "the recovery point is not synced": (
+        (rlmm.log.recovery, "replace_file", _unsynced_replacement),
+    ),
+    "a full segment is not synced": ((LogDirectory, "_roll", _roll_unsynced),),
+    "names are never synced": ((ForgetfulDisk, "sync_is_left_out", _names_left_out),),
     "messages overtake the quorum state": ((QuorumDriver, "_persist", _persist_behind),),
     "what is not committed is applied": ((QuorumDriver, "_advance", _apply_everything),),
     "what is not durable here is applied": ((QuorumDriver, "_advance", _apply_unsynced),),
