@@ -16,7 +16,14 @@ from rlm.flow_limits import Flow
 from rlm.object_keys import parse_segment_key
 from rlm.worker_pace import WorkerPace
 from rsm_backends.body_pace import BodyPace, pacing
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+    UploadedPart,
+)
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -110,6 +117,9 @@ class PacedStore:
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         return await self._store.list_uploads(key)
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        return await self._store.uploads_below(prefix)
 
     async def close(self) -> None:
         await self._store.close()

@@ -12,7 +12,14 @@ from typing import TypeVar
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+    UploadedPart,
+)
 
 _Answer = TypeVar("_Answer")
 
@@ -87,6 +94,9 @@ class DeadlineStore:
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         return await self._store.list_uploads(key)
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        return await self._store.uploads_below(prefix)
 
     async def close(self) -> None:
         await self._store.close()

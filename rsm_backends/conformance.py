@@ -305,6 +305,17 @@ async def uploads_are_listed_by_their_exact_key(store: ObjectStore, prefix: str)
         assert await store.list_uploads(key) == ()
 
 
+async def uploads_below_a_prefix_are_of_nobody_else(store: ObjectStore, prefix: str) -> None:
+    """Which of them are told is the store's own affair: MinIO tells of none."""
+    keys = [prefix + name for name in ("a/1", "a/2", "ab")]
+    uploads = {(key, await store.start_multipart(key)) for key in keys}
+    found = {(each.key, each.upload_id) for each in await store.uploads_below(prefix + "a/")}
+    assert found <= {each for each in uploads if each[0] != keys[2]}
+    for key, upload_id in uploads:
+        await store.abort_multipart(key, upload_id)
+    assert await store.uploads_below(prefix + "a/") == ()
+
+
 async def a_part_that_was_not_stored_is_refused(store: ObjectStore, prefix: str) -> None:
     key = prefix + "a"
     upload_id, parts = await _one_part_upload(store, key, b"data")
@@ -399,6 +410,7 @@ CHECKS: tuple[Check, ...] = tuple(
         an_aborted_upload_is_gone,
         an_aborted_upload_takes_nothing_more,
         uploads_are_listed_by_their_exact_key,
+        uploads_below_a_prefix_are_of_nobody_else,
         a_part_that_was_not_stored_is_refused,
         bad_arguments_are_refused_before_anything_happens,
         a_stream_is_uploaded_in_parallel_parts,

@@ -10,7 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+    UploadedPart,
+)
 from rsm_backends.streams import closing_stream
 
 
@@ -90,6 +97,9 @@ class DeferredStore:
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         return await (await self._opened()).list_uploads(key)
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        return await (await self._opened()).uploads_below(prefix)
 
     async def close(self) -> None:
         async with self._opening:

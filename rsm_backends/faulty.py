@@ -15,7 +15,14 @@ from typing import Protocol, TypeVar
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.arguments import shown
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+    UploadedPart,
+)
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -199,6 +206,9 @@ class FaultyStore:
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         return await self._maybe("list_uploads", key, lambda: self._store.list_uploads(key))
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        return await self._maybe("uploads_below", prefix, lambda: self._store.uploads_below(prefix))
 
     async def close(self) -> None:
         await self._store.close()

@@ -46,7 +46,7 @@ from rsm_backends.object_files import (
     object_info,
     write_all,
 )
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
 from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
@@ -208,6 +208,10 @@ class FilesystemStore:
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         _check_key(key)
         return await self._run(key, lambda: self._uploads.listed(key))
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        check_prefix(prefix)
+        return await self._run(prefix, lambda: self._uploads.below(prefix))
 
     async def close(self) -> None:
         """Wait for writes under way, then close the root folder. Idempotent."""

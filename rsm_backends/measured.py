@@ -12,7 +12,14 @@ from typing import Protocol, TypeVar
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import StrandlineError
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+    UploadedPart,
+)
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -151,6 +158,9 @@ class MeasuredStore:
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         return await self._measured("list_uploads", self._store.list_uploads(key))
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        return await self._measured("uploads_below", self._store.uploads_below(prefix))
 
     async def close(self) -> None:
         await self._store.close()

@@ -24,7 +24,7 @@ from rsm_backends.arguments import (
     check_range,
     shown,
 )
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
 
 GET_PIECE_BYTES = 256 * 1024
 
@@ -165,6 +165,14 @@ class MemoryStore:
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         check_key(key)
         return tuple(name for name, upload in self._uploads.items() if upload.key == key)
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        check_prefix(prefix)
+        return tuple(
+            UnfinishedUpload(upload.key, name)
+            for name, upload in self._uploads.items()
+            if upload.key.startswith(prefix)
+        )
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -25,7 +25,14 @@ from kafka_formats.errors import (
     StrandlineError,
 )
 from rsm_backends.arguments import shown
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+    UploadedPart,
+)
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -187,6 +194,12 @@ class RetryingStore:
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         return await self._repeated(
             f"list of the uploads of {shown(key)}", lambda: self._store.list_uploads(key)
+        )
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        return await self._repeated(
+            f"list of the uploads below {shown(prefix)}",
+            lambda: self._store.uploads_below(prefix),
         )
 
     async def close(self) -> None:

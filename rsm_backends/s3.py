@@ -63,7 +63,7 @@ from rsm_backends.s3_client import (
 from rsm_backends.s3_errors import error_for_code
 from rsm_backends.s3_list_entries import QuickParsers
 from rsm_backends.s3_quick_get import QuickGets
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
 from rsm_backends.store_config import StoreConfig
 
 if TYPE_CHECKING:
@@ -365,23 +365,33 @@ class S3Store:
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         check_key(key)
-        found: list[str] = []
+        # The prefix also matches longer keys, which come after this one.
+        found = await self._uploads(key, last=key)
+        return tuple(each.upload_id for each in found if each.key == key)
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        check_prefix(prefix)
+        return tuple(await self._uploads(prefix, last=None))
+
+    async def _uploads(self, prefix: str, *, last: str | None) -> list[UnfinishedUpload]:
+        """Page by page, not beyond the one on which keys behind `last` begin."""
+        found: list[UnfinishedUpload] = []
         markers: dict[str, Any] = {}
         for _ in range(UPLOAD_PAGES_MAX):
-            with self._errors("list uploads", key):
+            with self._errors("list uploads", prefix):
                 answer = await self._client.list_multipart_uploads(
-                    Bucket=self._bucket, Prefix=key, **markers
+                    Bucket=self._bucket, Prefix=prefix, **markers
                 )
             uploads = answer.get("Uploads", [])
-            # The prefix also matches longer keys, which come after this one.
-            found += [entry["UploadId"] for entry in uploads if entry["Key"] == key]
-            if not answer.get("IsTruncated") or (uploads and uploads[-1]["Key"] > key):
-                return tuple(found)
+            found += [UnfinishedUpload(each["Key"], each["UploadId"]) for each in uploads]
+            beyond = last is not None and bool(found) and found[-1].key > last
+            if beyond or not answer.get("IsTruncated"):
+                return found
             markers = {
                 "KeyMarker": answer["NextKeyMarker"],
                 "UploadIdMarker": answer["NextUploadIdMarker"],
             }
-        raise InternalError(f"the store pages endlessly through the uploads of {self._url(key)}")
+        raise InternalError(f"the store pages endlessly through the uploads of {self._url(prefix)}")
 
     async def close(self) -> None:
         """Close every connection; safe to call twice."""

@@ -65,6 +65,14 @@ class UploadedPart:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """A multipart upload that was neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+
+
 class ObjectStore(Protocol):
     """The port. Implementations: memory, filesystem, s3. Decorators: retrying, measured, faulty."""
 
@@ -150,6 +158,12 @@ class ObjectStore(Protocol):
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         """Ids of the unfinished uploads of exactly this key."""
+        ...
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        """Unfinished uploads whose keys start so. MinIO tells of none of them, so what is known by
+        its key is asked for by `list_uploads`.
+        """
         ...
 
     async def close(self) -> None:

@@ -44,7 +44,7 @@ from rsm_backends.object_files import (
     object_info,
     write_all,
 )
-from rsm_backends.store import ObjectInfo, UploadedPart
+from rsm_backends.store import ObjectInfo, UnfinishedUpload, UploadedPart
 
 PLACED_BYTES_MAX = 1 << 40
 """Places beyond are not used: file systems bound the size of a file, holes included."""
@@ -172,12 +172,21 @@ class UploadFiles:
 
     def listed(self, key: str) -> tuple[str, ...]:
         """Ids of the unfinished uploads of exactly this key."""
+        return tuple(each.upload_id for each in self.below(key) if each.key == key)
+
+    def below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        """The unfinished uploads of keys that start so."""
         folder = self._files.root / STAGING / "uploads"
         try:
             names = sorted(os.listdir(folder))
         except FileNotFoundError:
             return ()
-        return tuple(name for name in names if _key_of(folder / name) == key)
+        keys = ((_key_of(folder / name), name) for name in names)
+        return tuple(
+            UnfinishedUpload(key, name)
+            for key, name in keys
+            if key is not None and key.startswith(prefix)
+        )
 
     def _folder(self, key: str, upload_id: str) -> Path:
         folder = self._files.root / STAGING / "uploads" / upload_id

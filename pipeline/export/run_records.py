@@ -33,6 +33,7 @@ from pipeline.export.file_names import (
     runs_folder,
 )
 from pipeline.export.target_folder import TargetFolder
+from rsm_backends.store import UnfinishedUpload
 
 WATCHED_MS = 24 * 3600 * 1000
 """How long, by the store's own clock, files of a settled run are looked for."""
@@ -98,8 +99,9 @@ class RunRecords:
 
     def settle(self, last: RunId, *, watched: bool = True) -> int:
         """Remove what can't be committed any more, now that `last` is the last commit; tell how
-        many files. Runs that may still be under way are left alone. `watched` False: of `last`
-        no task was ever repeated, so there is nothing that its commit does not name.
+        many files, those whose upload to S3 did not end included. Runs that may still be under way
+        are left alone. `watched` False: of `last` no task was ever repeated, so there is nothing
+        that its commit does not name.
         """
         removed = 0
         for run, kinds in self._runs().items():
@@ -175,6 +177,8 @@ class RunRecords:
     def _remove(self, run: RunId, kept: set[str]) -> int:
         removed = 0
         for place in self._places:
+            # Before the files are listed: one that is completed meanwhile is then among them.
+            removed += place.folder.abort(self._begun(place, run))
             doomed = [path for path in self._written(place, run) if path not in kept]
             if not doomed:
                 continue
@@ -186,6 +190,12 @@ class RunRecords:
             place.folder.remove(doomed)
             removed += len(doomed)
         return removed
+
+    def _begun(self, place: Place, run: RunId) -> Iterator[UnfinishedUpload]:
+        """What tasks that were killed began to write to S3: parts, which no list of objects has."""
+        for each in place.folder.uploads(place.table.data_folder):
+            if run_of_data_file(each.key, self._name) == run:
+                yield each
 
     def _written(self, place: Place, run: RunId) -> Iterator[str]:
         for each in place.folder.listed(place.table.data_folder):

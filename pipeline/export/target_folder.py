@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -19,7 +19,7 @@ from pyarrow import fs
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import InvalidRequest, NotFound, Refused
 from pipeline.opened_store import opened
-from rsm_backends.store import ObjectInfo
+from rsm_backends.store import ObjectInfo, UnfinishedUpload
 from rsm_backends.store_config import StoreConfig
 
 DELETE_MANY_MAX = 1_000
@@ -105,6 +105,29 @@ class TargetFolder:
         for at in range(0, len(paths), DELETE_MANY_MAX):
             keys = [self._prefix + path for path in paths[at : at + DELETE_MANY_MAX]]
             self._run(self._store.delete_many(keys))
+
+    def uploads(self, prefix: str = "") -> list[UnfinishedUpload]:
+        """Unfinished uploads of paths that start so, with paths as keys; none of a store that tells
+        of none, or does not let us ask.
+        """
+        try:
+            found = self._run(self._store.uploads_below(self._prefix + prefix))
+        except (InvalidRequest, Refused):
+            return []
+        return [
+            UnfinishedUpload(each.key.removeprefix(self._prefix), each.upload_id) for each in found
+        ]
+
+    def abort(self, uploads: Iterable[UnfinishedUpload]) -> int:
+        """Drop uploads with their parts, and tell how many; one that has ended counts as dropped.
+        A store that does not let us keeps them.
+        """
+        aborted = 0
+        with suppress(Refused):
+            for each in uploads:
+                self._run(self._store.abort_multipart(self._prefix + each.key, each.upload_id))
+                aborted += 1
+        return aborted
 
     def shown(self, path: str) -> str:
         """A path for people."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.memory import MemoryStore
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
@@ -153,6 +153,9 @@ class NodeStore:
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         return await self._request("uploads", key, lambda: self._bucket.list_uploads(key))
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        return await self._request("uploads", prefix, lambda: self._bucket.uploads_below(prefix))
 
     async def close(self) -> None:
         """Nothing to free."""

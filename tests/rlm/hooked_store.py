@@ -10,7 +10,14 @@ from typing import TypeVar
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import StrandlineError
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+    UploadedPart,
+)
 
 Hook = Callable[[str], Awaitable[None]]
 OnLate = Callable[[str, Callable[[], Awaitable[object]]], None]
@@ -127,6 +134,9 @@ class HookedStore:
         return await self._step(
             f"list uploads of {_kind(key)}", lambda: self._store.list_uploads(key)
         )
+
+    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
+        return await self._step("list uploads", lambda: self._store.uploads_below(prefix))
 
     async def close(self) -> None:
         await self._store.close()

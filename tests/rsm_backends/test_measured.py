@@ -42,6 +42,7 @@ async def test_bytes_and_operations_are_counted() -> None:
     await store.complete_multipart("b", upload_id, [part], crc32c=part.crc32c)
     await store.abort_multipart("b", upload_id)
     await store.list_uploads("b")
+    await store.uploads_below("b")
     await store.list_page("")
     await store.list_folders("")
     await store.delete_many(["a"])
@@ -54,6 +55,7 @@ async def test_bytes_and_operations_are_counted() -> None:
         ("complete_multipart", 0, 0),
         ("abort_multipart", 0, 0),
         ("list_uploads", 0, 0),
+        ("uploads_below", 0, 0),
         ("list_page", 0, 0),
         ("list_folders", 0, 0),
         ("delete_many", 0, 0),

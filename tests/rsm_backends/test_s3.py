@@ -278,6 +278,26 @@ async def test_uploads_of_longer_keys_are_passed_over_page_by_page() -> None:
     assert client.asked[1][1]["KeyMarker"] == "k"
 
 
+async def test_uploads_below_a_prefix_are_told_page_by_page() -> None:
+    def page(*keys: str, more: bool) -> dict[str, Any]:
+        uploads = [{"Key": key, "UploadId": "u"} for key in keys]
+        return {
+            "Uploads": uploads, "IsTruncated": more,
+            "NextKeyMarker": keys[-1], "NextUploadIdMarker": "m",
+        }  # fmt: skip
+
+    client = FakeClient(
+        list_multipart_uploads=[page("p/a", "p/b", more=True), page("p/c", more=False)]
+    )
+    found = await fake_store(client).uploads_below("p/")
+    assert [(each.key, each.upload_id) for each in found] == [
+        ("p/a", "u"), ("p/b", "u"), ("p/c", "u"),
+    ]  # fmt: skip
+    assert client.asked[1][1] == {
+        "Bucket": "bkt", "Prefix": "p/", "KeyMarker": "p/b", "UploadIdMarker": "m",
+    }  # fmt: skip
+
+
 async def test_a_store_without_servers_is_a_passing_failure() -> None:
     config = replace(CONFIG, endpoint_url=f"http://127.0.0.1:{free_ports(1)[0]}")
     store = await S3Store.open(config)
