@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import InvalidRequest, NotFound, Refused
-from pipeline.opened_store import opened
+from pipeline.opened_store import opened, told_uploads
 from rsm_backends.store import ObjectInfo, UnfinishedUpload
 from rsm_backends.store_config import StoreConfig
 
@@ -107,13 +107,8 @@ class TargetFolder:
             self._run(self._store.delete_many(keys))
 
     def uploads(self, prefix: str = "") -> list[UnfinishedUpload]:
-        """Unfinished uploads of paths that start so, with paths as keys; none of a store that tells
-        of none, or does not let us ask.
-        """
-        try:
-            found = self._run(self._store.uploads_below(self._prefix + prefix))
-        except (InvalidRequest, Refused):
-            return []
+        """Unfinished uploads of paths that start so, with paths as keys, as far as told."""
+        found = self._run(told_uploads(self._store, self._prefix + prefix))
         return [
             UnfinishedUpload(each.key.removeprefix(self._prefix), each.upload_id) for each in found
         ]

@@ -28,7 +28,7 @@ from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.kept_frames import Keep, kept_frames
 from pipeline.listing.listed_objects import listed_objects
-from pipeline.reconcile.judged import judged_objects, judged_segments
+from pipeline.reconcile.judged import judged_objects, judged_segments, table_rows
 from pipeline.reconcile.known_rows import (
     DELETE_STATES,
     asked_anew,
@@ -36,7 +36,7 @@ from pipeline.reconcile.known_rows import (
     known_of_snapshot,
 )
 from pipeline.reconcile.tally import Found, tally
-from pipeline.reconcile.uploads import dangling_uploads
+from pipeline.reconcile.uploads import UPLOAD, begun_segments, dangling_uploads
 from pipeline.reconcile.verdict import MEANING, SegmentClass
 from rlm.collection_plan import ObjectClass
 
@@ -185,6 +185,7 @@ def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> Reco
         listed = keep(listed_objects(spark, stores), StorageLevel.DISK_ONLY_2)
         tasks = max(spark.sparkContext.defaultParallelism, listed.count() // OBJECTS_PER_TASK)
         objects = listed.coalesce(tasks)
+        begun = begun_segments(stores)
     with context.console.status("asking the metadata"):
         known = keep(_known(context, options, objects, keep))
         rows = known.where("state NOT IN ('DELETED', 'NEVER')").count()
@@ -199,11 +200,11 @@ def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> Reco
         )
         report.objects = tally(judged, (each.value for each in ObjectClass))
         report.segments = tally(segments, (each.value for each in SegmentClass))
-        uploads = dangling_uploads(known, judged, stores).withColumn("class", f.lit("upload"))
-        report.uploads = tally(uploads, ["upload"])["upload"]
+        uploads = keep(dangling_uploads(known, judged, stores, begun))
+        report.uploads = tally(uploads, [UPLOAD])[UPLOAD]
     if options.table is not None:
         with context.console.status("writing the table"):
-            writer = judged.write.mode("errorifexists")
+            writer = table_rows(judged).unionByName(uploads).write.mode("errorifexists")
             if options.csv:
                 writer.option("header", "true").csv(options.table)
             else:

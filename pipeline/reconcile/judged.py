@@ -29,6 +29,7 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 
 ID = ["topic_id", "partition", "segment_id"]
+SEGMENT = ["store", "topic", *ID, "start_offset"]
 JUDGED_SCHEMA = f"{OBJECTS_SCHEMA}, state string, class string, name string"
 SEGMENTS_SCHEMA = "class string, name string, size bigint"
 KNOWN_COLUMNS = ("state", "known_store", "known_start", "known_end", "due_ms", "custom")
@@ -77,6 +78,25 @@ def known_segment(row: Mapping[str, Any]) -> KnownSegment:
         row["known_store"], row["state"], row["known_start"], row["known_end"], row["due_ms"],
         row["custom"],
     )  # fmt: skip
+
+
+def incomplete_segments(judged: DataFrame) -> DataFrame:
+    """Segments that the metadata never knew and that have not all three objects: copies that ended
+    early.
+    """
+    foreign = judged.where(
+        (f.col("class") == ObjectClass.FOREIGN.value) & f.col("suffix").isNotNull()
+    )
+    counted = foreign.groupBy(*SEGMENT).agg(f.count("*").alias("objects"))
+    return counted.where(f.col("objects") < len(ObjectSuffix)).select(*SEGMENT)
+
+
+def table_rows(judged: DataFrame) -> DataFrame:
+    """The judged objects, those of incomplete segments told from other foreign ones."""
+    marked = incomplete_segments(judged).withColumn("incomplete", f.lit(True))
+    told = f.when(f.col("incomplete"), SegmentClass.INCOMPLETE.value).otherwise(f.col("class"))
+    joined = judged.join(marked, SEGMENT, "left").withColumn("class", told)
+    return joined.select(*_names(JUDGED_SCHEMA))
 
 
 def judged_segments(

@@ -1,14 +1,15 @@
 """Multipart uploads that nobody ends: of segments being deleted, of orphans, and of unknown,
 incomplete ones.
 
-Stores tell of uploads by the exact key (MinIO knows no other way), so that only keys which the
-metadata or the list names can be asked about.
+Every store tells of uploads by the exact key. Most tell of those below a prefix as well, which
+finds segments that have neither a row nor an object; MinIO does not, so that there only keys which
+the metadata or the list names can be asked about.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,23 +17,64 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipeline.opened_store import opened
+from pipeline.listing.listed_objects import object_rows
+from pipeline.opened_store import opened, told_uploads
+from pipeline.reconcile.judged import ID, JUDGED_SCHEMA, incomplete_segments
 from pipeline.reconcile.verdict import segment_id_of
 from pipeline.worker_garbage import begin_task
 from rlm.collection_plan import ObjectClass
-from rlm.object_keys import ObjectSuffix, segment_keys
+from rlm.object_keys import parse_segment_key, segment_keys
 from rlmm.segment import SegmentState
+from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig
 
-UPLOADS_SCHEMA = "name string, size bigint"
-_ARROW = pa.schema([("name", pa.string()), ("size", pa.int64())])
+UPLOAD = "upload"
+"""The class of an upload in the table of verdicts."""
 COLUMNS = ("topic", "topic_id", "partition", "segment_id", "start_offset")
+_BEGUN_SCHEMA = (
+    "topic string, topic_id string, partition int, segment_id string, start_offset bigint"
+)
+SEGMENTS_BEGUN_MAX = 100_000
+"""Segments that uploads below a prefix are told of: more in one bucket are left to the next run."""
+
+Begun = tuple[str, str, int, str, int]
+"""A segment of which an upload was seen; see COLUMNS."""
+
+
+def begun_segments(stores: Mapping[str, StoreConfig]) -> list[Begun]:
+    """The segments of all uploads that the stores tell of. To be asked before the metadata is: a
+    copy has its row before its first upload.
+    """
+    return asyncio.run(_begun(stores))[:SEGMENTS_BEGUN_MAX]
+
+
+async def _begun(stores: Mapping[str, StoreConfig]) -> list[Begun]:
+    found: set[Begun] = set()
+    for config in stores.values():
+        async with opened(config) as store:
+            uploads = await told_uploads(store, config.prefix)
+        for each in uploads:
+            parsed = parse_segment_key(config.prefix, each.key)
+            if parsed is not None:
+                partition = parsed.segment_id.partition
+                found.add(
+                    (
+                        partition.topic,
+                        str(partition.topic_id),
+                        partition.partition,
+                        str(parsed.segment_id.id),
+                        parsed.start_offset,
+                    )
+                )
+    return sorted(found)
 
 
 def dangling_uploads(
-    known: DataFrame, judged: DataFrame, stores: Mapping[str, StoreConfig]
+    known: DataFrame, judged: DataFrame, stores: Mapping[str, StoreConfig], begun: Sequence[Begun]
 ) -> DataFrame:
-    """`name` is `store:key upload id`."""
+    """Uploads that are there now, with the columns of JUDGED_SCHEMA: class UPLOAD, 0 bytes, `name`
+    is `store:key upload id`. `begun` was looked for before `known` was.
+    """
     deleting = known.where(f.col("state") == SegmentState.DELETE_SEGMENT_STARTED.name)
     asked = deleting.select(
         f.col("topic"),
@@ -41,36 +83,49 @@ def dangling_uploads(
         "segment_id",
         f.col("known_start").alias("start_offset"),
     )
-    foreign = judged.where(
-        (f.col("class") == ObjectClass.FOREIGN.value) & f.col("suffix").isNotNull()
-    )
-    incomplete = foreign.groupBy(*COLUMNS).count().where(f.col("count") < len(ObjectSuffix))
     orphans = judged.where(
         (f.col("class") == ObjectClass.ORPHAN.value) & f.col("suffix").isNotNull()
     )
-    keys = asked.unionByName(incomplete.select(*COLUMNS)).unionByName(orphans.select(*COLUMNS))
-    return keys.distinct().mapInArrow(_AskForUploads(dict(stores)), UPLOADS_SCHEMA)
+    keys = asked.unionByName(incomplete_segments(judged).select(*COLUMNS)).unionByName(
+        orphans.select(*COLUMNS)
+    )
+    if begun:
+        rows = judged.sparkSession.createDataFrame(list(begun), _BEGUN_SCHEMA)
+        copying = known.where(f.col("state") == SegmentState.COPY_SEGMENT_STARTED.name)
+        keys = keys.unionByName(rows.join(copying, ID, "left_anti").select(*COLUMNS))
+    return keys.distinct().mapInArrow(AskForUploads(dict(stores)), JUDGED_SCHEMA)
 
 
 @dataclass(frozen=True)
-class _AskForUploads:
+class AskForUploads:
+    """What a task does: ask each store for the uploads of segments, by their keys."""
+
     configs: Mapping[str, StoreConfig]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         for batch in batches:
-            found = asyncio.run(self._found(batch.to_pylist()))
-            yield pa.RecordBatch.from_pylist(found, schema=_ARROW)
+            yield from asyncio.run(self._found(batch.to_pylist()))
 
-    async def _found(self, rows: list[dict[str, Any]]) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = []
-        for name, config in self.configs.items():
+    async def _found(self, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+        found: list[pa.RecordBatch] = []
+        for config in self.configs.values():
             async with opened(config) as store:
                 for row in rows:
                     keys = segment_keys(config.prefix, segment_id_of(row), row["start_offset"])
-                    for key in keys.all():
-                        found += (
-                            {"name": f"{name}:{key} upload {upload}", "size": 0}
-                            for upload in await store.list_uploads(key)
-                        )
+                    told = [(key, await store.list_uploads(key)) for key in keys.all()]
+                    found += [_rows(config, key, uploads) for key, uploads in told if uploads]
         return found
+
+
+def _rows(config: StoreConfig, key: str, uploads: Sequence[str]) -> pa.RecordBatch:
+    listed = object_rows(config, [ObjectInfo(key, 0, None, None, "")] * len(uploads))
+    names = [f"{config.name}:{key} upload {upload}" for upload in uploads]
+    added = {
+        "state": pa.nulls(len(uploads), pa.string()),
+        "class": pa.array([UPLOAD] * len(uploads)),
+        "name": pa.array(names),
+    }
+    return pa.RecordBatch.from_arrays(
+        [*listed.columns, *added.values()], names=[*listed.schema.names, *added]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from io import StringIO
 from pathlib import Path
@@ -20,6 +21,7 @@ from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs import reconcile as job
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
+from pipeline.opened_store import opened
 from pipeline.reconcile.tally import EXAMPLES_MAX, Found, tally
 from rlm.custom_metadata import CustomMetadata
 from rlm.object_keys import ObjectSuffix, segment_keys
@@ -35,6 +37,7 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 from rlmm.snapshot_rows import to_proposals
+from rsm_backends.store_config import StoreConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 NOW_MS = 1_800_000_000_000
@@ -74,6 +77,15 @@ def put(tier: Path, id_: RemoteLogSegmentId, start: int, *suffixes: ObjectSuffix
         path.write_bytes(bytes(SIZES[suffix]))
 
 
+def start_uploads(tier: Path, keys: list[str]) -> None:
+    async def start() -> None:
+        async with opened(StoreConfig(name="main", kind="filesystem", path=tier)) as store:
+            for key in keys:
+                await store.start_multipart(key)
+
+    asyncio.run(start())
+
+
 def snapshot(folder: Path, rows: list[RemoteLogSegmentMetadata], buried: Uuid) -> Path:
     found = {keys.segment_key(each.segment_id.id): encode_segment_row(each) for each in rows}
     found[keys.segment_tombstone_key(buried)] = keys.partition_bytes(PARTITION)
@@ -104,6 +116,13 @@ def test_every_object_has_the_class_that_the_collector_would_give_it(
     (tier / "_strandline").mkdir()
     (tier / "_strandline" / "cluster.json").write_bytes(b"{}")
     (tier / "notes ü.txt").write_bytes(b"hello")
+    nowhere = RemoteLogSegmentId(PARTITION, Uuid(b"n" * 16))  # without a row, without an object
+    begun = {
+        each: segment_keys("", each, start).log
+        for each, start in ((unknown, 70), (nowhere, 80), (went.segment_id, went.start_offset),
+                            (copying.segment_id, copying.start_offset))
+    }  # fmt: skip
+    start_uploads(tier, [*begun.values(), "_strandline/snapshots/1", "theirs.bin"])
     table = tmp_path / "verdicts"
     report = reconcile(spark, tier, snapshot=snapshot(tmp_path, rows, buried.id), table=str(table))
     assert {name: found.count for name, found in report.objects.items()} == {
@@ -118,13 +137,14 @@ def test_every_object_has_the_class_that_the_collector_would_give_it(
     assert ".indexes is gone" in missing.examples[1]
     assert report.segments["incomplete"].count == 1
     assert not report.ok
-    assert (report.rows, report.uncompared, report.uploads.count) == (6, 0, 0)
+    assert (report.rows, report.uncompared, report.uploads.count) == (6, 0, 3)
     counted = duckdb.sql(
         f"select class, count(*) from '{table}/*.parquet' group by class"
     ).fetchall()
-    assert dict(counted) == {
-        name: found.count for name, found in report.objects.items() if found.count
-    }
+    told = {name: found.count for name, found in report.objects.items() if found.count}
+    assert dict(counted) == told | {"foreign": told["foreign"] - 1, "incomplete": 1, "upload": 3}
+    uploads = duckdb.sql(f"select key from '{table}/*.parquet' where class = 'upload'").fetchall()
+    assert {key for (key,) in uploads} == set(begun.values()) - {begun[copying.segment_id]}
     assert "DATA IS GONE" in "\n".join(report.lines())
     json.dumps(report.as_json())
 
