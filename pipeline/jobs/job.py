@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from pipeline.catalogue.tiered_segment import Catalogue
+from pipeline.jobs.stage_bar import stage_bar
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,10 @@ class JobContext:
     options: Mapping[str, str]
     catalogue: Catalogue
     console: Console
+
+    def bar(self, what: str) -> AbstractContextManager[None]:
+        """Progress of whatever Spark does in the block; see `stage_bar`."""
+        return stage_bar(what, lambda: self.spark.sparkContext.statusTracker(), self.console)
 
 
 class Report(Protocol):

@@ -133,13 +133,13 @@ def run(context: JobContext, options: RebuildOptions) -> RebuildReport:
 def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildReport:
     stores = context.catalogue.stores
     slots = context.spark.sparkContext.defaultParallelism
-    with context.console.status("listing the bucket"):
+    with context.bar("listing the bucket"):
         objects = listed_objects(context.spark, stores)
         segments = keep(listed_segments(objects))
         found = segments.count()
     if not found:
         raise NotFound(f"there is no segment in {', '.join(stores)}: correct bucket and prefix")
-    with context.console.status(f"reading the manifests of {found} segments"):
+    with context.bar(f"reading the manifests of {found} segments"):
         told = keep(told_segments(segments, stores, tasks=TASKS_PER_SLOT * slots))
         begins, end_offset = _first_offsets(told)
     work = RebuildPartitions(
@@ -150,13 +150,13 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
         options.accept_doubt,
         options.mode,
     )
-    with context.console.status("making the rows"):
+    with context.bar("making the rows"):
         # A function of one argument: Spark counts the `self` of a method as one.
         grouped = told.groupBy("topic_id", "partition")
         rows = keep(grouped.applyInArrow(lambda table: work.rows_of(table), ROWS_SCHEMA))
         report = _report(rows.where("told IS NOT NULL"))
     if options.output is not None and report.partitions:
-        with context.console.status("writing the snapshot"):
+        with context.bar("writing the snapshot"):
             ordered = rows.where("key IS NOT NULL").select("key", "value").orderBy("key")
             path = write_snapshot(options.output, end_offset, _state_rows(ordered, report))
         report.snapshot = str(path)

@@ -179,17 +179,17 @@ def _check_new(spark: SparkSession, table: str) -> None:
 
 def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> ReconcileReport:
     spark, stores = context.spark, context.catalogue.stores
-    with context.console.status("listing the bucket"):
+    with context.bar("listing the bucket"):
         # Kept on two executors where there are two: a list that is made anew is younger than the
         # rows it is compared with. What it then has more is asked for by its id.
         listed = keep(listed_objects(spark, stores), StorageLevel.DISK_ONLY_2)
         tasks = max(spark.sparkContext.defaultParallelism, listed.count() // OBJECTS_PER_TASK)
         objects = listed.coalesce(tasks)
         begun = begun_segments(stores)
-    with context.console.status("asking the metadata"):
+    with context.bar("asking the metadata"):
         known = keep(_known(context, options, objects, keep))
         rows = known.where("state NOT IN ('DELETED', 'NEVER')").count()
-    with context.console.status("comparing"):
+    with context.bar("comparing"):
         judged = keep(judged_objects(objects, known, stores, options.now_ms()))
         segments = judged_segments(judged, known, stores)
         report = ReconcileReport(rows=rows, table=options.table)
@@ -203,7 +203,7 @@ def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> Reco
         uploads = keep(dangling_uploads(known, judged, stores, begun))
         report.uploads = tally(uploads, [UPLOAD])[UPLOAD]
     if options.table is not None:
-        with context.console.status("writing the table"):
+        with context.bar("writing the table"):
             writer = table_rows(judged).unionByName(uploads).write.mode("errorifexists")
             if options.csv:
                 writer.option("header", "true").csv(options.table)

@@ -105,7 +105,7 @@ def _projection_json(projected: Iterable[Projection]) -> list[dict[str, object]]
 
 def run(context: JobContext, options: UsageOptions) -> UsageReport:
     """NotFound: the bucket is empty. InvalidRequest: the folder takes no files."""
-    listing = context.console.status("listing the bucket")
+    listing = context.bar("listing the bucket")
     with our_errors(), kept_frames() as keep, listing:
         objects = keep(listed_objects(context.spark, context.catalogue.stores))
         holdings = _holdings(objects, options.now_ms)

@@ -160,9 +160,15 @@ def test_pictures_are_drawn_of_nothing_much_and_of_odd_names() -> None:
         assert picture.startswith(PNG)
 
 
-def usage(spark: SparkSession, tier: Path, folder: Path | None) -> UsageReport:
+def usage(
+    spark: SparkSession, tier: Path, folder: Path | None, screen: StringIO | None = None
+) -> UsageReport:
+    """`screen` None: no terminal."""
     store = {"strandline.store": tier.as_uri()}
-    context = JobContext(spark, store, open_catalogue(store, {}), Console(file=StringIO()))
+    console = Console(
+        file=StringIO() if screen is None else screen, force_terminal=screen is not None, width=100
+    )
+    context = JobContext(spark, store, open_catalogue(store, {}), console)
     return run(context, UsageOptions(PRICES, folder, 0, 0, NOW_MS))
 
 
@@ -180,7 +186,9 @@ def test_objects_are_counted_by_topic_and_age(spark: SparkSession, tmp_path: Pat
             written_s = (NOW_MS - days * DAY_MS - 1) / 1000
             os.utime(path, (written_s, written_s))
     (tier / "notes.txt").write_bytes(b"12345")
-    report = usage(spark, tier, tmp_path / "out")
+    screen = StringIO()
+    report = usage(spark, tier, tmp_path / "out", screen)
+    assert "listing the bucket" in screen.getvalue()
     found = {each.topic: each for each in report.usages}
     one = sum(sizes.values())
     assert found["orders"].bytes_by_age == (one, 0, 0, 0, 0, one)

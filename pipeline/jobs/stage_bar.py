@@ -1,0 +1,84 @@
+"""A bar on the terminal for what a job has Spark do by tables: how many tasks are through.
+
+Which stages a table takes only Spark knows, and it tells of them as they begin; so the bar's end
+moves until the last stage runs. Where Spark is given items, `tasks.py` has a bar of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Protocol
+
+from pyspark import SparkStageInfo
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+ASKED_EVERY_S = 0.5
+LAST_ANSWER_WAIT_S = 2.0
+"""How long the end of a step waits for the tracker's answer to the last question."""
+
+
+class StageTracker(Protocol):
+    """What is asked of `pyspark.StatusTracker`."""
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802  Spark's name
+        """Stages that run."""
+        ...
+
+    def getStageInfo(self, stageId: int) -> SparkStageInfo | None:  # noqa: N802, N803  Spark's
+        """None where Spark has forgotten it."""
+        ...
+
+
+class StagesSeen:
+    """The stages since the first look: what was active and is so no longer is through."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, int] = {}
+
+    def look(self, tracker: StageTracker) -> tuple[int, int]:
+        """Tasks that are through, and all so far."""
+        waiting = 0
+        for number in tracker.getActiveStageIds():
+            stage = tracker.getStageInfo(number)
+            if stage is not None:
+                self._tasks[number] = stage.numTasks
+                waiting += stage.numTasks - stage.numCompletedTasks
+        total = sum(self._tasks.values())
+        return total - waiting, total
+
+
+@contextmanager
+def stage_bar(what: str, tracker: Callable[[], StageTracker], console: Console) -> Generator[None]:
+    """Draws while the block runs; nothing where the console is no terminal. A tracker that fails
+    ends the drawing, never the block. `tracker` is `SparkContext.statusTracker`.
+    """
+    if not console.is_terminal:
+        yield
+        return
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+    )  # fmt: skip
+    ended = Event()
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task(what, total=None)
+
+        def watch() -> None:
+            seen = StagesSeen()
+            try:
+                asked = tracker()
+                while not ended.wait(ASKED_EVERY_S):
+                    done, total = seen.look(asked)
+                    progress.update(bar, completed=done, total=total or None, refresh=True)
+            except Exception:  # noqa: BLE001  a picture is worth no job
+                return
+
+        watching = Thread(target=watch, name="strandline-stage-bar", daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watching.join(LAST_ANSWER_WAIT_S)
