@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
+from tests.pipeline.read.aiven_bucket import SMALL, AivenTopic, expected, shown
 from tests.pipeline.restore.captured_tier import tier_captured
 from tests.pipeline.source.captured_rows import Captured, captured, consumed
 from tests.rlm.tier import PREFIX
@@ -128,6 +129,25 @@ def test_filters_give_the_same_rows_pushed_or_not(spark: SparkSession, store: Pa
         assert query().count() == len(expected)
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.parametrize(
+    ("topic", "options"),
+    [
+        (AivenTopic(SMALL, "comp", "comp/"), {}),
+        (AivenTopic(SMALL, "compenc", "enc/"), {"strandline.aiven.keys": str(SMALL / "keys")}),
+    ],
+    ids=["compressed", "encrypted"],
+)
+def test_a_bucket_of_aivens_plug_in_gives_what_a_consumer_read(
+    spark: SparkSession, topic: AivenTopic, options: Mapping[str, str]
+) -> None:
+    address = f"{SMALL.as_uri()}?prefix={topic.prefix}"
+    frame = load(spark, SMALL, subscribe=topic.topic, **{"strandline.store": address}, **options)
+    (segment,) = topic.segments()
+    consumer = expected(SMALL / "expected", topic.topic, "read_uncommitted")
+    rows = sorted(shown(row.asDict() for row in frame.collect()))
+    assert rows == [row for row in consumer if row[0] <= segment.end_offset]
 
 
 def test_nothing_to_read_is_an_empty_frame(spark: SparkSession, store: Path) -> None:
