@@ -9,9 +9,17 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from kafka_formats.errors import InternalError, NotFound, Refused, RetryLater, StrandlineError
+from kafka_formats.errors import (
+    CorruptData,
+    InternalError,
+    NotFound,
+    Refused,
+    RetryLater,
+    StrandlineError,
+)
 
-_OURS = re.compile(r"kafka_formats\.errors\.(RetryLater|Refused|NotFound): (.*)")
+_OURS = re.compile(r"kafka_formats\.errors\.(RetryLater|Refused|NotFound|CorruptData): (.*)")
+_DAMAGE = re.compile(r"(.*?) at byte (\d+): (.*)")
 _KINDS: dict[str, type[StrandlineError]] = {
     "RetryLater": RetryLater, "Refused": Refused, "NotFound": NotFound,
 }  # fmt: skip
@@ -20,8 +28,8 @@ SHOWN_CHARACTERS_MAX = 2_000
 
 @contextmanager
 def our_errors() -> Generator[None]:
-    """RetryLater, Refused and NotFound keep their kind; everything else is an InternalError with
-    the end of the task's trace.
+    """RetryLater, Refused, NotFound and CorruptData keep their kind; everything else is an
+    InternalError with the end of the task's trace.
     """
     try:
         yield
@@ -31,8 +39,16 @@ def our_errors() -> Generator[None]:
         found = _OURS.findall(text)
         if found:
             kind, message = found[-1]
-            raise _KINDS[kind](message) from error
+            raise _ours(kind, message) from error
         head, *_ = text.partition("\n\tat ")
         raise InternalError(
             f"a task failed on Spark: {head.strip()[-SHOWN_CHARACTERS_MAX:]}"
         ) from error
+
+
+def _ours(kind: str, message: str) -> StrandlineError:
+    if kind in _KINDS:
+        return _KINDS[kind](message)
+    damage = _DAMAGE.fullmatch(message)
+    source, position, detail = ("", 0, message) if damage is None else damage.groups()
+    return CorruptData(detail, source=source, position=int(position))

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from rich.console import Console
 
-from kafka_formats.errors import InternalError, InvalidRequest
+from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs import reconcile as job
@@ -155,10 +155,16 @@ def test_what_a_run_that_failed_had_listed_is_not_what_the_next_one_sees(
     tier = tmp_path / "tier"
     row = segment(1, SegmentState.COPY_SEGMENT_FINISHED)
     put(tier, row.segment_id, row.start_offset, ObjectSuffix.LOG)
-    with pytest.raises(InternalError):
-        reconcile(spark, tier, snapshot=tmp_path / "00000000000000000009-0000000001.checkpoint")
+    file = snapshot(tmp_path, [row], Uuid(b"b" * 16))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(CorruptData) as told:
+        reconcile(spark, tier, snapshot=file)
+    assert (Path(told.value.source).name, told.value.position > 0) == (file.name, True)
+    assert told.value.detail in str(told.value)
+    file.write_bytes(whole)
     put(tier, row.segment_id, row.start_offset)
-    report = reconcile(spark, tier, snapshot=snapshot(tmp_path, [row], Uuid(b"b" * 16)))
+    report = reconcile(spark, tier, snapshot=file)
     assert (report.objects["live"].count, report.segments["missing"].count) == (3, 0)
 
 
