@@ -218,7 +218,8 @@ class _Scrub:
         self._results: dict[TopicIdPartition, PartitionResult] = {}
         for partition, segments in wanted.items():
             for segment in segments:
-                self._expect(partition, segment.first_offset, segment.last_offset)
+                # All of its bytes are read, also those that the log start has passed.
+                self._expect(partition, segment.start_offset, segment.end_offset)
         for verdict in unreadable:
             start, end = verdict.start_offset, verdict.end_offset
             self._expect(verdict.segment_id.partition, start, start if end is None else end)

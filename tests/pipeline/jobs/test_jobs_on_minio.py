@@ -12,11 +12,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import StringIO
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import duckdb
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -261,15 +263,16 @@ def test_jobs_are_typed_with_the_address_of_the_bucket(
     there = stored_objects(bucket.config)
     store, topics = ["--store", bucket.address], ["--topic", "codecs", "--topic", "events"]
     lake = f"s3://{bucket.config.bucket}/jobs/lake"
-    rebuilt, used, compared, scrubbed, exported = typed_here(
+    rebuilt, used, compared, exported = typed_here(
         bucket,
         spark,
         ["rebuild", *store, "--output", tmp_path],
         ["usage", *store, "--output", tmp_path / "usage"],
         ["reconcile", "--url", bucket.node.url, "--table", tmp_path / "verdicts"],
-        ["scrub", *store, *topics],
         ["export", *store, *topics, "--to", lake],
     )
+    with damaged(bucket, "events") as key:
+        (scrubbed,) = typed_here(bucket, spark, ["scrub", "--url", bucket.node.url, *topics])
     assert rebuilt["segments"] == SEGMENTS + OTHERS_SEGMENTS
     assert {name: left["segments"] for name, left in rebuilt["left_out"].items()} == {
         "incomplete": 1
@@ -284,12 +287,54 @@ def test_jobs_are_typed_with_the_address_of_the_bucket(
     assert compared["segments"]["incomplete"]["count"] == 1
     (dangling,) = compared["dangling_uploads"]["examples"]
     assert f"{HALF.id}.log upload " in dangling
-    assert (scrubbed["segments"], scrubbed["damaged"], scrubbed["code"]) == (SEGMENTS, 0, 0)
     assert exported["rows"] > 0
+    assert (scrubbed["segments"], scrubbed["damaged"]) == (SEGMENTS, 1)
+    assert (scrubbed["code"], scrubbed["posted"]) == (ExitCode.INCOMPLETE, True)
+    assert_node_shows_scrub(bucket.node, scrubbed["partitions"], key)
     assert stored_objects(bucket.config) == there, "nothing was changed"
     listed = duckdb.sql(f"select key from '{tmp_path}/verdicts/*.parquet'").fetchall()
     assert there.keys() <= {key for (key,) in listed}
     assert len(listed) == len(set(listed))
+
+
+@contextmanager
+def damaged(bucket: Bucket, topic: str) -> Iterator[str]:
+    """The key of the topic's first log, of which meanwhile one byte is wrong."""
+    where = bucket.config.bucket
+    key = min(
+        key
+        for key in stored_objects(bucket.config)
+        if f"/{topic}-" in key and key.endswith(ObjectSuffix.LOG)
+    )
+    right = bucket.s3.get_object(Bucket=where, Key=key)["Body"].read()
+    middle = len(right) // 2
+    bucket.put(key, right[:middle] + bytes([right[middle] ^ 1]) + right[middle + 1 :])
+    try:
+        yield key
+    finally:
+        bucket.put(key, right)
+
+
+def assert_node_shows_scrub(
+    node: NodeProcess, posted: list[dict[str, Any]], damaged_key: str
+) -> None:
+    """Each partition as the job's report has it; of each segment when it was read, and damage. The
+    first segments of `events` are among them, of which the log start has passed a part.
+    """
+    with httpx.Client(base_url=f"{node.url}/v1/") as http:
+        page = http.get("jobs/scrub").json()
+        assert page["damaged_segments"] == 1
+        shown = [{key: of[key] for key in of if key != "damage"} for of in page["partitions"]]
+        by_partition = itemgetter("topic", "partition")
+        assert sorted(shown, key=by_partition) == sorted(posted, key=by_partition)
+        told: list[str] = []
+        for partition in posted:
+            segments = f"topics/{partition['topic']}/partitions/{partition['partition']}/segments"
+            for listed in http.get(segments).json()["segments"]:
+                segment = http.get(f"{segments}/{listed['segment_id']}").json()
+                assert segment["last_scrubbed_ms"] == partition["scrubbed_at_ms"]
+                told += {each["object"] for each in segment["damage"]}
+    assert told == [damaged_key]
 
 
 class Killed(BaseException):
