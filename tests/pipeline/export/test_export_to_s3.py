@@ -1,12 +1,18 @@
-"""Exports to a store of S3: files by Arrow's client, commits by Delta's and our own."""
+"""Exports to a store of S3: files by Arrow's client, commits by Delta's, Iceberg's and our own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyarrow import parquet
+from pyarrow.fs import S3FileSystem
+from pyiceberg.catalog import Catalog
 
 from kafka_formats.errors import Conflict
 from pipeline.export.delta_table import DeltaLakeTable
@@ -16,89 +22,154 @@ from pipeline.export.export_table import ExportTable
 from pipeline.export.export_task import Output, TaskResult, WriteFiles
 from pipeline.export.file_names import RunId, run_of_data_file
 from pipeline.export.file_writer import FileSettings
+from pipeline.export.iceberg_table import IcebergTable, open_catalog
 from pipeline.export.parquet_table import ParquetTable
 from pipeline.export.run_records import Place
 from pipeline.export.table_schema import record_schema
 from pipeline.export.target_folder import TargetFolder, folder_url
-from pipeline.export.target_options import delta_storage_options
+from pipeline.export.target_options import delta_storage_options, iceberg_file_properties
 from pipeline.read.segment_slice import ReadSettings
 from rlm.read_request import Isolation
 from rsm_backends.store_config import StoreConfig
-from tests.pipeline.export.export_world import NAME, TOPIC, Killed, read_made, segment
-from tests.real.minio import MinioServer
+from tests.pipeline.export.export_world import FORMATS, NAME, TOPIC, Killed, read_made, segment
+from tests.pipeline.export.test_killed_exports import STEPS
 
 pytestmark = pytest.mark.integration
 
-
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[StoreConfig]:
-    with MinioServer(tmp_path / "minio") as server:
-        given = server.store_config
-        yield StoreConfig(
-            name="target",
-            kind="s3",
-            bucket=given.bucket,
-            prefix="lake/orders/",
-            endpoint_url=given.endpoint_url,
-            access_key_id=given.access_key_id,
-            secret_access_key=given.secret_access_key,
-        )
+IDENTIFIER = "lake.orders"
 
 
-def exported(target: StoreConfig, format: str, attempt: int, *, kill: bool = False) -> Exported:
-    """One run over the same two segments."""
+@dataclass
+class Lake:
+    """A table of this format in `target`; `home` has the database of Iceberg's catalog."""
 
-    def step(name: str) -> None:
-        if kill and name == "files":
-            raise Killed
+    format: str
+    target: StoreConfig
+    home: Path
+    attempts: Iterator[int] = field(default_factory=lambda: iter(range(1, 1_000)))
 
-    attempts = iter(range(attempt, attempt + 10))
+    def catalog(self) -> Catalog:
+        self.home.mkdir(exist_ok=True)
+        named = {
+            "type": "sql",
+            "uri": f"sqlite:///{self.home}/catalog.db",
+            "warehouse": folder_url(self.target),
+        }
+        return open_catalog("tests", named | iceberg_file_properties(self.options(), {}))
 
-    def new_attempt() -> str:
-        return f"{next(attempts):015x}"
+    def options(self) -> dict[str, str]:
+        return {
+            "strandline.s3.endpoint": str(self.target.endpoint_url),
+            "strandline.s3.path-style": "true",
+            "strandline.s3.access.key": str(self.target.access_key_id),
+            "strandline.s3.secret.key": str(self.target.secret_access_key),
+        }
 
-    with TargetFolder(target) as folder:
+    def table(self, folder: TargetFolder) -> ExportTable:
         schema = record_schema()
-        table: ExportTable = ParquetTable(folder, NAME, schema, by_day=True)
-        if format == "delta":
-            table = DeltaLakeTable(target, NAME, schema, by_day=True)
-        run = ExportRun(
-            NAME,
-            Place(table, folder),
-            None,
-            new_attempt=lambda: f"{next(attempts):015x}",
-            step=step,
+        if self.format == "iceberg":
+            return IcebergTable(
+                self.catalog(), IDENTIFIER, NAME, schema,
+                by_day=True, options=self.options(), env={},
+            )  # fmt: skip
+        if self.format == "delta":
+            return DeltaLakeTable(self.target, NAME, schema, by_day=True)
+        return ParquetTable(folder, NAME, schema, by_day=True)
+
+    def exported(self, *, kill_behind: str | None = None) -> Exported:
+        """One run over the same two segments."""
+
+        def step(name: str) -> None:
+            if name == kill_behind:
+                raise Killed
+
+        with ExitStack() as stack:
+            folder = stack.enter_context(TargetFolder(self.target))
+            table = self.table(folder)
+            if self.format == "iceberg":
+                table.open()
+                folder = stack.enter_context(TargetFolder(table.store))
+            run = ExportRun(
+                NAME,
+                Place(table, folder),
+                None,
+                new_attempt=lambda: f"{next(self.attempts):015x}",
+                step=step,
+            )
+            run.prepare()
+            segments = [segment(0, 9), segment(10, 19)]
+            taken = table.exported(str(TOPIC))
+            slices = missing_slices(segments, taken, (0, 19), Isolation.READ_COMMITTED)
+            settings = FileSettings(table.file_schema, by_day=True)
+            output = Output(table.store, table.data_folder, settings)
+
+            def write(run_id: RunId, tasks: Sequence[ExportTask]) -> Iterator[TaskResult]:
+                read = ReadSettings()
+                return map(WriteFiles(NAME, run_id, {}, read, output, read=read_made), tasks)
+
+            run.export(commits(packed(slices, 1), 1 << 30), write)
+            return run.done
+
+    def named_files(self) -> list[str]:
+        """Keys below the bucket that the table names."""
+        if self.format == "iceberg":
+            table = self.catalog().load_table(IDENTIFIER)
+            found = table.inspect.files()["file_path"].to_pylist()
+        elif self.format == "delta":
+            options = delta_storage_options(self.target)
+            found = DeltaTable(folder_url(self.target), storage_options=options).file_uris()
+        else:
+            with TargetFolder(self.target) as folder:
+                found = [
+                    f"{folder_url(self.target)}/{file['path']}"
+                    for each in folder.listed("_strandline/")
+                    if "/commits/" in each.key
+                    for file in folder.read(each.key)["files"]
+                ]
+        return sorted(each.partition(f"{self.target.bucket}/")[2] for each in found)
+
+    def data_files(self) -> list[str]:
+        """Those of ours that are there, whoever names them or not."""
+        with TargetFolder(self.target) as folder:
+            keys = [each.key for each in folder.listed()]
+        return sorted(
+            f"{self.target.prefix}{key}" for key in keys if run_of_data_file(key, NAME) is not None
         )
-        run.prepare()
-        segments = [segment(0, 9), segment(10, 19)]
-        taken = table.exported(str(TOPIC))
-        slices = missing_slices(segments, taken, (0, 19), Isolation.READ_COMMITTED)
-        output = Output(target, "", FileSettings(table.file_schema, by_day=True))
 
-        def write(run_id: RunId, tasks: Sequence[ExportTask]) -> Iterator[TaskResult]:
-            return map(WriteFiles(NAME, run_id, {}, ReadSettings(), output, read=read_made), tasks)
+    def offsets(self, keys: Iterable[str]) -> list[int]:
+        target = self.target
+        files = S3FileSystem(
+            access_key=target.access_key_id, secret_key=target.secret_access_key,
+            endpoint_override=target.endpoint_url, region=target.region,
+        )  # fmt: skip
+        tables = [
+            parquet.read_table(
+                f"{target.bucket}/{key}", columns=["offset"], filesystem=files, partitioning=None
+            )
+            for key in keys
+        ]
+        return sorted(pa.concat_tables(tables).column("offset").to_pylist())
 
-        run.export(commits(packed(slices, 1), 1 << 30), write)
-        return run.done
 
-
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_an_export_to_s3_that_is_killed_and_run_again_is_exactly_once(
-    format: str, target: StoreConfig
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_export_to_s3_that_is_killed_behind_any_step_and_run_again_is_exactly_once(
+    format: str, minio_store_config: StoreConfig, tmp_path: Path
 ) -> None:
-    with pytest.raises(Killed):
-        exported(target, format, 1, kill=True)
-    done = exported(target, format, 100)
-    assert (done.rows, done.commits) == (20, [1])
-    assert done.removed_files > 0
-    assert exported(target, format, 200).commits == []
-    with TargetFolder(target) as folder:
-        data = [each.key for each in folder.listed() if run_of_data_file(each.key, NAME)]
-        assert len(data) == done.files
-        if format == "parquet":
-            with pytest.raises(Conflict):
-                folder.create(f"_strandline/{NAME}/commits/{1:012d}.json", {})
-    if format == "delta":
-        table = DeltaTable(folder_url(target), storage_options=delta_storage_options(target))
-        offsets = table.to_pyarrow_table().column("offset").to_pylist()
-        assert sorted(offsets) == list(range(20))
+    for step in STEPS:
+        target = replace(minio_store_config, prefix=f"lake/{format}/{step}/")
+        there = Lake(format, target, tmp_path / step)
+        with pytest.raises(Killed):
+            there.exported(kill_behind=step)
+        done = there.exported()
+        assert (done.removed_files > 0) == (step in ("write", "files")), step
+        named = there.named_files()
+        assert there.offsets(named) == list(range(20)), step
+        assert there.data_files() == named, step
+
+
+def test_a_commit_of_parquet_is_made_once(minio_store_config: StoreConfig, tmp_path: Path) -> None:
+    there = Lake("parquet", replace(minio_store_config, prefix="lake/once/"), tmp_path)
+    done = there.exported()
+    assert (done.rows, done.commits, there.exported().commits) == (20, [1], [])
+    with TargetFolder(there.target) as folder, pytest.raises(Conflict):
+        folder.create(f"_strandline/{NAME}/commits/{1:012d}.json", {})
