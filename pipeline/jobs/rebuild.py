@@ -154,7 +154,7 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
         # A function of one argument: Spark counts the `self` of a method as one.
         grouped = told.groupBy("topic_id", "partition")
         rows = keep(grouped.applyInArrow(lambda table: work.rows_of(table), ROWS_SCHEMA))
-        report = _report(rows.where("told IS NOT NULL"))
+        report = _report(rows.where("told IS NOT NULL").coalesce(TASKS_PER_SLOT * slots))
     if options.output is not None and report.partitions:
         with context.bar("writing the snapshot"):
             ordered = rows.where("key IS NOT NULL").select("key", "value").orderBy("key")
