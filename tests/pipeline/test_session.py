@@ -9,7 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafka_formats.errors import InvalidRequest
-from pipeline.session import master_was_said, open_session
+from pipeline.session import (
+    SHUFFLE_PARTITIONS,
+    master_was_said,
+    open_session,
+    shuffle_partitions,
+)
 from tests.real.spark_jvm import spark_class_data
 
 
@@ -32,6 +37,34 @@ def test_a_session_of_tests_has_its_classes_from_the_archive(spark: SparkSession
     """A JVM that can't use it says nothing, and takes twice as long."""
     pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     assert str(spark_class_data()) in Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "master", "cores", "parts"),
+    [
+        ("200", "local[2]", 2, "16"),
+        ("200", "local[*,4]", 64, "200"),
+        ("200", "local-cluster[2,1,1024]", 2, "16"),
+        ("200", "spark://host:7077", 2, "200"),
+        ("7", "local[2]", 2, "7"),
+    ],
+)
+def test_a_shuffle_on_one_machine_ends_in_few_parts(
+    said: str, master: str, cores: int, parts: str
+) -> None:
+    assert shuffle_partitions(said, master, cores) == parts
+
+
+@pytest.mark.spark
+def test_shuffles_of_the_running_session_fit_it(spark: SparkSession) -> None:
+    told = spark.conf.get(SHUFFLE_PARTITIONS) or ""
+    try:
+        spark.conf.set(SHUFFLE_PARTITIONS, "200")
+        assert open_session("fits").conf.get(SHUFFLE_PARTITIONS) == "16"
+        spark.conf.set(SHUFFLE_PARTITIONS, "3")
+        assert open_session("fits").conf.get(SHUFFLE_PARTITIONS) == "3"
+    finally:
+        spark.conf.set(SHUFFLE_PARTITIONS, told)
 
 
 @pytest.mark.parametrize(
