@@ -102,12 +102,12 @@ def sync(path: Path) -> None:
     os.close(descriptor)
 
 
-def never_flushed(view: View) -> None:
+def never_flushed(view: View, *, busy: bool | None = None) -> None:
     """Bug: the view says that it is flushed and is not."""
     view._flushed_offset = view.applied_offset
 
 
-async def cut_without_flush(applying: ApplyLoop) -> None:
+async def cut_without_flush(applying: ApplyLoop, *, busy: bool | None = None) -> None:
     """Bug: the log may be cut to what is applied, flushed or not."""
     applying._log.allow_truncation_to(applying._view.applied_offset + 1)
 

@@ -92,7 +92,7 @@ def _parse(text: str) -> Call | None:
         number = int(arguments.rpartition(", ")[2]) if name in ("pwrite64", "ftruncate") else -1
         return Call(name, (path,), data, number)
     if name in ("writev", "pwritev", "fallocate", "copy_file_range", "sendfile"):
-        return Call(name, tuple(Path(path.decode()) for path in descriptors))
+        return Call(name, tuple(Path(path.decode()) for path in descriptors), flags=arguments)
     paths = [Path(string.decode()) for string in strings]
     if name.endswith("at") or name == "renameat2":
         folders = [Path(path.decode()) for path in descriptors]
@@ -124,6 +124,8 @@ def play(medium: Medium, call: Call) -> None:
         medium.remove(paths[0])
     elif name in ("mkdir", "mkdirat"):
         medium.name(paths[0], Directory())
+    elif name == "fallocate" and ", FALLOC_FL_KEEP_SIZE, " in call.flags:
+        pass  # space behind the end: no byte and no length changes
     else:
         raise NotImplementedError(f"{name} of {paths}")
 
