@@ -23,6 +23,7 @@ import shutil
 import struct
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
@@ -309,15 +310,21 @@ class View:
         in larger numbers, and whoever reads looks into more of them.
         """
         offset = self._applied_offset
+        if busy is not None and busy != self._is_busy:
+            self._merge_files_as(busy=busy)
         try:
-            if busy is not None and busy != self._is_busy:
-                files = LEVEL_ZERO_FILES_BUSY if busy else LEVEL_ZERO_FILES
-                self._database.set_options({_MERGED_AT: str(files)})
-                self._is_busy = busy
             self._database.flush()
         except Exception as error:
             raise self._failed(error) from error
         self._flushed_offset = max(self._flushed_offset, offset)
+
+    def _merge_files_as(self, *, busy: bool) -> None:
+        files = LEVEL_ZERO_FILES_BUSY if busy else LEVEL_ZERO_FILES
+        # RocksDB writes its options to the disk. A full one is no reason to fail before the flush,
+        # which may need less; and the next flush asks again.
+        with suppress(Exception):
+            self._database.set_options({_MERGED_AT: str(files)})
+            self._is_busy = busy
 
     def close(self) -> None:
         """Flush and close. Idempotent. Iterators of `scan` must be gone."""

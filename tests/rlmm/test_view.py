@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rocksdict import Rdict
 
 from kafka_formats.errors import Conflict, CorruptData, InternalError, RetryLater
 from rlmm import view as view_module
@@ -111,6 +112,28 @@ def test_a_busy_view_merges_many_files_at_once_and_a_quiet_one_few(view: View) -
     flush(20, busy=None)
     flush(21, busy=None)
     assert merged(), "a new database is a quiet one"
+
+
+def test_options_that_a_full_disk_does_not_take_fail_no_flush(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        asked = 0
+
+        def __init__(self, database: Rdict) -> None:
+            self.flush = database.flush
+
+        def set_options(self, _: dict[str, str]) -> None:
+            self.asked += 1
+            raise RuntimeError("IO error: Unable to persist options.: No space left on device")
+
+    full = Full(filled(view)._database)
+    with monkeypatch.context() as patched:
+        patched.setattr(view, "_database", full)
+        for _ in range(2):
+            view.flush(busy=True)
+    assert full.asked == 2, "it is asked again"
+    assert view.flushed_offset == 7
 
 
 def test_offsets_only_go_up(view: View) -> None:
