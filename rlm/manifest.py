@@ -288,19 +288,28 @@ def _parse_checksums(fields: Fields) -> ObjectChecksums:
 
 
 def _parse_offset_index(fields: Fields, log: ChunkChecksums) -> bytes | None:
-    """Both columns ascend, and the positions lie in the log: a search in it ends somewhere."""
     name = "chunkOffsetIndex"
     if name not in fields.names():
         return None
     data = _parse_base64(fields, name)
-    if len(data) % 8 or len(data) // 8 > log.chunks_expected:
-        raise fields.wrong(name, f"{len(data)} bytes are no index of {log.chunks_expected} chunks")
+    problem = offset_index_problem(data, log.size_bytes, log.chunks_expected)
+    if problem is not None:
+        raise fields.wrong(name, problem)
+    return data
+
+
+def offset_index_problem(data: bytes, log_bytes: int, chunks: int) -> str | None:
+    """None: both columns ascend, and the positions lie in the log, so that a search ends somewhere;
+    what is wrong otherwise.
+    """
+    if len(data) % 8 or len(data) // 8 > chunks:
+        return f"{len(data)} bytes are no index of {chunks} chunks"
     numbers = struct.unpack(f">{len(data) // 4}i", data)
-    for column, below in ((numbers[::2], 2**31), (numbers[1::2], log.size_bytes)):
+    for column, below in ((numbers[::2], 2**31), (numbers[1::2], log_bytes)):
         bounded = (0, *column, below)
         if not all(map(operator.lt, bounded, bounded[1:])):
-            raise fields.wrong(name, "does not ascend, or leaves the log")
-    return data
+            return "does not ascend, or leaves the log"
+    return None
 
 
 def _parse_base64(fields: Fields, name: str) -> bytes:

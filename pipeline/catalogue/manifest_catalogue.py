@@ -42,7 +42,7 @@ OnDamage = Callable[[DamagedSegment], None]
 
 DEADLINE_S = 3_600.0
 READ_AT_ONCE = 1_024
-"""Manifests that tasks of the loop wait for; how many requests those make is bounded apart."""
+"""Manifests; then it is told how many there are so far."""
 
 Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
@@ -247,23 +247,20 @@ class ManifestCatalogue:
             return thread.submit(asyncio.run, run()).result()
 
     async def _opened(self, stack: AsyncExitStack) -> dict[str, OpenBucket]:
-        return {
-            config.name: OpenBucket(
-                config,
-                await stack.enter_async_context(opened(config)),
-                inner=self._inner[config.name],
-            )
-            for config in self.stores.values()
-        }
+        buckets = {}
+        for config in self.stores.values():
+            store = await stack.enter_async_context(opened(config))
+            bucket = OpenBucket(config, store, inner=self._inner[config.name])
+            stack.callback(bucket.close)
+            buckets[config.name] = bucket
+        return buckets
 
 
 async def _read_all(
     buckets: Mapping[str, OpenBucket], group: Iterable[StoredSegment]
 ) -> list[FoundSegment | DamagedSegment]:
-    """Whole, or the first error; the rest of the requests ends with it."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            reads = [tasks.create_task(buckets[each.store].read(each)) for each in group]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [found for each in reads if (found := each.result()) is not None]
+    by_store: defaultdict[str, list[StoredSegment]] = defaultdict(list)
+    for each in group:
+        by_store[each.store].append(each)
+    read = await asyncio.gather(*(buckets[name].read(part) for name, part in by_store.items()))
+    return list(chain.from_iterable(read))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -20,11 +21,12 @@ from pipeline.catalogue.partition_chain import FoundSegment
 from pipeline.catalogue.shared_lists import shared_prefixes
 from pipeline.catalogue.tiered_segment import DamagedSegment
 from pipeline.rebuild.stored_manifest import NotTold, told_by
+from pipeline.small_objects import SmallObjects
 from rlm.adoption_plan import StoredSegment
-from rlm.custom_metadata import CustomMetadata
 from rlm.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from rlm.object_keys import (
     ObjectSuffix,
+    SegmentKeys,
     parse_partition_folder,
     partition_prefix,
     segment_keys,
@@ -32,10 +34,8 @@ from rlm.object_keys import (
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
-from rsm_backends.streams import read_all
 
-LISTS_AT_ONCE = 16
-GETS_AT_ONCE = 64
+ASKED_AT_ONCE = 16
 PARTITIONS_A_PAGE = 3
 """Partitions that are listed together are listed apart where a page has fewer of them."""
 
@@ -46,10 +46,16 @@ class OpenBucket:
 
     config: StoreConfig
     store: ObjectStore
-    lists: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
-    gets: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(GETS_AT_ONCE))
+    asked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_ONCE))
     inner: dict[str, list[str]] = field(default_factory=dict)
     """Of topics' folders that were looked into: the names of all folders there."""
+
+    _manifests: SmallObjects | None = field(default=None, init=False)
+
+    def close(self) -> None:
+        """Give up what is read, and its connections. The store is the caller's."""
+        if self._manifests is not None:
+            self._manifests.close()
 
     async def topics(self) -> set[str]:
         """The names of all topics with a folder."""
@@ -92,7 +98,7 @@ class OpenBucket:
         """By the keys with this prefix; by those of each partition, where they are too many."""
         found = ListedSegments(self.config.name, self.config.prefix, partitions)
         cursor: str | None = None
-        async with self.lists:
+        async with self.asked:
             for _ in range(PAGES_MAX):
                 is_first = cursor is None
                 page = await self.store.list_page(prefix, cursor=cursor)
@@ -113,18 +119,28 @@ class OpenBucket:
             )
         )
 
-    async def read(self, stored: StoredSegment) -> FoundSegment | DamagedSegment | None:
-        """The segment as its manifest tells it; None: it went meanwhile. Damaged: the manifest is,
-        or its segment is not there or not as long as it says.
+    async def read(self, group: Sequence[StoredSegment]) -> list[FoundSegment | DamagedSegment]:
+        """The segments as their manifests tell them, without those that went meanwhile. Damaged:
+        the manifest is, or its segment is not there or not as long as it says.
         """
-        keys = segment_keys(self.config.prefix, stored.segment_id, stored.start_offset)
-        source = f"{self.config.name}:{keys.manifest}"
-        try:
-            async with self.gets:
-                await self._add_late(stored)
-                data = await read_all(self.store, keys.manifest, end=MANIFEST_BYTES_MAX + 1)
-        except NotFound:
-            return None
+        await asyncio.gather(*(self._add_late(each) for each in group if not each.is_complete))
+        keys = [self._keys(each).manifest for each in group]
+        if self._manifests is None:
+            self._manifests = SmallObjects(self.config, bytes_max=MANIFEST_BYTES_MAX + 1)
+        read = await asyncio.to_thread(self._manifests.read, keys)
+        told = []
+        for stored, data in zip(group, read, strict=True):
+            if isinstance(data, CorruptData):
+                raise data
+            if not isinstance(data, NotFound):
+                told.append(self._told(stored, data))
+        return told
+
+    def _keys(self, stored: StoredSegment) -> SegmentKeys:
+        return segment_keys(self.config.prefix, stored.segment_id, stored.start_offset)
+
+    def _told(self, stored: StoredSegment, data: bytes) -> FoundSegment | DamagedSegment:
+        keys = self._keys(stored)
         missing = [f".{suffix}" for suffix in ObjectSuffix if suffix not in stored.sizes]
         if missing:
             why = (
@@ -134,9 +150,7 @@ class OpenBucket:
         else:
             told = told_by(stored, data)
             if not isinstance(told, NotTold):
-                custom = told.row.custom_metadata
-                objects = None if custom is None else CustomMetadata.decode(custom)
-                return FoundSegment(told.row, self.config.name, objects)
+                return FoundSegment(told.row, self.config.name, told.objects)
             why = told.why
         return DamagedSegment(
             stored.segment_id,
@@ -144,18 +158,17 @@ class OpenBucket:
             _end_offset(stored, data),
             keys.manifest,
             tuple(key for key in keys.all() if key.endswith(tuple(missing))),
-            CorruptData(why, source=source, position=0),
+            CorruptData(why, source=f"{self.config.name}:{keys.manifest}", position=0),
         )
 
     async def _add_late(self, stored: StoredSegment) -> None:
         """A list may have passed `.log` before it was written, and met the manifest after."""
-        keys = segment_keys(self.config.prefix, stored.segment_id, stored.start_offset)
-        for suffix, key in ((ObjectSuffix.LOG, keys.log), (ObjectSuffix.INDEXES, keys.indexes)):
-            if suffix not in stored.sizes:
-                try:
-                    stored.sizes[suffix] = (await self.store.head(key)).size
-                except NotFound:
-                    continue
+        keys = self._keys(stored)
+        for missing, key in ((ObjectSuffix.LOG, keys.log), (ObjectSuffix.INDEXES, keys.indexes)):
+            if missing not in stored.sizes:
+                with suppress(NotFound):
+                    async with self.asked:
+                        stored.sizes[missing] = (await self.store.head(key)).size
 
 
 def _merged(

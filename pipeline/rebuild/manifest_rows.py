@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,20 +14,17 @@ from pyspark.sql import functions as f
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.listing.store_calls import config_named
-from pipeline.opened_store import opened
 from pipeline.rebuild.left_out import Reason
 from pipeline.rebuild.stored_manifest import NotTold, ToldSegment, told_by
+from pipeline.small_objects import SmallObjects
 from pipeline.worker_garbage import begin_task
 from rlm.adoption_plan import StoredSegment
 from rlm.manifest import MANIFEST_BYTES_MAX
 from rlm.object_keys import ObjectSuffix, segment_keys
 from rlmm.row_segments import encode_segment_row
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
-from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
-from rsm_backends.streams import read_all
 
-GETS_AT_ONCE = 32
 SEGMENTS_AT_ONCE = 512
 
 TOLD_SCHEMA = (
@@ -86,51 +83,65 @@ class _ReadManifests:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        for batch in batches:
-            for at in range(0, batch.num_rows, SEGMENTS_AT_ONCE):
-                rows = batch.slice(at, SEGMENTS_AT_ONCE).to_pylist()
-                told = asyncio.run(self._told(rows))
-                yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
+        with ExitStack() as stack:
+            stores: dict[str, SmallObjects] = {}
+            for batch in batches:
+                for at in range(0, batch.num_rows, SEGMENTS_AT_ONCE):
+                    rows = batch.slice(at, SEGMENTS_AT_ONCE).to_pylist()
+                    for name in {row["store"] for row in rows} - stores.keys():
+                        config = config_named(self.configs, name)
+                        opened = SmallObjects(config, bytes_max=MANIFEST_BYTES_MAX + 1)
+                        stores[name] = stack.enter_context(closing(opened))
+                    told = self._told(rows, stores)
+                    yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
 
-    async def _told(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+    def _told(
+        self, rows: Sequence[Mapping[str, Any]], stores: Mapping[str, SmallObjects]
+    ) -> list[dict[str, object]]:
         told: list[dict[str, object]] = []
         for name in sorted({row["store"] for row in rows}):
-            config = config_named(self.configs, name)
-            slots = asyncio.Semaphore(GETS_AT_ONCE)
-            async with opened(config) as store:
-                told += await asyncio.gather(
-                    *(
-                        _one(store, config.prefix, row, slots)
-                        for row in rows
-                        if row["store"] == name
-                    )
-                )
+            listed = [(row, stored_segment(row)) for row in rows if row["store"] == name]
+            keys = [_manifest_key(self.configs[name], stored) for _, stored in listed]
+            wanted = [
+                key for key, (_, stored) in zip(keys, listed, strict=True) if stored.is_complete
+            ]
+            read = dict(zip(wanted, stores[name].read(wanted), strict=True))
+            told += (
+                _row(row, stored, _judged(stored, read.get(key)))
+                for key, (row, stored) in zip(keys, listed, strict=True)
+            )
         return told
 
 
-async def _one(
-    store: ObjectStore, prefix: str, row: Mapping[str, Any], slots: asyncio.Semaphore
+def _manifest_key(config: StoreConfig, stored: StoredSegment) -> str:
+    return segment_keys(config.prefix, stored.segment_id, stored.start_offset).manifest
+
+
+def _judged(
+    stored: StoredSegment, data: bytes | NotFound | CorruptData | None
+) -> ToldSegment | NotTold:
+    match data:
+        case None:
+            return _incomplete(stored)
+        case NotFound():
+            return NotTold(Reason.INCOMPLETE, "its manifest went while the bucket was read")
+        case CorruptData():
+            return NotTold(Reason.DAMAGED, str(data))
+    return told_by(stored, data)
+
+
+def _row(
+    row: Mapping[str, Any], stored: StoredSegment, found: ToldSegment | NotTold
 ) -> dict[str, object]:
-    stored = stored_segment(row)
-    found: ToldSegment | NotTold | None = _incomplete(stored)
-    if found is None:
-        keys = segment_keys(prefix, stored.segment_id, stored.start_offset)
-        try:
-            async with slots:
-                data = await read_all(store, keys.manifest, end=MANIFEST_BYTES_MAX + 1)
-        except NotFound:
-            found = NotTold(Reason.INCOMPLETE, "its manifest went while the bucket was read")
-        except CorruptData as error:
-            found = NotTold(Reason.DAMAGED, str(error))
-        else:
-            found = told_by(stored, data)
     told = {name: row[name] for name in SEGMENT_COLUMNS}
     told["log_bytes"] = stored.sizes.get(ObjectSuffix.LOG, -1)
     if isinstance(found, ToldSegment):
         event_ms, end = found.row.event_timestamp_ms, found.row.end_offset
+        custom = None if found.objects is None else found.objects.encode()
         return told | {
-            "end_offset": end, "event_ms": event_ms, "is_ours": found.is_ours,
-            "row": encode_segment_row(found.row), "reason": None, "why": None,
+            "end_offset": end, "event_ms": event_ms, "is_ours": found.objects is not None,
+            "row": encode_segment_row(replace(found.row, custom_metadata=custom)),
+            "reason": None, "why": None,
         }  # fmt: skip
     return told | {
         "end_offset": -1, "event_ms": -1, "is_ours": False,
@@ -150,9 +161,7 @@ def stored_segment(row: Mapping[str, Any]) -> StoredSegment:
     return StoredSegment(id_, row["start_offset"], row["store"], sizes)
 
 
-def _incomplete(stored: StoredSegment) -> NotTold | None:
-    if stored.is_complete:
-        return None
+def _incomplete(stored: StoredSegment) -> NotTold:
     missing = " and ".join(f".{each}" for each in ObjectSuffix if each not in stored.sizes)
     if ObjectSuffix.MANIFEST not in stored.sizes:
         return NotTold(Reason.INCOMPLETE, f"without {missing}")

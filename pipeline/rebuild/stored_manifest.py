@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafka_formats.errors import CorruptData
 from pipeline.rebuild.left_out import Reason
 from rlm.adoption_plan import StoredSegment, WholeSegment, row_of, told_whole
+from rlm.custom_metadata import CustomMetadata
 from rlm.manifest import Manifest, parse_manifest
 from rlm.object_keys import ObjectSuffix
+from rlm.usual_manifest import usual_segment
 from rlmm.apply_segments import check_segment
 from rlmm.segment import RemoteLogSegmentMetadata
 
 
 @dataclass(frozen=True, slots=True)
 class ToldSegment:
-    """`row` is in COPY_SEGMENT_STARTED, with custom metadata where Strandline wrote the segment."""
+    """`row` is in COPY_SEGMENT_STARTED, without custom metadata: `objects`, None where another
+    manager wrote the segment.
+    """
 
     row: RemoteLogSegmentMetadata
-    is_ours: bool
+    objects: CustomMetadata | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +35,25 @@ class NotTold:
 
 def told_by(stored: StoredSegment, manifest_bytes: bytes) -> ToldSegment | NotTold:
     """Every length that a listing knows must be as the manifest says."""
+    found = usual_segment(stored, manifest_bytes) or _told(stored, manifest_bytes)
+    if isinstance(found, WholeSegment):
+        found = ToldSegment(found.row, found.custom_metadata)
+    if isinstance(found, ToldSegment):
+        problem = check_segment(found.row)
+        if problem is not None:
+            return NotTold(Reason.DAMAGED, problem.message)
+    return found
+
+
+def _told(stored: StoredSegment, manifest_bytes: bytes) -> WholeSegment | ToldSegment | NotTold:
     try:
         manifest = parse_manifest(manifest_bytes, source=str(stored.segment_id))
     except CorruptData as error:
         return NotTold(Reason.DAMAGED, str(error))
     if manifest.checksums is None:
-        found = _of_another_manager(stored, manifest)
-    else:
-        whole = told_whole(stored, manifest, manifest_bytes, None)
-        found = (
-            ToldSegment(
-                replace(whole.row, custom_metadata=whole.custom_metadata.encode()), is_ours=True
-            )
-            if isinstance(whole, WholeSegment)
-            else NotTold(Reason.DAMAGED, whole)
-        )
-    if isinstance(found, ToldSegment):
-        problem = check_segment(replace(found.row, custom_metadata=None))
-        if problem is not None:
-            return NotTold(Reason.DAMAGED, problem.message)
-    return found
+        return _of_another_manager(stored, manifest)
+    whole = told_whole(stored, manifest, manifest_bytes, None)
+    return whole if isinstance(whole, WholeSegment) else NotTold(Reason.DAMAGED, whole)
 
 
 def _of_another_manager(stored: StoredSegment, manifest: Manifest) -> ToldSegment | NotTold:
@@ -65,4 +68,4 @@ def _of_another_manager(stored: StoredSegment, manifest: Manifest) -> ToldSegmen
     end = max((each.position + each.size for each in manifest.indexes.values()), default=0)
     if stored.sizes[ObjectSuffix.INDEXES] < end:
         return NotTold(Reason.DAMAGED, f".indexes is shorter than the {end} bytes of its indexes")
-    return ToldSegment(row_of(manifest), is_ours=False)
+    return ToldSegment(row_of(manifest), None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -166,9 +166,9 @@ def test_a_snapshot_that_its_node_uploaded_stands_for_the_manifests(
     found: Told = {}
     read = OpenBucket.read
 
-    async def counted(self: OpenBucket, stored: StoredSegment) -> object:
-        by_manifest.append(stored.segment_id.partition)
-        return await read(self, stored)
+    async def counted(self: OpenBucket, group: Sequence[StoredSegment]) -> object:
+        by_manifest.extend(each.segment_id.partition for each in group)
+        return await read(self, group)
 
     def only_others_are_read() -> bool:
         by_manifest.clear()

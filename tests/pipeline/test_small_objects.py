@@ -1,0 +1,85 @@
+"""Many small objects read whole, in the order of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from kafka_formats.errors import NotFound, RetryLater
+from pipeline.small_objects import BUFFER_BYTES, KEYS_A_RUN, READERS, SmallObjects
+from rsm_backends.store_config import StoreConfig
+
+BYTES_MAX = 2 * BUFFER_BYTES
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Iterator[SmallObjects]:
+    config = StoreConfig(name="main", kind="filesystem", path=tmp_path)
+    with closing(SmallObjects(config, bytes_max=BYTES_MAX)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("count", [0, 1, READERS, READERS + 1, READERS * KEYS_A_RUN + 1])
+def test_each_is_read_whole_and_in_order(objects: SmallObjects, tmp_path: Path, count: int) -> None:
+    for number in range(count):
+        (tmp_path / f"{number}").write_bytes(b"%d" % number)
+    assert objects.read([f"{number}" for number in range(count)]) == [
+        b"%d" % number for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    "size", [0, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, BYTES_MAX, BYTES_MAX + 1]
+)
+def test_a_longer_one_is_read_up_to_the_bound(
+    objects: SmallObjects, tmp_path: Path, size: int
+) -> None:
+    data = bytes(range(256)) * (size // 256 + 1)
+    (tmp_path / "long").write_bytes(data[:size])
+    (tmp_path / "short").write_bytes(b"short")
+    assert objects.read(["long", "short"]) == [data[: min(size, BYTES_MAX)], b"short"]
+
+
+def test_one_that_is_gone_is_told_and_the_others_are_read(
+    objects: SmallObjects, tmp_path: Path
+) -> None:
+    (tmp_path / "there").write_bytes(b"data")
+    gone, there = objects.read(["gone", "there"])
+    assert isinstance(gone, NotFound)
+    assert there == b"data"
+
+
+def test_what_is_not_read_yet_ends_when_it_is_closed(
+    objects: SmallObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [f"{number}" for number in range(2 * READERS)]
+    for key in keys:
+        (tmp_path / key).write_bytes(b"data")
+    begun, go_on = Event(), Event()
+    one = SmallObjects._one
+
+    def held(self: SmallObjects, key: str, buffer: memoryview) -> object:
+        begun.set()
+        assert go_on.wait(30)
+        return one(self, key, buffer)
+
+    monkeypatch.setattr(SmallObjects, "_one", held)
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            objects.read(keys)
+        except BaseException as error:
+            raised.append(error)
+
+    reading = Thread(target=read)
+    reading.start()
+    assert begun.wait(30)
+    objects._ended.set()
+    go_on.set()
+    reading.join(30)
+    assert [type(each) for each in raised] == [RetryLater]
