@@ -74,6 +74,7 @@ def segment_keys(prefix: str, segment_id: RemoteLogSegmentId, start_offset: int)
     )
 
 
+@lru_cache(maxsize=_FOLDERS_KEPT)
 def partition_prefix(prefix: str, partition: TopicIdPartition) -> str:
     """What the keys of all segments of a partition start with."""
     check_topic_name(partition.topic)

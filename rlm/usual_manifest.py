@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from kafka_formats.crc32c import crc32c
 from rlm.adoption_plan import StoredSegment, WholeSegment
@@ -17,7 +18,7 @@ from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.custom_metadata import CustomMetadata
 from rlm.manifest import CHUNK_BYTES_MAX, offset_index_problem
 from rlm.object_keys import ObjectSuffix
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
 
 _INT64_MAX = 2**63 - 1
 _UINT32_MAX = 2**32 - 1
@@ -34,8 +35,7 @@ _PLACES = {
     "or_none": "(-1|0|[1-9][0-9]{0,18})",
     "range": _RANGE,
     "range_or_null": f"(?:null|{_RANGE})",
-    "topic": "([A-Za-z0-9._-]{1,249})",
-    "id": "([A-Za-z0-9_-]{22})",
+    "which": "(.+?)",
     "epochs": '([0-9":,]+)',
     "bool": "(true|false)",
     "word": "([a-z]+)",
@@ -47,9 +47,7 @@ _LAYOUT = (
     '"originalFileSize":<number>,"transformedChunkSize":<any>,"finalTransformedChunkSize":<any>},'
     '"segmentIndexes":{"offset":<range>,"timestamp":<range>,"producerSnapshot":<range>,'
     '"leaderEpoch":<range>,"transaction":<range_or_null>},"compression":false,'
-    '"remoteLogSegmentMetadata":{"remoteLogSegmentId":{"topicIdPartition":{"topicId":"<id>",'
-    '"topicPartition":{"topic":"<topic>","partition":<number>}},"id":"<id>"},'
-    '"startOffset":<number>,"endOffset":<number>,"maxTimestampMs":<or_none>,"brokerId":<or_none>,'
+    '"remoteLogSegmentMetadata":{"remoteLogSegmentId":<which>,"endOffset":<number>,"maxTimestampMs":<or_none>,"brokerId":<or_none>,'
     '"eventTimestampMs":<or_none>,"segmentLeaderEpochs":{<epochs>},"txnIdxEmpty":<bool>,'
     '"strandline":{"version":1,"producerSnapshot":"<word>","log":{<checksums><offset_index>},'
     '"indexes":{<checksums>}}}}'
@@ -66,43 +64,54 @@ def usual_segment(stored: StoredSegment, manifest_bytes: bytes) -> WholeSegment 
     match = _PATTERN.fullmatch(manifest_bytes)
     if match is None:
         return None
-    original, *ranges, topic_id, topic, number, id_ = match.group(*range(1, 16))
-    start, end, max_timestamp, broker, event_timestamp = map(int, match.group(*range(16, 21)))
-    epochs_text, txn_index_empty, origin = match.group(21, 22, 23)
-    log, indexes = match.group(*range(24, 28)), match.group(*range(29, 33))
-    segment_id, partition = stored.segment_id, stored.segment_id.partition
+    original, *ranges, which = match.group(*range(1, 13))
+    end, max_timestamp, broker, event_timestamp = map(int, match.group(13, 14, 15, 16))
+    epochs_text, txn_index_empty, origin = match.group(17, 18, 19)
+    log, indexes = match.group(20, 21, 22, 23), match.group(25, 26, 27, 28)
     objects = CustomMetadata(
         stored.store, int(log[0]), int(log[1]), int(indexes[0]), int(indexes[1]),
         len(manifest_bytes), crc32c(manifest_bytes),
     )  # fmt: skip
     epochs = _epochs(epochs_text)
     is_so = (
-        id_.decode() == str(segment_id.id)
-        and (topic_id.decode(), topic.decode(), int(number))
-        == (str(partition.topic_id), partition.topic, partition.partition)
-        and (start, objects.log_bytes, objects.indexes_bytes)
-        == (stored.start_offset, *map(stored.sizes.get, (ObjectSuffix.LOG, ObjectSuffix.INDEXES)))
-        and start <= end
+        which == _which(stored)
+        and stored.sizes.get(ObjectSuffix.LOG) == objects.log_bytes == int(original)
+        and stored.sizes.get(ObjectSuffix.INDEXES) == objects.indexes_bytes
+        and stored.start_offset <= end
         and max(end, max_timestamp, broker, event_timestamp) <= _INT64_MAX
-        and int(original) == objects.log_bytes
         and all(
             int(position) + int(size) <= objects.indexes_bytes
             for position, size in zip(ranges[::2], ranges[1::2], strict=True)
             if position is not None
         )
-        and epochs is not None
         and origin in _ORIGINS
         and _is_table(log)
         and _is_table(indexes)
-        and _is_offset_index(match[28], log)
+        and _is_offset_index(match[24], log)
     )
     if not is_so or epochs is None:
         return None
     row = RemoteLogSegmentMetadata(
-        segment_id, start, end, broker, max_timestamp, event_timestamp, epochs, objects.log_bytes,
-        None, SegmentState.COPY_SEGMENT_STARTED, txn_index_empty == b"true",
+        stored.segment_id, stored.start_offset, end, broker, max_timestamp, event_timestamp, epochs,
+        objects.log_bytes, None, SegmentState.COPY_SEGMENT_STARTED, txn_index_empty == b"true",
     )  # fmt: skip
     return WholeSegment(row, objects)
+
+
+def _which(stored: StoredSegment) -> bytes:
+    """The segment's id and start offset, as they have to stand there."""
+    id_ = stored.segment_id
+    return b'%s"id":"%s"},"startOffset":%d' % (
+        _partition(id_.partition), str(id_.id).encode(), stored.start_offset
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _partition(partition: TopicIdPartition) -> bytes:
+    return (
+        f'{{"topicIdPartition":{{"topicId":"{partition.topic_id}","topicPartition":'
+        f'{{"topic":"{partition.topic}","partition":{partition.partition}}}}},'
+    ).encode()
 
 
 def _epochs(text: bytes) -> tuple[tuple[int, int], ...] | None:

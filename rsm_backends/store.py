@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafka_formats.crc32c import Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(NamedTuple):
     """What the store knows of an object.
 
     `size` in bytes; `crc32c` of the whole object, or None where the store did not keep it;

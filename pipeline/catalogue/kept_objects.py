@@ -1,4 +1,4 @@
-"""While a catalogue is made: a hundred thousand segments, none of which is garbage."""
+"""While a catalogue or a plan is made: a hundred thousand segments, none of which is garbage."""
 
 from __future__ import annotations
 

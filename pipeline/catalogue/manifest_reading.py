@@ -140,18 +140,19 @@ class OpenBucket:
         return segment_keys(self.config.prefix, stored.segment_id, stored.start_offset)
 
     def _told(self, stored: StoredSegment, data: bytes) -> FoundSegment | DamagedSegment:
-        keys = self._keys(stored)
-        missing = [f".{suffix}" for suffix in ObjectSuffix if suffix not in stored.sizes]
-        if missing:
-            why = (
-                f"its {' and '.join(missing)} is not in the store: the segment cannot be read; "
-                "find it, or delete the manifest to give its offsets up"
-            )
-        else:
+        missing: list[str] = []
+        if stored.is_complete:
             told = told_by(stored, data)
             if not isinstance(told, NotTold):
                 return FoundSegment(told.row, self.config.name, told.objects)
             why = told.why
+        else:
+            missing += (f".{suffix}" for suffix in ObjectSuffix if suffix not in stored.sizes)
+            why = (
+                f"its {' and '.join(missing)} is not in the store: the segment cannot be read; "
+                "find it, or delete the manifest to give its offsets up"
+            )
+        keys = self._keys(stored)
         return DamagedSegment(
             stored.segment_id,
             stored.start_offset,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.source.batch_plan import plan_batch
 from pipeline.source.filters import NOTHING_PRUNED, prune
@@ -38,7 +39,7 @@ class BatchReader(DataSourceReader):
         for name in self._options.ignored_in_batch():
             log.warning("%s is for streams only: ignored in a batch query", name)
         settings = self._options.read_settings()
-        with closing(open_catalogue(self._given)) as catalogue:
+        with kept_objects(), closing(open_catalogue(self._given)) as catalogue:
             tasks = plan_batch(TierView(catalogue, settings), self._options, self._pruning)
             return [TaskPartition(task, catalogue.stores, settings) for task in tasks]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pipeline import ambient
+from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.source import stream_offsets
 from pipeline.source.batch_plan import slices_of, starting_option, tasks_of
@@ -100,6 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return stream_offsets.to_json(self._newest)
         return stream_offsets.to_json(stream_offsets.limited(begin, self._newest, highest))
 
+    @kept_objects()
     def _bounds(self) -> Bounds:
         """What can be read now, or at the start of a query that takes what is there and ends."""
         if self._fixed is not None:
@@ -134,6 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """For the query's progress: how far it could go when it was asked last."""
         return stream_offsets.to_json(self._newest) if self._newest else None
 
+    @kept_objects()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         """The tasks of one batch, also of one that is repeated after a restart."""
         begins = stream_offsets.parse(start)

@@ -217,7 +217,7 @@ def test_no_more_is_read_of_a_snapshot_than_the_listing_says(
 ) -> None:
     async def smaller(store: ObjectStore, prefix: str) -> ObjectInfo | None:
         found = await newest(store, prefix)
-        return None if found is None else replace(found, size=found.size - 1)
+        return None if found is None else found._replace(size=found.size - 1)
 
     path = upload(tmp_path, [finished(tmp_path, put(tmp_path, 1, 0, 9))])
     newest = snapshot_segments._newest
