@@ -61,7 +61,7 @@ from rsm_backends.s3_client import (
     service_descriptions,
 )
 from rsm_backends.s3_errors import error_for_code
-from rsm_backends.s3_list_entries import QuickParsers
+from rsm_backends.s3_list_entries import QuickParsers, read_pages_once
 from rsm_backends.s3_quick_get import QuickGets
 from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
 from rsm_backends.store_config import StoreConfig
@@ -117,6 +117,7 @@ class S3Store:
                     config=AioConfig(**client_config(config), warm_up_loader_caches=True),
                 )
             )
+        read_pages_once(client)
         return cls(config, client, resources, QuickGets(client, config.bucket, USER_AGENT))
 
     def __repr__(self) -> str:
