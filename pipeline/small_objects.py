@@ -16,8 +16,8 @@ from pipeline import ambient
 from rsm_backends.blocking_reads import open_blocking
 from rsm_backends.store_config import StoreConfig
 
-READERS = 16
-"""More are no faster on two cores, where a request to S3 takes 0.7 ms of CPU."""
+READERS = 32
+"""At once, as far as the store's connections allow: as many as hide the way to a store far away."""
 
 KEYS_A_RUN = 64
 BUFFER_BYTES = 128 * 1024
@@ -30,7 +30,10 @@ class SmallObjects:
     def __init__(self, config: StoreConfig, *, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._ended = Event()
-        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="strandline-small-objects")
+        self._readers = min(READERS, config.connections_max) if config.kind == "s3" else READERS
+        self._threads = ThreadPoolExecutor(
+            self._readers, thread_name_prefix="strandline-small-objects"
+        )
         self._reads = open_blocking(
             config,
             wait=ambient.wait,
@@ -48,7 +51,7 @@ class SmallObjects:
         """The first `bytes_max` bytes of each, or why there are none, in the order of the keys.
         Other errors of the store port are raised. Blocks.
         """
-        run = max(1, min(KEYS_A_RUN, -(-len(keys) // READERS)))
+        run = max(1, min(KEYS_A_RUN, -(-len(keys) // self._readers)))
         runs = [keys[at : at + run] for at in range(0, len(keys), run)]
         return list(chain.from_iterable(self._threads.map(self._run, runs)))
 

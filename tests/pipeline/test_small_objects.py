@@ -83,3 +83,9 @@ def test_what_is_not_read_yet_ends_when_it_is_closed(
     go_on.set()
     reading.join(30)
     assert [type(each) for each in raised] == [RetryLater]
+
+
+def test_no_more_read_at_once_than_the_store_s_connections() -> None:
+    few = StoreConfig(name="main", kind="s3", bucket="tier", region="eu-1", connections_max=3)
+    with closing(SmallObjects(few, bytes_max=BYTES_MAX)) as objects:
+        assert objects._threads._max_workers == 3
