@@ -229,7 +229,9 @@ class ManifestCatalogue:
             self._progress(read, known)
 
     def _answer(self, ask: Callable[[Mapping[str, OpenBucket]], Awaitable[Answer]]) -> Answer:
-        """Run it on a loop of its own, in a thread: the caller may be in a loop already."""
+        """Run it on a loop of its own, in a thread: the caller may be in a loop already. Whoever is
+        interrupted meanwhile, by Ctrl-C, does not wait for the rest.
+        """
 
         async def run() -> Answer:
             try:
@@ -240,11 +242,18 @@ class ManifestCatalogue:
                     f"{self._places()} was not looked through in {self._deadline_s:g} s"
                 ) from None
 
+        loop = asyncio.new_event_loop()
+        answer = loop.create_task(run())
         with (
             kept_objects(),
             ThreadPoolExecutor(1, thread_name_prefix="strandline-catalogue") as thread,
         ):
-            return thread.submit(asyncio.run, run()).result()
+            running = thread.submit(_run_until_complete, loop, answer)
+            try:
+                return running.result()
+            finally:
+                if not running.done():
+                    loop.call_soon_threadsafe(answer.cancel)
 
     async def _opened(self, stack: AsyncExitStack) -> dict[str, OpenBucket]:
         buckets = {}
@@ -254,6 +263,15 @@ class ManifestCatalogue:
             stack.callback(bucket.close)
             buckets[config.name] = bucket
         return buckets
+
+
+def _run_until_complete(loop: asyncio.AbstractEventLoop, answer: asyncio.Task[Answer]) -> Answer:
+    try:
+        return loop.run_until_complete(answer)
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
 
 
 async def _read_all(
