@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,6 +44,7 @@ from rsm_backends.object_files import (
     STAGING,
     ObjectFiles,
     OpenObject,
+    Place,
     object_info,
     write_all,
 )
@@ -55,8 +57,34 @@ LIST_TURN_S = 0.05
 """So long a list goes on alone. Threads take the interpreter from each other at every file, so that
 several lists at once take twice as long as one after the other, unless the disk is waited for.
 """
+WALKS_KEPT = 16
+"""Lists that may go on where their last page ended: each holds the names of a folder or two."""
+WALK_KEPT_S = 5.0
+"""After which a list that nobody went on with begins anew."""
 
 _Answer = TypeVar("_Answer")
+
+
+class _Walk:
+    """A list under way, a page at a time."""
+
+    def __init__(self, places: Iterator[Place]) -> None:
+        self._places = places
+        self.next: Place | None = None
+        """Behind the last page; None before the first, and at the end."""
+
+    def page(self, limit: int) -> tuple[ObjectInfo, ...]:
+        found: list[ObjectInfo] = []
+        begun = () if self.next is None else (self.next,)
+        for place in chain(begun, self._places):
+            if len(found) == limit:
+                self.next = place
+                return tuple(found)
+            info = place.described()
+            if info is not None:
+                found.append(info)
+        self.next = None
+        return tuple(found)
 
 
 class FilesystemStore:
@@ -67,6 +95,7 @@ class FilesystemStore:
         self._uploads = UploadFiles(self._files)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="filesystem-store")
         self._list_turn = asyncio.Lock()
+        self._walks: OrderedDict[tuple[str, str], _Walk] = OrderedDict()
         self._swept = False
 
     def __repr__(self) -> str:
@@ -145,13 +174,30 @@ class FilesystemStore:
     ) -> ListPage:
         check_prefix(prefix)
         check_limit(limit)
+        kept = None if cursor is None else self._walks.pop((prefix, cursor), None)
+
+        def go_on() -> tuple[_Walk, tuple[ObjectInfo, ...]]:
+            walk = kept or _Walk(self._files.walk(prefix, cursor))
+            return walk, walk.page(limit)
+
         async with self._turn():
-            found = await self._run(
-                prefix, lambda: tuple(islice(self._files.walk(prefix, cursor), limit + 1))
-            )
-        if len(found) <= limit:
+            walk, found = await self._run(prefix, go_on)
+        if walk.next is None:
             return ListPage(found, None)
-        return ListPage(found[:limit], found[limit - 1].key)
+        next_cursor = found[-1].key
+        self._keep((prefix, next_cursor), walk)
+        return ListPage(found, next_cursor)
+
+    def _keep(self, where: tuple[str, str], walk: _Walk) -> None:
+        """For whoever asks for the next page: to come to it anew is to read its folder again."""
+        self._walks[where] = walk
+        while len(self._walks) > WALKS_KEPT:
+            self._walks.popitem(last=False)
+        asyncio.get_running_loop().call_later(WALK_KEPT_S, self._drop, where, walk)
+
+    def _drop(self, where: tuple[str, str], walk: _Walk) -> None:
+        if self._walks.get(where) is walk:
+            del self._walks[where]
 
     async def list_folders(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
@@ -216,6 +262,7 @@ class FilesystemStore:
     async def close(self) -> None:
         """Wait for writes under way, then close the root folder. Idempotent."""
         await asyncio.to_thread(self._threads.shutdown)
+        self._walks.clear()
         self._files.close()
 
     @asynccontextmanager

@@ -34,6 +34,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
@@ -119,6 +120,22 @@ class OpenObject:
             self._reads -= 1
             if self._closed and self._reads == 0:
                 os.close(self._fd)
+
+
+class Place(NamedTuple):
+    """An object that a walk has come to; `folder` is open until the walk goes on."""
+
+    key: str
+    folder: int
+    name: str
+
+    def described(self) -> ObjectInfo | None:
+        """What is known of it without its checksum; None: it is gone meanwhile."""
+        try:
+            status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return object_info(self.key, status, None)
 
 
 class ObjectFiles:
@@ -246,8 +263,10 @@ class ObjectFiles:
             self._sync_nearest(parent)
             self._remove_empty_folders(parent)
 
-    def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
-        """Objects that start with `prefix`, in UTF-8 byte order, beyond the key `after`."""
+    def walk(self, prefix: str, after: str | None) -> Iterator[Place]:
+        """Where the objects are that start with `prefix`, in UTF-8 byte order, beyond the key
+        `after`. What a folder has is read once, when it is come to.
+        """
         with suppress(*_NO_OBJECT), self._above(prefix) as (folder, path):
             yield from _walk(folder, path, prefix, "" if after is None else after)
 
@@ -379,7 +398,7 @@ def write_all(fd: int, data: Buffer) -> None:
 
 
 # Text compares by code points, which is the order of its bytes in UTF-8.
-def _walk(folder: int, path: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+def _walk(folder: int, path: str, prefix: str, after: str) -> Iterator[Place]:
     for name in _ordered_names(folder, at_root=not path):
         key = path + name
         if name.endswith("/"):
@@ -390,11 +409,7 @@ def _walk(folder: int, path: str, prefix: str, after: str) -> Iterator[ObjectInf
             with suppress(*_NO_OBJECT), _opened(name[:-1], folder) as below:
                 yield from _walk(below, key, prefix, after)
         elif key > after and key.startswith(prefix):
-            try:
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            yield object_info(key, status, None)
+            yield Place(key, folder, name)
 
 
 def _has_object(folder: int, name: str) -> bool:

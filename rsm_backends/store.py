@@ -108,7 +108,8 @@ class ObjectStore(Protocol):
     ) -> ListPage:
         """List keys that start with `prefix`, at most `limit` (1 to 1000), in UTF-8 byte order.
 
-        `cursor` is a page's `next_cursor`, or any key: the list goes on behind it.
+        `cursor` is a page's `next_cursor`, or any key: the list goes on behind it. What is written
+        while it goes on may be missing from its later pages.
         """
         ...
 

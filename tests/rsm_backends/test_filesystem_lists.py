@@ -11,8 +11,7 @@ import pytest
 
 from rsm_backends import filesystem
 from rsm_backends.filesystem import THREADS_MAX, FilesystemStore
-from rsm_backends.object_files import ObjectFiles
-from rsm_backends.store import ObjectInfo
+from rsm_backends.object_files import ObjectFiles, Place
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ async def test_lists_of_a_quick_disk_follow_one_another(
 ) -> None:
     alone, most = Lock(), []
 
-    def walk(_: ObjectFiles, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
+    def walk(_: ObjectFiles, prefix: str, after: str | None) -> Iterator[Place]:
         most.append(alone.acquire(blocking=False))
         Event().wait(0.002)
         alone.release()
@@ -44,7 +43,7 @@ async def test_lists_of_a_slow_disk_go_on_at_once(
 ) -> None:
     together = Barrier(THREADS_MAX, timeout=60)
 
-    def walk(_: ObjectFiles, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
+    def walk(_: ObjectFiles, prefix: str, after: str | None) -> Iterator[Place]:
         together.wait()
         return iter(())
 
@@ -58,7 +57,7 @@ async def test_a_list_that_is_given_up_or_fails_takes_nobody_s_turn(
     monkeypatch.setattr(filesystem, "LIST_TURN_S", 60.0)
     go_on = Event()
 
-    def walk(_: ObjectFiles, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
+    def walk(_: ObjectFiles, prefix: str, after: str | None) -> Iterator[Place]:
         if prefix == "slow":
             go_on.wait(60)
         if prefix == "fails":
