@@ -35,7 +35,7 @@ from tests.e2e.test_sidecar_beside_kafka import TOPIC, Kept, Scene, assert_same,
 from tests.e2e.writer import Writer
 from tests.pipeline.export.test_export_job import committed_files, duckdb_table
 from tests.real.kafka_clients import Isolation, consume_all
-from tests.real.spark_jvm import quick_start
+from tests.real.spark_jvm import quick_start, spark_home
 from tests.real.spark_kafka import spark_kafka_jars
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -59,7 +59,15 @@ class History:
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
-    session = open_session(
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_HOME", str(spark_home()))
+        session = _session(folder)
+    yield session
+    session.stop()
+
+
+def _session(folder: Path) -> SparkSession:
+    return open_session(
         "e2e",
         master="local[2]",
         conf=quick_start()
@@ -72,8 +80,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(folder / "local"),
         },
     )
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.session import open_session
-from tests.real.spark_jvm import quick_start
+from tests.real.spark_jvm import quick_start, spark_home
 from tests.real.toolbox import require_program
 
 
@@ -17,7 +18,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, four tries a task, no pages, nothing left behind."""
     require_program("java")
     folder = tmp_path_factory.mktemp("spark")
-    session = open_session(
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_HOME", str(spark_home()))
+        session = _session(folder)
+    yield session
+    session.stop()
+
+
+def _session(folder: Path) -> SparkSession:
+    return open_session(
         "tests",
         master="local[2,4]",
         conf=quick_start()
@@ -31,5 +40,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(folder / "local"),
         },
     )
-    yield session
-    session.stop()

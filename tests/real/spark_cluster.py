@@ -24,7 +24,7 @@ from tests.real.maven import require_java
 from tests.real.ports import free_ports
 from tests.real.process_tree import kill_tree
 from tests.real.server_process import ServerProcess
-from tests.real.spark_jvm import SPARK_HOME, java_options
+from tests.real.spark_jvm import java_options, spark_home
 
 START_DEADLINE_S = 60
 EXECUTOR_MB = 700
@@ -96,13 +96,13 @@ class SparkCluster:
     def _start(self, what: str, *arguments: str) -> ServerProcess:
         process = ServerProcess(
             [
-                str(SPARK_HOME / "bin" / "spark-class"),
+                str(spark_home() / "bin" / "spark-class"),
                 f"org.apache.spark.deploy.{what.lower()}.{what}",
                 *("--host", "127.0.0.1", *arguments),
             ],
             environment={
                 "PATH": os.environ["PATH"],
-                "SPARK_HOME": str(SPARK_HOME),
+                "SPARK_HOME": str(spark_home()),
                 "SPARK_DAEMON_MEMORY": "256m",
                 "SPARK_DAEMON_JAVA_OPTS": java_options(),
                 "SPARK_LOCAL_DIRS": str(self._home / "local"),

@@ -15,20 +15,39 @@ from pathlib import Path
 import pyspark
 
 from tests.real.class_data import class_data, class_options
+from tests.real.toolbox import only_one, tools_dir
 
-SPARK_HOME = Path(pyspark.__file__).parent
 TRAINING = Path(__file__).with_name("spark_training.py")
-TRAINING_HOME = Path(sys.prefix, "spark-home")
-"""Stays: where the jars were that an archive was made of is looked at whenever it is opened."""
+PROGRAMS = ("bin", "jars")
+WORK = "work"
+"""What a local cluster writes into its home."""
 
 TRAINING_DEADLINE_S = 110
 PLAIN_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 @cache
+def spark_home() -> Path:
+    """PySpark's programs, copied once a machine: an archive of classes holds for the jars that it
+    was made of, where they are and as old as they are. Without the zip of PySpark's Python files,
+    which each process would compile anew: they are installed.
+    """
+    home = tools_dir() / f"spark-{pyspark.__version__}"
+    with only_one(home.name):
+        if not home.exists():
+            unfinished = home.with_name(f"{home.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            for name in PROGRAMS:
+                shutil.copytree(Path(pyspark.__file__).parent / name, unfinished / name)
+            unfinished.rename(home)
+    return home
+
+
+@cache
 def spark_class_data() -> Path:
-    """The archive of Spark's classes, in the environment that Spark is in."""
-    return class_data("spark", Path(sys.prefix), SPARK_HOME / "jars", _train)
+    """The archive of Spark's classes."""
+    home = spark_home()
+    return class_data(home.name, home, home / "jars", _train)
 
 
 def java_options() -> str:
@@ -43,20 +62,16 @@ def quick_start() -> dict[str, str]:
 
 
 def linked_spark_home(folder: Path) -> Path:
-    """PySpark's own, but what a local cluster writes into it stays here, and without the zip of its
-    Python files, which each process would compile anew: they are installed.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
+    """The same programs, but what a local cluster writes stays here."""
     folder.mkdir()
-    for path in SPARK_HOME.iterdir():
-        if path.name not in ("work", "python"):
-            (folder / path.name).symlink_to(path)
+    for name in PROGRAMS:
+        (folder / name).symlink_to(spark_home() / name)
     return folder
 
 
 def _train(option: str) -> None:
+    home = spark_home()
     with tempfile.TemporaryDirectory() as folder:
-        home = linked_spark_home(TRAINING_HOME)
         subprocess.run(
             [
                 *(str(home / "bin" / "spark-submit"), "--master", "local-cluster[1,1,512]"),
@@ -77,3 +92,4 @@ def _train(option: str) -> None:
             capture_output=True,
             timeout=TRAINING_DEADLINE_S,
         )
+    shutil.rmtree(home / WORK)

@@ -34,8 +34,7 @@ def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def main(folder: str) -> None:
-    spark = SparkSession.builder.getOrCreate()
+def do_all(spark: SparkSession, folder: str) -> None:
     context = spark.sparkContext
     context.setJobGroup("training", "training", interruptOnCancel=True)
     assert sorted(context.parallelize([2, 1], 2).map(abs).collect()) == [1, 2]
@@ -58,6 +57,12 @@ def main(folder: str) -> None:
     assert spark.sql("SELECT collect_set(name) AS names FROM rows ORDER BY 1").count() == 1
     read.unpersist()
     spark.stop()
+
+
+def main(folder: str) -> None:
+    """Once as a cluster's driver, and once where tasks run in this JVM too."""
+    do_all(SparkSession.builder.getOrCreate(), f"{folder}/cluster")
+    do_all(SparkSession.builder.master("local[2]").getOrCreate(), f"{folder}/local")
 
 
 if __name__ == "__main__":

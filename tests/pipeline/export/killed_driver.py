@@ -25,7 +25,7 @@ from pipeline.session import open_session
 from pipeline.source.options import Subscription
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured
-from tests.real.spark_jvm import quick_start
+from tests.real.spark_jvm import quick_start, spark_home
 
 FIFO = "STRANDLINE_TEST_FIFO"
 TOPIC = "orders"
@@ -59,6 +59,7 @@ def main() -> None:
     os.environ[FIFO] = fifo
     catalogue: CapturedTier = asyncio.run(tier_captured(Path(tier), TOPIC))
     vars(export)["WriteFiles"] = functools.partial(WriteFiles, read=stand_still)
+    os.environ["SPARK_HOME"] = str(spark_home())
     conf = quick_start() | {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
     spark = open_session("killed", master="local[2]", conf=conf)
     context = JobContext(spark, {}, catalogue, Console(stderr=True))

@@ -47,7 +47,7 @@ from tests.e2e.node_process import NodeProcess
 from tests.pipeline.catalogue.test_manifest_catalogue import PREFIX, put
 from tests.real.process_tree import kill_tree
 from tests.real.s3_admin import client
-from tests.real.spark_jvm import quick_start
+from tests.real.spark_jvm import quick_start, spark_home
 from tests.strandline.captured_node import SEGMENTS, ask, captured_node, uploads
 from tests.strandline.command import COMMAND, environment, invoke
 from tests.strandline.conftest import COPY_DEADLINE_S
@@ -218,6 +218,7 @@ def typed(bucket: Bucket, *command: object) -> Iterator[subprocess.Popen[str]]:
         | {
             "AWS_ACCESS_KEY_ID": str(config.access_key_id),
             "AWS_SECRET_ACCESS_KEY": str(config.secret_access_key),
+            "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
         stdout=subprocess.PIPE,
