@@ -58,7 +58,13 @@ def java_options() -> str:
 def quick_start() -> dict[str, str]:
     """Settings of a session."""
     options = java_options()
-    return {"spark.driver.extraJavaOptions": options, "spark.executor.extraJavaOptions": options}
+    return {
+        "spark.driver.extraJavaOptions": options,
+        "spark.executor.extraJavaOptions": options,
+        # As workers of tables have it, which are those of other tasks too then: Spark keeps Python
+        # processes apart by their environment.
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+    }
 
 
 def linked_spark_home(folder: Path) -> Path:
