@@ -174,6 +174,7 @@ def _open_consumer(
             "auto.offset.reset": "earliest",
             "isolation.level": isolation,
             "check.crcs": True,
+            "fetch.wait.max.ms": 10,  # the broker says half a second later that this is the end
             "log_level": 0,
             **(config or {}),
         }
@@ -184,14 +185,17 @@ def _until_the_end(consumer: Consumer) -> list[ConsumedRecord]:
     records: list[ConsumedRecord] = []
     end = time.monotonic() + CLIENT_DEADLINE_S
     while time.monotonic() < end:
-        for message in consumer.consume(num_messages=500, timeout=1):
-            error = message.error()
-            if error is None:
-                records.append(_consumed(message))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return records
-            elif error.fatal() or not error.retriable():
-                raise KafkaException(error)
+        # One by one: `consume` waits for as many as it may give, also behind the end.
+        message = consumer.poll(1)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            records.append(_consumed(message))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            return records
+        elif error.fatal() or not error.retriable():
+            raise KafkaException(error)
     raise TimeoutError(f"the end of the partition was not reached within {CLIENT_DEADLINE_S} s")
 
 
