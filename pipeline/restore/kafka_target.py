@@ -50,6 +50,9 @@ what brokers allow (`transaction.max.timeout.ms`, 15 minutes).
 FETCHED_BYTES_MAX = 64 * 1024 * 1024
 RECORDS_AT_ONCE = 1_000
 POLL_S = 0.1
+END_WAIT_MS = 20
+"""How long a broker waits for more before it tells a reader that this is the end; 500 otherwise."""
+
 SILENCE_DEADLINE_S = 120
 """A queue that does not move, or a read that brings nothing, for so long is given up."""
 
@@ -359,6 +362,7 @@ def read_partition(
             "isolation.level": "read_committed",
             "check.crcs": True,
             "queued.max.messages.kbytes": str(FETCHED_BYTES_MAX // 1024),
+            "fetch.wait.max.ms": END_WAIT_MS,
         }
     )
     try:
