@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -169,8 +168,9 @@ def _puts(size: Column) -> Column:
 def _days(objects: DataFrame) -> list[tuple[date, int]]:
     known = objects.where("modified_ms >= 0")
     days = known.groupBy((f.floor(f.col("modified_ms") / DAY_MS)).alias("day"))
-    found: list[Any] = days.agg(f.sum("size").alias("size")).orderBy("day").collect()
-    return [(EPOCH + timedelta(days=row["day"]), row["size"]) for row in found[-DAYS_MAX:]]
+    # Sorted here: Spark would look at a sample first, and shuffle again.
+    found = sorted(map(tuple, days.agg(f.sum("size")).collect()))
+    return [(EPOCH + timedelta(days=day), size) for day, size in found[-DAYS_MAX:]]
 
 
 def _write(
