@@ -24,7 +24,7 @@ check: $(VENV)/.dev        ## format, lint, types, who may import whom
 unit: $(VENV)/.dev
 	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 2 -q
 
-spark: $(VENV)/.dev        ## a file goes to one process: each has one Spark session
+spark: tools                 ## a file goes to one process: each has one Spark session
 	$(PYTEST) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q
 
 tools: $(VENV)/.dev        ## servers and clients that tests run against, once a machine

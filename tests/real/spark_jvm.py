@@ -22,7 +22,7 @@ PROGRAMS = ("bin", "jars")
 WORK = "work"
 """What a local cluster writes into its home."""
 
-TRAINING_DEADLINE_S = 110
+TRAINING_DEADLINE_S = 300
 PLAIN_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
