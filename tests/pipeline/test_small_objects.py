@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from threading import Event, Thread
+from threading import Barrier, Event, Lock, Thread
 
 import pytest
 
 from kafka_formats.errors import NotFound, RetryLater
-from pipeline.small_objects import BUFFER_BYTES, KEYS_A_RUN, READERS, SmallObjects
+from pipeline import small_objects
+from pipeline.small_objects import BUFFER_BYTES, FILE_READERS, KEYS_A_RUN, SmallObjects
 from rsm_backends.store_config import StoreConfig
 
 BYTES_MAX = 2 * BUFFER_BYTES
@@ -23,7 +24,9 @@ def objects(tmp_path: Path) -> Iterator[SmallObjects]:
         yield opened
 
 
-@pytest.mark.parametrize("count", [0, 1, READERS, READERS + 1, READERS * KEYS_A_RUN + 1])
+@pytest.mark.parametrize(
+    "count", [0, 1, FILE_READERS, FILE_READERS + 1, FILE_READERS * KEYS_A_RUN + 1]
+)
 def test_each_is_read_whole_and_in_order(objects: SmallObjects, tmp_path: Path, count: int) -> None:
     for number in range(count):
         (tmp_path / f"{number}").write_bytes(b"%d" % number)
@@ -53,10 +56,41 @@ def test_one_that_is_gone_is_told_and_the_others_are_read(
     assert there == b"data"
 
 
+def test_a_slow_disk_is_read_by_all_at_once(
+    objects: SmallObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = Barrier(FILE_READERS, timeout=60)
+
+    def slow(self: SmallObjects, key: str, buffer: memoryview) -> bytes:
+        together.wait()
+        return key.encode()
+
+    monkeypatch.setattr(SmallObjects, "_one", slow)
+    keys = [f"{number}" for number in range(FILE_READERS)]
+    assert objects.read(keys) == [key.encode() for key in keys]
+
+
+def test_a_quick_one_by_one_reader_after_the_other(
+    objects: SmallObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, is_alone = Lock(), []
+
+    def quick(self: SmallObjects, key: str, buffer: memoryview) -> bytes:
+        is_alone.append(alone.acquire(blocking=False))
+        Event().wait(0.002)
+        alone.release()
+        return b""
+
+    monkeypatch.setattr(small_objects, "FILES_TURN_S", 60.0)
+    monkeypatch.setattr(SmallObjects, "_one", quick)
+    objects.read([f"{number}" for number in range(4 * FILE_READERS)])
+    assert is_alone == [True] * 4 * FILE_READERS
+
+
 def test_what_is_not_read_yet_ends_when_it_is_closed(
     objects: SmallObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = [f"{number}" for number in range(2 * READERS)]
+    keys = [f"{number}" for number in range(2 * FILE_READERS)]
     for key in keys:
         (tmp_path / key).write_bytes(b"data")
     begun, go_on = Event(), Event()
