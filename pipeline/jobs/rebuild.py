@@ -12,9 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from filecmp import cmp
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -25,13 +23,14 @@ from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.kept_frames import Keep, kept_frames
 from pipeline.listing.listed_objects import listed_objects
+from pipeline.rebuild.comparing_disk import ComparingDisk, OtherBytes
 from pipeline.rebuild.left_out import MEANING, NEEDS_SOMEBODY, Reason
 from pipeline.rebuild.manifest_rows import listed_segments, told_segments
 from pipeline.rebuild.partition_group import ROWS_SCHEMA, PartitionKey, RebuildPartitions
 from pipeline.rebuild.partition_rows import first_offsets
 from rlmm import row_keys as keys
 from rlmm import row_values as values
-from rlmm.log.disk import OsDisk
+from rlmm.log.disk import Disk, OsDisk
 from rlmm.log.snapshot_files import SnapshotWriter, snapshot_file_name
 from rlmm.metadata_log import SnapshotId
 from rlmm.partition_state import Mode, Totals
@@ -65,9 +64,10 @@ class RebuildOptions:
 
 @dataclass
 class RebuildReport:
-    """What the snapshot holds and what it does not."""
+    """What the snapshot holds and what it does not. `was_there`: an earlier run had written it."""
 
     snapshot: str | None = None
+    was_there: bool = False
     partitions: list[dict[str, Any]] = field(default_factory=list)
     left_out: dict[str, list[int]] = field(default_factory=dict)
     examples: list[dict[str, Any]] = field(default_factory=list)
@@ -88,6 +88,7 @@ class RebuildReport:
         return {
             "ok": self.ok,
             "snapshot": self.snapshot,
+            "was_there": self.was_there,
             "segments": self.segments,
             "size_bytes": sum(each["size_bytes"] for each in self.partitions),
             "partitions": self.partitions,
@@ -118,7 +119,8 @@ class RebuildReport:
         if self.snapshot is None:
             yield "a dry run: nothing was written"
             return
-        yield f"written: {self.snapshot}"
+        done = "is there already, the same byte for byte" if self.was_there else "written"
+        yield f"{done}: {self.snapshot}"
         yield f"next: strandline format --config FILE --from-snapshot {self.snapshot}"
 
 
@@ -158,7 +160,9 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
     if options.output is not None and report.partitions:
         with context.bar("writing the snapshot"):
             ordered = rows.where("key IS NOT NULL").select("key", "value").orderBy("key")
-            path = write_snapshot(options.output, end_offset, _state_rows(ordered, report))
+            path, report.was_there = write_snapshot(
+                options.output, end_offset, _state_rows(ordered, report)
+            )
         report.snapshot = str(path)
     return report
 
@@ -199,33 +203,37 @@ def _report(told: DataFrame) -> RebuildReport:
     return report
 
 
-def write_snapshot(folder: Path, end_offset: int, rows: Iterable[tuple[bytes, bytes]]) -> Path:
-    """The snapshot of these rows, which are in key order. One that is there is left as it is:
-    InvalidRequest, if it is not the same, byte for byte.
+def write_snapshot(
+    folder: Path, end_offset: int, rows: Iterable[tuple[bytes, bytes]]
+) -> tuple[Path, bool]:
+    """The snapshot of these rows, which are in key order, and whether it was there. Such a one is
+    left as it is: InvalidRequest, if it is not the same, byte for byte.
     """
     snapshot = SnapshotId(end_offset, EPOCH)
     path = folder / snapshot_file_name(snapshot)
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        return _written(folder, snapshot, rows)
-    with TemporaryDirectory(prefix=".rebuilt-", dir=folder) as beside:
-        if not cmp(path, _written(Path(beside), snapshot, rows), shallow=False):
-            raise InvalidRequest(
-                f"{path} is there already, and what the bucket tells makes other bytes: name "
-                "another folder",
-                field="--output",
-            )
-    return path
+    was_there = path.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(ComparingDisk(path) if was_there else OsDisk(), folder, snapshot, rows)
+    except OtherBytes:
+        raise InvalidRequest(
+            f"{path} is there already, and what the bucket tells makes other bytes: name another "
+            "folder",
+            field="--output",
+        ) from None
+    return path, was_there
 
 
-def _written(folder: Path, snapshot: SnapshotId, rows: Iterable[tuple[bytes, bytes]]) -> Path:
-    writer = SnapshotWriter(OsDisk(), folder, snapshot, last_contained_timestamp_ms=0, voters=())
+def _write(
+    disk: Disk, folder: Path, snapshot: SnapshotId, rows: Iterable[tuple[bytes, bytes]]
+) -> None:
+    writer = SnapshotWriter(disk, folder, snapshot, last_contained_timestamp_ms=0, voters=())
     try:
         writer.add(to_proposals(rows))
+        writer.finish()
     except BaseException:
         writer.abandon()
         raise
-    return writer.finish()
 
 
 def _state_rows(ordered: DataFrame, report: RebuildReport) -> Iterator[tuple[bytes, bytes]]:

@@ -178,7 +178,11 @@ def test_a_bucket_of_aivens_becomes_rows_that_nobody_expires(
     rows = of_kind(rows_of(report.snapshot).items(), RowKind.SEGMENT)
     assert {decode_segment_row(each).custom_metadata for each in rows.values()} == {None}
     assert stored(tier) == before
-    assert rebuild(spark, tier, tmp_path / "out").snapshot == report.snapshot
+    assert f"written: {report.snapshot}" in report.lines()
+    again = rebuild(spark, tier, tmp_path / "out")
+    assert again.snapshot == report.snapshot
+    assert f"is there already, the same byte for byte: {report.snapshot}" in again.lines()
+    assert (report.as_json()["was_there"], again.as_json()["was_there"]) == (False, True)
 
 
 def test_what_cannot_be_told_is_left_out_and_named(spark: SparkSession, tmp_path: Path) -> None:

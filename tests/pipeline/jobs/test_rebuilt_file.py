@@ -22,22 +22,48 @@ def rows(segments: int) -> list[tuple[bytes, bytes]]:
 
 
 def test_the_same_snapshot_made_again_is_left_as_it_is(tmp_path: Path) -> None:
-    written = write_snapshot(tmp_path / "new", 63, rows(2))
+    written, was_there = write_snapshot(tmp_path / "new", 63, rows(2))
+    assert not was_there
     assert dict(from_proposals(read_snapshot(OsDisk(), written))) == dict(rows(2))
     before = written.stat()
-    assert write_snapshot(tmp_path / "new", 63, rows(2)) == written
+    assert write_snapshot(tmp_path / "new", 63, rows(2)) == (written, True)
     after = written.stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert list(written.parent.iterdir()) == [written]
 
 
 def test_another_snapshot_of_the_name_is_never_written_over(tmp_path: Path) -> None:
-    written = write_snapshot(tmp_path, 63, rows(2))
+    written, _ = write_snapshot(tmp_path, 63, rows(2))
     before = written.read_bytes()
     with pytest.raises(InvalidRequest, match=f"{written.name} is there already.*other bytes"):
         write_snapshot(tmp_path, 63, rows(3))
     assert written.read_bytes() == before
     assert list(tmp_path.iterdir()) == [written]
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter", "empty"])
+def test_a_file_of_the_name_that_is_not_the_whole_snapshot_is_told(
+    tmp_path: Path, change: str
+) -> None:
+    written, _ = write_snapshot(tmp_path, 63, rows(2))
+    whole = written.read_bytes()
+    written.write_bytes({"longer": whole + b"\0", "shorter": whole[:-1], "empty": b""}[change])
+    before = written.read_bytes()
+    with pytest.raises(InvalidRequest, match="other bytes"):
+        write_snapshot(tmp_path, 63, rows(2))
+    assert written.read_bytes() == before
+
+
+def test_a_second_run_writes_nothing_that_a_kill_could_leave(tmp_path: Path) -> None:
+    written, _ = write_snapshot(tmp_path, 63, rows(2))
+
+    def looked_at() -> Iterator[tuple[bytes, bytes]]:
+        for row in rows(2):
+            assert list(tmp_path.iterdir()) == [written]
+            yield row
+            assert list(tmp_path.iterdir()) == [written]
+
+    assert write_snapshot(tmp_path, 63, looked_at()) == (written, True)
 
 
 def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
