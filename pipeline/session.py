@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline.spark_version import check_spark_version
@@ -14,7 +15,7 @@ DEFAULT_MASTER = "local[*,4]"
 """All cores; a task that fails is tried four times, as on a cluster (`local[*]` tries once)."""
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-SPARKS_OWN = "200"
+SPARKS_OWN = 200
 PER_CORE = 8
 """Of a shuffle on one machine: Spark's own 200 take 60 to 80 ms each, whatever is in them."""
 
@@ -41,18 +42,29 @@ def open_session(
         builder = builder.master(master)
     elif "spark.master" not in (conf or {}) and not master_was_said(os.environ):
         builder = builder.config("spark.master", DEFAULT_MASTER)
+    # In how many parts shuffles of a session that runs end is its user's to say.
+    is_ours = SparkContext._active_spark_context is None
     spark = builder.getOrCreate()
-    master, cores = spark.sparkContext.master or "", spark.sparkContext.defaultParallelism
-    said = spark.conf.get(SHUFFLE_PARTITIONS, SPARKS_OWN) or SPARKS_OWN
-    spark.conf.set(SHUFFLE_PARTITIONS, shuffle_partitions(said, master, cores))
+    if is_ours:
+        fit_shuffles(spark)
     return spark
 
 
-def shuffle_partitions(said: str, master: str, cores: int) -> str:
-    """In how many parts a shuffle ends; `said` is what Spark was told, or its own number."""
-    if said != SPARKS_OWN or not master.startswith("local"):
-        return said
-    return str(min(PER_CORE * cores, int(SPARKS_OWN)))
+def fit_shuffles(spark: SparkSession) -> None:
+    """To the cores of a session that has just started, unless somebody said in how many parts they
+    are to end.
+    """
+    context = spark.sparkContext
+    parts = shuffle_partitions(context.master or "", context.defaultParallelism)
+    if parts is not None and not context.getConf().contains(SHUFFLE_PARTITIONS):
+        spark.conf.set(SHUFFLE_PARTITIONS, parts)
+
+
+def shuffle_partitions(master: str, cores: int) -> str | None:
+    """In how many parts a shuffle ends; None: in as many as Spark says, on a cluster."""
+    if not master.startswith("local"):
+        return None
+    return str(min(PER_CORE * cores, SPARKS_OWN))
 
 
 def master_was_said(environment: Mapping[str, str]) -> bool:

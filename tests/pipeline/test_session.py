@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from kafka_formats.errors import InvalidRequest
 from pipeline.session import (
     SHUFFLE_PARTITIONS,
+    fit_shuffles,
     master_was_said,
     open_session,
     shuffle_partitions,
@@ -40,29 +41,35 @@ def test_a_session_of_tests_has_its_classes_from_the_archive(spark: SparkSession
 
 
 @pytest.mark.parametrize(
-    ("said", "master", "cores", "parts"),
+    ("master", "cores", "parts"),
     [
-        ("200", "local[2]", 2, "16"),
-        ("200", "local[*,4]", 64, "200"),
-        ("200", "local-cluster[2,1,1024]", 2, "16"),
-        ("200", "spark://host:7077", 2, "200"),
-        ("7", "local[2]", 2, "7"),
+        ("local[2]", 2, "16"),
+        ("local[*,4]", 64, "200"),
+        ("local-cluster[2,1,1024]", 2, "16"),
+        ("spark://host:7077", 2, None),
     ],
 )
 def test_a_shuffle_on_one_machine_ends_in_few_parts(
-    said: str, master: str, cores: int, parts: str
+    master: str, cores: int, parts: str | None
 ) -> None:
-    assert shuffle_partitions(said, master, cores) == parts
+    assert shuffle_partitions(master, cores) == parts
 
 
 @pytest.mark.spark
-def test_shuffles_of_the_running_session_fit_it(spark: SparkSession) -> None:
+def test_a_number_of_parts_that_was_said_is_kept(spark: SparkSession) -> None:
+    """By `--conf` or a file: also Spark's own number, and also in a session of ours."""
+    told = spark.conf.get(SHUFFLE_PARTITIONS) or ""
+    assert told == spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS)
+    fit_shuffles(spark)
+    assert spark.conf.get(SHUFFLE_PARTITIONS) == told
+
+
+@pytest.mark.spark
+def test_shuffles_of_a_session_that_runs_are_left_as_they_are(spark: SparkSession) -> None:
     told = spark.conf.get(SHUFFLE_PARTITIONS) or ""
     try:
         spark.conf.set(SHUFFLE_PARTITIONS, "200")
-        assert open_session("fits").conf.get(SHUFFLE_PARTITIONS) == "16"
-        spark.conf.set(SHUFFLE_PARTITIONS, "3")
-        assert open_session("fits").conf.get(SHUFFLE_PARTITIONS) == "3"
+        assert open_session("second").conf.get(SHUFFLE_PARTITIONS) == "200"
     finally:
         spark.conf.set(SHUFFLE_PARTITIONS, told)
 
