@@ -66,6 +66,7 @@ def reconcile_command(
     from pipeline.jobs.reconcile import ReconcileOptions, check_options, run
 
     given = tier_options(option, store, url, token_file)
+    typed = typed_key_values(conf, option="--conf")
     if csv and table is None:
         raise InvalidRequest("means nothing without --table", field="--csv")
     options = ReconcileOptions(
@@ -73,8 +74,6 @@ def reconcile_command(
         ambient.now_ms, ambient.wait,
     )  # fmt: skip
     check_options(options)
-    with job_context(
-        "reconcile", options=given, master=master, conf=typed_key_values(conf, option="--conf")
-    ) as context:
+    with job_context("reconcile", options=given, master=master, conf=typed) as context:
         done = run(context, options)
     return finish(done, report_file=report, json_wanted=json)

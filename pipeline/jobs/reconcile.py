@@ -145,11 +145,18 @@ def check_options(options: ReconcileOptions) -> None:
         raise InvalidRequest("name a node, or give a metadata snapshot", field=URL_OPTION)
     if options.apply and options.node is None:
         raise InvalidRequest("needs a node, whose collector deletes", field="--apply")
+    if options.snapshot is not None:
+        try:
+            options.snapshot.open("rb").close()
+        except OSError as error:
+            raise InvalidRequest(
+                f"{options.snapshot} can't be read: {error.strerror}", field="--snapshot"
+            ) from None
 
 
 def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
-    """InvalidRequest: neither a node nor a snapshot is named, or the table is there. Errors of
-    stores and node as they are.
+    """InvalidRequest: neither a node nor a snapshot that can be read is named, or the table is
+    there. Errors of stores and node as they are.
     """
     check_options(options)
     with our_errors(), kept_frames() as keep:

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from platform import node
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.node_client import NodeClient
@@ -72,7 +74,13 @@ class _ReadSnapshot:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         for _ in batches:
-            yield from _in_batches(snapshot_knowledge(self.path))
+            try:
+                yield from _in_batches(snapshot_knowledge(self.path))
+            except OSError as error:
+                raise NotFound(
+                    f"{self.path} can't be read on {node()}: {error.strerror}. Put it on a disk "
+                    "that all machines share"
+                ) from error
 
 
 def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from io import StringIO
 from pathlib import Path
+from platform import node
 from typing import Any
 from unittest import mock
 
@@ -15,13 +16,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from rich.console import Console
 
-from kafka_formats.errors import CorruptData, InvalidRequest
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs import reconcile as job
+from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
-from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
+from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, check_options, run
 from pipeline.opened_store import opened
+from pipeline.reconcile.known_rows import known_of_snapshot
 from pipeline.reconcile.tally import EXAMPLES_MAX, Found, tally
 from rlm.custom_metadata import CustomMetadata
 from rlm.object_keys import ObjectSuffix, segment_keys
@@ -183,6 +186,21 @@ def test_what_it_is_to_be_compared_with_has_to_be_named(
         reconcile(spark, tmp_path)
     with pytest.raises(InvalidRequest, match="whose collector deletes"):
         reconcile(spark, tmp_path, snapshot=tmp_path / "x", apply=True)
+
+
+def test_a_snapshot_that_cannot_be_read_is_named_before_spark_starts(tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "gone", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(InvalidRequest, match=f"^--snapshot: {path} can't be read: {why}"):
+            check_options(options(snapshot=path))
+
+
+def test_a_snapshot_that_only_the_driver_can_read_is_told_by_machine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    gone = known_of_snapshot(spark, tmp_path / "gone")
+    told = pytest.raises(NotFound, match=f"gone can't be read on {node()}: No such file")
+    with told, our_errors():
+        gone.count()
 
 
 @pytest.mark.parametrize("csv", [False, True])
