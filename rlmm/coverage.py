@@ -11,7 +11,7 @@ coverage in an epoch is one range. An update touches only rows that overlap the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
@@ -62,13 +62,37 @@ def ranges_in_lineage(lineage: Epochs, ranges: Iterable[EpochRange]) -> list[Ran
 
 def cover(rows: OverlayRows, segment: RemoteLogSegmentMetadata) -> None:
     """A segment became COPY_SEGMENT_FINISHED at `segment.finished_at`."""
+    for epoch, interval in _put_intervals(rows, segment):
+        _serve(rows, segment.segment_id.partition, epoch, interval)
+
+
+def cover_all(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
+    """`cover` of all segments that a partition has, one after the other, where nothing is covered
+    yet. In one go, as each `cover` takes longer by every row that is pending.
+    """
+    intervals: dict[int, list[Interval]] = {}
+    for segment in segments:
+        for epoch, interval in _put_intervals(rows, segment):
+            intervals.setdefault(epoch, []).append(interval)
+    for epoch, of_epoch in intervals.items():
+        prefix = keys.coverage_prefix(segments[0].segment_id.partition, epoch)
+        for covered in coverage_of(of_epoch):
+            _put(rows, prefix, covered)
+
+
+def _put_intervals(
+    rows: OverlayRows, segment: RemoteLogSegmentMetadata
+) -> list[tuple[int, Interval]]:
+    """What the segment has, by epoch."""
     partition, id_ = segment.segment_id.partition, segment.segment_id.id
+    found = []
     for index, (epoch, start, end) in enumerate(epoch_ranges(segment)):
         interval = Interval(start, end, segment.finished_at, id_, lowest_epoch=index == 0)
         rows.put(
             keys.interval_key(partition, epoch, start, end, id_), values.encode_interval(interval)
         )
-        _serve(rows, partition, epoch, interval)
+        found.append((epoch, interval))
+    return found
 
 
 def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval: Interval) -> None:
@@ -262,9 +286,13 @@ def uncovered_ranges(
         high = min(end, following - 1)
         if low > high:
             continue
-        free = [(low, high)]
+        free, at = [], low
         for covered in covered_ranges(rows, partition, entry.epoch, low, high):
-            free = without(free, (covered.start, covered.end))
+            if covered.start > at:
+                free.append((at, covered.start - 1))
+            at = covered.end + 1
+        if at <= high:
+            free.append((at, high))
         if free and holes and holes[-1][1] + 1 == free[0][0]:
             free[0] = (holes.pop()[0], free[0][1])
         holes += free

@@ -20,10 +20,10 @@ from pipeline.rebuild.resolved_lineage import ResolvedLineage
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.apply_outcome import Draft
-from rlmm.coverage import cover, epoch_ranges, ranges_in_lineage, uncovered_ranges
+from rlmm.coverage import cover_all, epoch_ranges, ranges_in_lineage, uncovered_ranges
 from rlmm.partition_state import Claim, LostOffsets, Mode
 from rlmm.row_partitions import PartitionRow
-from rlmm.row_reads import highest_copied, highest_recorded
+from rlmm.row_reads import highest_copied
 from rlmm.row_segments import encode_segment_row
 from rlmm.rows import MemoryRows, OverlayRows
 from rlmm.segment import (
@@ -92,9 +92,8 @@ def partition_rows(
     Metadata offsets from `first_offset` on are theirs: the claim's, the segments' in the order in
     which they were copied, the mode's.
     """
-    kept = [
-        each for each in segments if each.segment_id.id not in lineage.diverged | lineage.in_doubt
-    ]
+    left_out = lineage.diverged | lineage.in_doubt
+    kept = [each for each in segments if each.segment_id.id not in left_out]
     if not kept:
         return None
     partition = kept[0].segment_id.partition
@@ -105,7 +104,9 @@ def partition_rows(
         for number, each in enumerate(kept, start=first_offset + 1)
     ]
     for segment in finished:
-        _put_finished(rows, partition, segment)
+        rows.put(keys.segment_key(segment.segment_id.id), encode_segment_row(segment))
+    cover_all(rows, finished)
+    _put_highest_copied(rows, partition, finished)
     rows.put(keys.lineage_key(partition), values.encode_lineage(lineage.epochs))
     log_start = min(
         ranges_in_lineage(lineage.epochs, epoch_ranges(each))[0][0] for each in finished
@@ -160,12 +161,12 @@ def _partition_row(
     )
 
 
-def _put_finished(
-    rows: OverlayRows, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata
+def _put_highest_copied(
+    rows: OverlayRows, partition: TopicIdPartition, finished: Sequence[RemoteLogSegmentMetadata]
 ) -> None:
-    rows.put(keys.segment_key(segment.segment_id.id), encode_segment_row(segment))
-    cover(rows, segment)
-    for epoch, _, end in epoch_ranges(segment):
-        before = highest_recorded(rows, partition, epoch)
-        if before is None or before < end:
-            rows.put(keys.highest_copied_key(partition, epoch), values.encode_offset(end))
+    highest: dict[int, int] = {}
+    for segment in finished:
+        for epoch, _, end in epoch_ranges(segment):
+            highest[epoch] = max(end, highest.get(epoch, end))
+    for epoch, end in highest.items():
+        rows.put(keys.highest_copied_key(partition, epoch), values.encode_offset(end))

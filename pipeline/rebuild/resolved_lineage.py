@@ -74,6 +74,10 @@ def _authority(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, Uuid]:
     return last_epoch, segment.end_offset, segment.event_timestamp_ms, segment.segment_id.id
 
 
+def _epoch(piece: EpochRange) -> int:
+    return piece.epoch
+
+
 @dataclass(slots=True)
 class _Settled:
     """Disjoint ranges whose epoch is settled, ascending; their epochs never fall."""
@@ -99,12 +103,13 @@ class _Settled:
             if self.pieces[at].epoch > each.epoch:
                 return each.start, self.pieces[at]
             at += 1
-        for piece in self.pieces[max(at, 0) :]:
-            if piece.epoch == each.epoch:
-                continue
-            if piece.epoch < each.epoch:
-                return each.start, piece  # no lower epoch follows: all of this one came to nothing
-            return (max(piece.start, each.start), piece) if piece.start <= each.end else None
+        at = max(at, 0)
+        if at < len(self.pieces) and self.pieces[at].epoch < each.epoch:
+            # No lower epoch follows: all of this one came to nothing.
+            return each.start, self.pieces[at]
+        at = bisect_right(self.pieces, each.epoch, at, key=_epoch)
+        if at < len(self.pieces) and self.pieces[at].start <= each.end:
+            return max(self.pieces[at].start, each.start), self.pieces[at]
         return None
 
     def doubt(self, segment: RemoteLogSegmentMetadata, end: int, cause: EpochRange) -> Range | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlmm import row_keys as keys
 from rlmm.coverage import (
     cover,
+    cover_all,
     coverage_of,
     covered_ranges,
     covering,
@@ -191,6 +193,49 @@ def test_coverage_equals_an_obvious_model(steps: Steps) -> None:
             cover(rows, finished(number, start, start + span))
         check_against(rows, alive)
         assert [row for row in rows.writes() if row[0][0] != 0x32 and row[0][0] != 0x33] == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.lists(st.integers(0, 8), min_size=1, max_size=3)),
+        max_size=12,
+    )
+)
+def test_all_segments_at_once_cover_as_one_after_the_other(
+    segments: list[tuple[int, list[int]]],
+) -> None:
+    one_by_one, at_once = OverlayRows(MemoryRows()), OverlayRows(MemoryRows())
+    made = []
+    for number, (start, spans) in enumerate(segments, 1):
+        starts = [start + sum(spans[:at]) + at for at in range(len(spans))]
+        end = start + sum(spans) + len(spans) - 1
+        made.append(finished(number, start, end, *enumerate(starts)))
+        cover(one_by_one, made[-1])
+    cover_all(at_once, made)
+    assert at_once.writes() == one_by_one.writes()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=8),
+    st.integers(0, 30),
+    st.integers(0, 40),
+    st.lists(st.integers(0, 60), max_size=3, unique=True).map(sorted),
+)
+def test_what_is_not_covered_is_every_offset_that_nobody_serves(
+    segments: list[tuple[int, int]], start: int, span: int, epoch_starts: list[int]
+) -> None:
+    rows = OverlayRows(MemoryRows())
+    lineage = epochs(*enumerate([0, *(each for each in epoch_starts if each)]))
+    for number, (first, length) in enumerate(segments, 1):
+        cover(rows, finished(number, first, first + length, (number % len(lineage), first)))
+    free = uncovered_ranges(rows, ORDERS, lineage, start, start + span)
+    served = set()
+    for index, (epoch, low) in enumerate(lineage):
+        high = lineage[index + 1][1] if index + 1 < len(lineage) else 100
+        served |= {at for at in range(low, high) if covering(rows, ORDERS, epoch, at) is not None}
+    told = [offset for low, high in free for offset in range(low, high + 1)]
+    assert told == [at for at in range(start, start + span + 1) if at not in served]
+    assert all(high + 1 < low for (_, high), (low, _) in pairwise(free))
 
 
 def check_against(rows: OverlayRows, alive: dict[int, tuple[int, int]]) -> None:
