@@ -17,7 +17,7 @@ from kafka_formats.errors import InvalidRequest
 from pipeline.listing.key_ranges import KeyRange, dealt_out
 from pipeline.listing.store_calls import config_named, key_ranges, list_ranges
 from pipeline.worker_garbage import begin_task
-from rlm.object_keys import parse_segment_key
+from rlm.object_keys import parse_segment_key, segment_stem
 from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig
 
@@ -40,6 +40,9 @@ _ARROW = pa.schema(
         ("suffix", pa.string()),
     ]
 )
+
+_Segment = tuple[str, str, int, int, str] | tuple[None, None, None, None, None]
+_NO_SEGMENT: _Segment = (None, None, None, None, None)
 
 
 def listed_objects(spark: SparkSession, stores: Mapping[str, StoreConfig]) -> DataFrame:
@@ -73,22 +76,36 @@ class _ListGroups:
 
 def object_rows(config: StoreConfig, page: Sequence[ObjectInfo]) -> pa.RecordBatch:
     """One page in the columns above."""
-    rows = []
+    segments: list[_Segment] = []
+    suffixes: list[str | None] = []
+    stem_before, segment = "", _NO_SEGMENT
     for each in page:
-        modified_ms = -1 if each.last_modified_ms is None else each.last_modified_ms
-        row: dict[str, object] = {
-            "store": config.name, "key": each.key, "size": each.size, "modified_ms": modified_ms,
-        }  # fmt: skip
-        parsed = parse_segment_key(config.prefix, each.key)
-        if parsed is not None:
-            partition = parsed.segment_id.partition
-            row |= {
-                "topic": partition.topic,
-                "topic_id": str(partition.topic_id),
-                "partition": partition.partition,
-                "start_offset": parsed.start_offset,
-                "segment_id": str(parsed.segment_id.id),
-                "suffix": parsed.suffix.value,
-            }
-        rows.append(row)
-    return pa.RecordBatch.from_pylist(rows, schema=_ARROW)
+        # The three objects of a segment are neighbours, and say the same of it.
+        stem, suffix = segment_stem(each.key)
+        if suffix is not None and stem != stem_before:
+            stem_before, segment = stem, _segment(config.prefix, each.key)
+        segments.append(_NO_SEGMENT if suffix is None else segment)
+        suffixes.append(None if segments[-1] is _NO_SEGMENT else suffix)
+    columns = [
+        [config.name] * len(page),
+        [each.key for each in page],
+        [each.size for each in page],
+        [-1 if each.last_modified_ms is None else each.last_modified_ms for each in page],
+        *([each[at] for each in segments] for at in range(len(_NO_SEGMENT))),
+        suffixes,
+    ]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, each.type) for column, each in zip(columns, _ARROW, strict=True)],
+        schema=_ARROW,
+    )
+
+
+def _segment(prefix: str, key: str) -> _Segment:
+    parsed = parse_segment_key(prefix, key)
+    if parsed is None:
+        return _NO_SEGMENT
+    partition = parsed.segment_id.partition
+    return (
+        partition.topic, str(partition.topic_id), partition.partition, parsed.start_offset,
+        str(parsed.segment_id.id),
+    )  # fmt: skip

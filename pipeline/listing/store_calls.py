@@ -69,18 +69,19 @@ def list_ranges(
         store = runner.run(context.__aenter__())
         try:
             for range_ in ranges:
-                yield from _pages(runner, store, config, range_)
+                yield from _pages(runner.get_loop(), store, config, range_)
         finally:
             runner.run(context.__aexit__(None, None, None))
 
 
 def _pages(
-    runner: asyncio.Runner, store: ObjectStore, config: StoreConfig, range_: KeyRange
+    loop: asyncio.AbstractEventLoop, store: ObjectStore, config: StoreConfig, range_: KeyRange
 ) -> Iterator[tuple[ObjectInfo, ...]]:
     cursor = range_.after
     limit = FIRST_PAGE_KEYS
     for _ in range(PAGES_MAX):
-        page = runner.run(store.list_page(config.prefix, cursor=cursor, limit=limit))
+        # Not by `Runner.run`, which has a handler for Ctrl-C shown as text twice, and so the page.
+        page = loop.run_until_complete(store.list_page(config.prefix, cursor=cursor, limit=limit))
         limit = min(limit * PAGE_GROWTH, PAGE_KEYS_MAX)
         if page.objects and range_.holds_no_more(page.objects[-1].key):
             yield tuple(each for each in page.objects if not range_.holds_no_more(each.key))
