@@ -6,25 +6,29 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import compute
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kafka_formats.errors import NotFound
 from pipeline.listing.listed_objects import OBJECTS_SCHEMA
 from pipeline.opened_store import opened
+from pipeline.reconcile.known_rows import known_size
 from pipeline.reconcile.verdict import (
     KnownSegment,
     SegmentClass,
-    missing_objects,
     object_class,
     segment_id_of,
 )
 from pipeline.worker_garbage import begin_task
 from rlm.collection_plan import ObjectClass
-from rlm.object_keys import ObjectSuffix, segment_keys
+from rlm.object_keys import ObjectSuffix, segment_keys, segment_stem
+from rlm.reconciliation import why_missing
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 
@@ -32,7 +36,7 @@ ID = ["topic_id", "partition", "segment_id"]
 SEGMENT = ["store", "topic", *ID, "start_offset"]
 JUDGED_SCHEMA = f"{OBJECTS_SCHEMA}, state string, class string, name string"
 SEGMENTS_SCHEMA = "class string, name string, size bigint"
-KNOWN_COLUMNS = ("state", "known_store", "known_start", "known_end", "due_ms", "custom")
+KNOWN_COLUMNS = ("state", "known_start", "due_ms")
 
 
 def judged_objects(
@@ -57,27 +61,31 @@ class _JudgeObjects:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         for batch in batches:
-            rows = batch.to_pylist()
-            classes = [self._class(row) for row in rows]
-            kept = [batch.column(name) for name in _names(OBJECTS_SCHEMA)]
-            named = pa.array([f"{row['store']}:{row['key']}" for row in rows], pa.string())
+            kept = [batch.column(name) for name in (*_names(OBJECTS_SCHEMA), "state")]
+            name = compute.binary_join_element_wise(batch.column("store"), batch.column("key"), ":")
             yield pa.RecordBatch.from_arrays(
-                [*kept, batch.column("state"), pa.array(classes, pa.string()), named],
+                [*kept, pa.array(self._classes(batch), pa.string()), name],
                 names=_names(JUDGED_SCHEMA),
             )
 
-    def _class(self, row: Mapping[str, Any]) -> str:
-        known = None if row["state"] is None else known_segment(row)
-        prefix = self.prefixes[row["store"]]
-        return object_class(row["key"], prefix, known, now_ms=self.now_ms).value
+    def _classes(self, batch: pa.RecordBatch) -> list[str]:
+        columns = (batch.column(name).to_pylist() for name in ("store", "key", *KNOWN_COLUMNS))
+        classes: list[str] = []
+        before = None
+        for store, key, *known in zip(*columns, strict=True):
+            # The objects of a segment are of one class, and neighbours after the join.
+            stem, suffix = segment_stem(key)
+            this = None if suffix is None else (store, stem, known)
+            is_same = this is not None and this == before
+            classes.append(classes[-1] if is_same else self._class(store, key, *known))
+            before = this
+        return classes
 
-
-def known_segment(row: Mapping[str, Any]) -> KnownSegment:
-    """Of the columns of a known row."""
-    return KnownSegment(
-        row["known_store"], row["state"], row["known_start"], row["known_end"], row["due_ms"],
-        row["custom"],
-    )  # fmt: skip
+    def _class(
+        self, store: str, key: str, state: str | None, start_offset: int, due_ms: int
+    ) -> str:
+        known = None if state is None else KnownSegment(state, start_offset, due_ms)
+        return object_class(key, self.prefixes[store], known, now_ms=self.now_ms).value
 
 
 def incomplete_segments(judged: DataFrame) -> DataFrame:
@@ -128,31 +136,30 @@ def judged_segments(
         *(suffix.name.lower() for suffix in ObjectSuffix),
     )
     compared = finished.join(there, [*ID, "known_store", "known_start"], "left")
-    missing = compared.mapInArrow(_FindMissing(dict(stores)), SEGMENTS_SCHEMA)
+    whole = [f.col(each.name.lower()).eqNullSafe(f.col(known_size(each))) for each in ObjectSuffix]
+    suspects = compared.where(~reduce(and_, whole))
+    missing = suspects.mapInArrow(_FindMissing(dict(stores)), SEGMENTS_SCHEMA)
     return missing.unionByName(incomplete)
 
 
 @dataclass(frozen=True)
 class _FindMissing:
-    """A row whose objects were listed too early is confirmed by asking for each."""
+    """Of rows whose objects the list has not as they must be. They may have been listed too early,
+    so that each is asked for.
+    """
 
     configs: Mapping[str, StoreConfig]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         for batch in batches:
-            suspects = [row for row in batch.to_pylist() if self._why(row, _listed(row))]
-            found = asyncio.run(self._confirmed(suspects)) if suspects else []
+            found = asyncio.run(self._confirmed(batch.to_pylist()))
             yield pa.RecordBatch.from_pylist(
                 found,
                 schema=pa.schema(
                     [("class", pa.string()), ("name", pa.string()), ("size", pa.int64())]
                 ),
             )
-
-    @staticmethod
-    def _why(row: Mapping[str, Any], found: Mapping[ObjectSuffix, int]) -> str:
-        return missing_objects(row["custom"], row["known_store"], found)
 
     async def _confirmed(self, rows: list[dict[str, Any]]) -> list[dict[str, object]]:
         found: list[dict[str, object]] = []
@@ -162,7 +169,8 @@ class _FindMissing:
                 name = row["known_store"]
                 if name not in stores:
                     stores[name] = await stack.enter_async_context(opened(self.configs[name]))
-                if why := self._why(row, await self._asked(stores[name], row)):
+                expected = {suffix: row[known_size(suffix)] for suffix in ObjectSuffix}
+                if why := why_missing(expected, await self._asked(stores[name], row)):
                     partition = f"{row['topic']}-{row['partition']}"
                     found.append(
                         {
@@ -188,11 +196,3 @@ class _FindMissing:
             except NotFound:
                 continue
         return found
-
-
-def _listed(row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:
-    return {
-        suffix: row[suffix.name.lower()]
-        for suffix in ObjectSuffix
-        if row[suffix.name.lower()] is not None
-    }

@@ -25,6 +25,8 @@ from pipeline.reconcile.verdict import DELETED, NEVER, custom_of
 from pipeline.worker_garbage import begin_task
 from rlm.delete_due import delete_due_ms
 from rlm.limits import CopyLimits
+from rlm.object_keys import ObjectSuffix
+from rlm.reconciliation import expected_sizes
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot
 from rlmm.row_keys import RowKind
@@ -34,7 +36,8 @@ from rlmm.snapshot_rows import from_proposals
 
 KNOWN_SCHEMA = (
     "segment_id string, topic_id string, partition int, topic string, state string, "
-    "known_store string, known_start bigint, known_end bigint, due_ms bigint, custom binary"
+    "known_store string, known_start bigint, known_end bigint, due_ms bigint, "
+    "known_log bigint, known_indexes bigint, known_manifest bigint"
 )
 _ARROW = pa.schema(
     [
@@ -47,7 +50,9 @@ _ARROW = pa.schema(
         ("known_start", pa.int64()),
         ("known_end", pa.int64()),
         ("due_ms", pa.int64()),
-        ("custom", pa.binary()),
+        ("known_log", pa.int64()),
+        ("known_indexes", pa.int64()),
+        ("known_manifest", pa.int64()),
     ]
 )
 BATCH_ROWS = 5_000
@@ -96,11 +101,10 @@ def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:
                 "partition": partition.partition,
                 "topic": partition.topic,
                 "state": row.state.name,
-                "known_store": _store(row.custom_metadata),
                 "known_start": row.start_offset,
                 "known_end": row.end_offset,
                 "due_ms": delete_due_ms(row, limits),
-                "custom": row.custom_metadata,
+                **_told_by(row.custom_metadata),
             }
         elif key[0] == RowKind.SEGMENT_TOMBSTONE:
             yield _nothing_but(
@@ -108,17 +112,25 @@ def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:
             )
 
 
-def _store(custom_metadata: bytes | None) -> str | None:
+def _told_by(custom_metadata: bytes | None) -> dict[str, object]:
+    """The store, and the lengths of the three objects; nulls, if another manager wrote it."""
     custom = custom_of(custom_metadata)
-    return None if custom is None else custom.store
+    if custom is None:
+        return dict.fromkeys(("known_store", *map(known_size, ObjectSuffix)))
+    sizes = expected_sizes(custom)
+    return {"known_store": custom.store} | {known_size(each): sizes[each] for each in ObjectSuffix}
+
+
+def known_size(suffix: ObjectSuffix) -> str:
+    """The column with the length that an object must have."""
+    return f"known_{suffix.name.lower()}"
 
 
 def _nothing_but(segment: str, topic_id: str, partition: int, state: str) -> dict[str, object]:
     return {
         "segment_id": segment, "topic_id": topic_id, "partition": partition, "topic": None,
-        "state": state, "known_store": None, "known_start": -1, "known_end": -1, "due_ms": 0,
-        "custom": None,
-    }  # fmt: skip
+        "state": state, "known_start": -1, "known_end": -1, "due_ms": 0,
+    } | _told_by(None)  # fmt: skip
 
 
 def _in_batches(rows: Iterator[dict[str, object]]) -> Iterator[pa.RecordBatch]:
@@ -179,11 +191,10 @@ class _AskForRows:
                     "partition": partition,
                     "topic": topic,
                     "state": each["state"],
-                    "known_store": _store(raw),
                     "known_start": each["start_offset"],
                     "known_end": each["end_offset"],
                     "due_ms": 0,  # asked for where the state makes it matter
-                    "custom": raw,
+                    **_told_by(raw),
                 }
 
 

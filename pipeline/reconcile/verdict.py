@@ -15,8 +15,7 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from rlm.collection_plan import Known, ObjectClass, classify
 from rlm.custom_metadata import CustomMetadata
-from rlm.object_keys import ObjectSuffix, parse_segment_key
-from rlm.reconciliation import expected_sizes, why_missing
+from rlm.object_keys import parse_segment_key
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -47,14 +46,11 @@ MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class KnownSegment:
-    """A row of the metadata, or a tombstone, as far as a verdict needs it. Offsets inclusive."""
+    """A row of the metadata, or a tombstone, as far as the class of an object needs it."""
 
-    store: str | None
     state: str
     start_offset: int
-    end_offset: int
     due_ms: int
-    custom_metadata: bytes | None
 
 
 DELETED = "DELETED"
@@ -62,27 +58,19 @@ NEVER = "NEVER"
 
 
 def object_class(key: str, prefix: str, known: KnownSegment | None, *, now_ms: int) -> ObjectClass:
-    """By what the metadata said after the object was listed."""
+    """By what the metadata said after the object was listed. The objects of one segment, whose keys
+    differ in their suffixes alone, are of one class.
+    """
     parsed = parse_segment_key(prefix, key)
     if parsed is None or known is None or known.state == NEVER:
         return classify(key, parsed, Known(), prefix=prefix, now_ms=now_ms)
     if known.state == DELETED:
         return classify(key, parsed, Known(deleted=True), prefix=prefix, now_ms=now_ms)
     row = RemoteLogSegmentMetadata(
-        parsed.segment_id, known.start_offset, known.end_offset, -1, -1, -1, (), 0,
-        known.custom_metadata, SegmentState[known.state],
+        parsed.segment_id, known.start_offset, known.start_offset, -1, -1, -1, (), 0, None,
+        SegmentState[known.state],
     )  # fmt: skip
     return classify(key, parsed, Known(row, known.due_ms), prefix=prefix, now_ms=now_ms)
-
-
-def missing_objects(
-    custom_metadata: bytes | None, store: str, found: Mapping[ObjectSuffix, int]
-) -> str:
-    """Why a finished segment of `store` is not whole; empty if it is, or is another manager's."""
-    custom = custom_of(custom_metadata)
-    if custom is None or custom.store != store:
-        return ""
-    return why_missing(expected_sizes(custom), found)
 
 
 def custom_of(custom_metadata: bytes | None) -> CustomMetadata | None:
