@@ -26,6 +26,7 @@ from pipeline.listing.listed_objects import listed_objects
 from pipeline.rebuild.comparing_disk import ComparingDisk, OtherBytes
 from pipeline.rebuild.left_out import MEANING, NEEDS_SOMEBODY, Reason
 from pipeline.rebuild.manifest_rows import listed_segments, told_segments
+from pipeline.rebuild.ordered_rows import rows_in_key_order
 from pipeline.rebuild.partition_group import ROWS_SCHEMA, PartitionKey, RebuildPartitions
 from pipeline.rebuild.partition_rows import first_offsets
 from rlmm import row_keys as keys
@@ -39,6 +40,8 @@ from rlmm.snapshot_rows import to_proposals
 EXAMPLES_MAX = 200
 ID_TWICE_MAX = 10_000
 TASKS_PER_SLOT = 4
+SEGMENTS_PER_PART = 50_000
+"""Of a snapshot that is written part by part: some 18 MiB, of which a driver holds two."""
 EPOCH = 1
 """Of the snapshot's name: the new quorum's own epochs begin above it."""
 
@@ -159,7 +162,7 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
         report = _report(rows.where("told IS NOT NULL").coalesce(TASKS_PER_SLOT * slots))
     if options.output is not None and report.partitions:
         with context.bar("writing the snapshot"):
-            ordered = rows.where("key IS NOT NULL").select("key", "value").orderBy("key")
+            ordered = rows_in_key_order(rows, 1 + found // SEGMENTS_PER_PART)
             path, report.was_there = write_snapshot(
                 options.output, end_offset, _state_rows(ordered, report)
             )
@@ -236,7 +239,9 @@ def _write(
         raise
 
 
-def _state_rows(ordered: DataFrame, report: RebuildReport) -> Iterator[tuple[bytes, bytes]]:
+def _state_rows(
+    ordered: Iterator[tuple[bytes, bytes]], report: RebuildReport
+) -> Iterator[tuple[bytes, bytes]]:
     """All rows in key order; the totals stand below those of any partition."""
     totals = Totals(
         copy_finished=report.segments,
@@ -244,5 +249,4 @@ def _state_rows(ordered: DataFrame, report: RebuildReport) -> Iterator[tuple[byt
         partitions=len(report.partitions),
     )
     yield keys.TOTALS_KEY, values.encode_totals(totals)
-    for key, value in ordered.toLocalIterator(prefetchPartitions=True):
-        yield bytes(key), bytes(value)
+    yield from ordered
