@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 
 from kafka_formats.errors import NotFound
 from pipeline.listing.listed_objects import OBJECTS_SCHEMA
+from pipeline.listing.many_calls import many_calls
 from pipeline.opened_store import opened
 from pipeline.reconcile.known_rows import known_size
 from pipeline.reconcile.verdict import (
@@ -162,24 +163,20 @@ class _FindMissing:
             )
 
     async def _confirmed(self, rows: list[dict[str, Any]]) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = []
         async with AsyncExitStack() as stack:
-            stores: dict[str, ObjectStore] = {}
-            for row in rows:
-                name = row["known_store"]
-                if name not in stores:
-                    stores[name] = await stack.enter_async_context(opened(self.configs[name]))
-                expected = {suffix: row[known_size(suffix)] for suffix in ObjectSuffix}
-                if why := why_missing(expected, await self._asked(stores[name], row)):
-                    partition = f"{row['topic']}-{row['partition']}"
-                    found.append(
-                        {
-                            "class": SegmentClass.MISSING.value,
-                            "name": f"{name}:{partition} offsets {row['known_start']} to "
-                            f"{row['known_end']}, segment {row['segment_id']}: {why}",
-                            "size": 0,
-                        }
-                    )
+            stores = {
+                name: await stack.enter_async_context(opened(self.configs[name]))
+                for name in sorted({row["known_store"] for row in rows})
+            }
+            there = await many_calls(lambda row: self._asked(stores[row["known_store"]], row), rows)
+        found: list[dict[str, object]] = []
+        for row, sizes in zip(rows, there, strict=True):
+            expected = {suffix: row[known_size(suffix)] for suffix in ObjectSuffix}
+            if why := why_missing(expected, sizes):
+                partition = f"{row['known_store']}:{row['topic']}-{row['partition']}"
+                offsets = f"offsets {row['known_start']} to {row['known_end']}"
+                name = f"{partition} {offsets}, segment {row['segment_id']}: {why}"
+                found.append({"class": SegmentClass.MISSING.value, "name": name, "size": 0})
         return found
 
     async def _asked(self, store: ObjectStore, row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pipeline.listing.listed_objects import object_rows
+from pipeline.listing.many_calls import many_calls
 from pipeline.opened_store import opened, told_uploads
 from pipeline.reconcile.judged import ID, JUDGED_SCHEMA, incomplete_segments
 from pipeline.reconcile.verdict import segment_id_of
@@ -110,11 +111,20 @@ class AskForUploads:
     async def _found(self, rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
         found: list[pa.RecordBatch] = []
         for config in self.configs.values():
+            keys = [
+                key
+                for row in rows
+                for key in segment_keys(
+                    config.prefix, segment_id_of(row), row["start_offset"]
+                ).all()
+            ]
             async with opened(config) as store:
-                for row in rows:
-                    keys = segment_keys(config.prefix, segment_id_of(row), row["start_offset"])
-                    told = [(key, await store.list_uploads(key)) for key in keys.all()]
-                    found += [_rows(config, key, uploads) for key, uploads in told if uploads]
+                told = await many_calls(store.list_uploads, keys)
+            found += [
+                _rows(config, key, uploads)
+                for key, uploads in zip(keys, told, strict=True)
+                if uploads
+            ]
         return found
 
 
