@@ -1,11 +1,13 @@
 """Small objects read whole, a hundred thousand of them: manifests.
 
-To hand each to a thread by itself takes several times as long as to open and read a file. So a
-thread takes a run of keys, by plain calls, and as many threads read as a store far away needs.
+To hand each file to a thread by itself takes several times as long as to open and read it. So a
+thread takes a run of keys, by plain calls. A store on the network is asked on the event loop:
+threads would take the interpreter from each other for half as long again as the requests take.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -14,34 +16,70 @@ from threading import Event, Lock
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from pipeline import ambient
 from rsm_backends.blocking_reads import open_blocking
+from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
+from rsm_backends.streams import read_all
 
-READERS = 32
-"""At once, as far as the store's connections allow: as many as hide the way to a store far away."""
+GETS_AT_ONCE = 64
+"""Requests under way, or waiting for one of the store's connections."""
 
 FILE_READERS = 8
+FILES_A_RUN = 64
 FILES_TURN_S = 0.05
 """So long a run of files goes on alone: threads take the interpreter from each other at every file,
 which takes half as long again, unless the disk is waited for.
 """
 
-KEYS_A_RUN = 64
 BUFFER_BYTES = 128 * 1024
-"""What is longer is read once more, into memory of its own."""
+"""A file that is longer is read once more, into memory of its own."""
+
+Read = bytes | NotFound | CorruptData
+"""An object's bytes, or why there are none."""
 
 
 class SmallObjects:
-    """Those of one store. Whoever makes it closes it."""
+    """Those of one store, which is the caller's. Whoever makes this closes it."""
 
-    def __init__(self, config: StoreConfig, *, bytes_max: int) -> None:
+    def __init__(self, config: StoreConfig, store: ObjectStore, *, bytes_max: int) -> None:
+        self._store = store
+        self._bytes_max = bytes_max
+        self._slots = asyncio.Semaphore(GETS_AT_ONCE)
+        self._files = _Files(config, bytes_max) if config.kind == "filesystem" else None
+
+    def close(self) -> None:
+        """What is being read ends with RetryLater, or as cancelled."""
+        if self._files is not None:
+            self._files.close()
+
+    async def read(self, keys: Sequence[str]) -> list[Read]:
+        """The first `bytes_max` bytes of each, in the order of the keys. Other errors of the store
+        port are raised.
+        """
+        if self._files is not None:
+            return await asyncio.to_thread(self._files.read, keys)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reads = [tasks.create_task(self._get(key)) for key in keys]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [each.result() for each in reads]
+
+    async def _get(self, key: str) -> Read:
+        async with self._slots:
+            try:
+                return await read_all(self._store, key, end=self._bytes_max)
+            except (NotFound, CorruptData) as error:
+                return error
+
+
+class _Files:
+    """By plain calls, in threads."""
+
+    def __init__(self, config: StoreConfig, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._ended = Event()
-        self._is_remote = config.kind == "s3"
-        self._readers = min(READERS, config.connections_max) if self._is_remote else FILE_READERS
         self._turn = Lock()
-        self._threads = ThreadPoolExecutor(
-            self._readers, thread_name_prefix="strandline-small-objects"
-        )
+        self._threads = ThreadPoolExecutor(FILE_READERS, thread_name_prefix="strandline-files")
         self._reads = open_blocking(
             config,
             wait=ambient.wait,
@@ -50,29 +88,25 @@ class SmallObjects:
         )
 
     def close(self) -> None:
-        """What is being read ends with RetryLater, or as cancelled."""
         self._ended.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._reads.close()
 
-    def read(self, keys: Sequence[str]) -> list[bytes | NotFound | CorruptData]:
-        """The first `bytes_max` bytes of each, or why there are none, in the order of the keys.
-        Other errors of the store port are raised. Blocks.
-        """
-        run = max(1, min(KEYS_A_RUN, -(-len(keys) // self._readers)))
+    def read(self, keys: Sequence[str]) -> list[Read]:
+        run = max(1, min(FILES_A_RUN, -(-len(keys) // FILE_READERS)))
         runs = [keys[at : at + run] for at in range(0, len(keys), run)]
         return list(chain.from_iterable(self._threads.map(self._run, runs)))
 
-    def _run(self, keys: Sequence[str]) -> list[bytes | NotFound | CorruptData]:
+    def _run(self, keys: Sequence[str]) -> list[Read]:
         buffer = memoryview(bytearray(min(BUFFER_BYTES, self._bytes_max)))
-        is_alone = not self._is_remote and self._turn.acquire(timeout=FILES_TURN_S)
+        is_alone = self._turn.acquire(timeout=FILES_TURN_S)
         try:
             return [self._one(key, buffer) for key in keys]
         finally:
             if is_alone:
                 self._turn.release()
 
-    def _one(self, key: str, buffer: memoryview) -> bytes | NotFound | CorruptData:
+    def _one(self, key: str, buffer: memoryview) -> Read:
         if self._ended.is_set():
             raise RetryLater("the store was closed before all was read")
         try:

@@ -53,7 +53,7 @@ class OpenBucket:
     _manifests: SmallObjects | None = field(default=None, init=False)
 
     def close(self) -> None:
-        """Give up what is read, and its connections. The store is the caller's."""
+        """Give up what is being read. The store is the caller's."""
         if self._manifests is not None:
             self._manifests.close()
 
@@ -126,8 +126,10 @@ class OpenBucket:
         await asyncio.gather(*(self._add_late(each) for each in group if not each.is_complete))
         keys = [self._keys(each).manifest for each in group]
         if self._manifests is None:
-            self._manifests = SmallObjects(self.config, bytes_max=MANIFEST_BYTES_MAX + 1)
-        read = await asyncio.to_thread(self._manifests.read, keys)
+            self._manifests = SmallObjects(
+                self.config, self.store, bytes_max=MANIFEST_BYTES_MAX + 1
+            )
+        read = await self._manifests.read(keys)
         told = []
         for stored, data in zip(group, read, strict=True):
             if isinstance(data, CorruptData):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +15,10 @@ from pyspark.sql import functions as f
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.listing.store_calls import config_named
+from pipeline.opened_store import opened
 from pipeline.rebuild.left_out import Reason
 from pipeline.rebuild.stored_manifest import NotTold, ToldSegment, told_by
-from pipeline.small_objects import SmallObjects
+from pipeline.small_objects import Read, SmallObjects
 from pipeline.worker_garbage import begin_task
 from rlm.adoption_plan import StoredSegment
 from rlm.manifest import MANIFEST_BYTES_MAX
@@ -83,43 +85,54 @@ class _ReadManifests:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        with ExitStack() as stack:
-            stores: dict[str, SmallObjects] = {}
-            for batch in batches:
-                for at in range(0, batch.num_rows, SEGMENTS_AT_ONCE):
-                    rows = batch.slice(at, SEGMENTS_AT_ONCE).to_pylist()
-                    for name in {row["store"] for row in rows} - stores.keys():
-                        config = config_named(self.configs, name)
-                        opened = SmallObjects(config, bytes_max=MANIFEST_BYTES_MAX + 1)
-                        stores[name] = stack.enter_context(closing(opened))
-                    told = self._told(rows, stores)
-                    yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
+        stores: dict[str, SmallObjects] = {}
+        with asyncio.Runner() as runner:
+            stack = AsyncExitStack()
+            try:
+                for batch in batches:
+                    for at in range(0, batch.num_rows, SEGMENTS_AT_ONCE):
+                        rows = batch.slice(at, SEGMENTS_AT_ONCE).to_pylist()
+                        reading = self._told(rows, stores, stack)
+                        # Not by `Runner.run`, which shows what comes of it as text, twice.
+                        told = runner.get_loop().run_until_complete(reading)
+                        yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
+            finally:
+                runner.run(stack.aclose())
 
-    def _told(
-        self, rows: Sequence[Mapping[str, Any]], stores: Mapping[str, SmallObjects]
+    async def _told(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        stores: dict[str, SmallObjects],
+        stack: AsyncExitStack,
     ) -> list[dict[str, object]]:
         told: list[dict[str, object]] = []
         for name in sorted({row["store"] for row in rows}):
+            if name not in stores:
+                stores[name] = await self._opened(name, stack)
             listed = [(row, stored_segment(row)) for row in rows if row["store"] == name]
             keys = [_manifest_key(self.configs[name], stored) for _, stored in listed]
             wanted = [
                 key for key, (_, stored) in zip(keys, listed, strict=True) if stored.is_complete
             ]
-            read = dict(zip(wanted, stores[name].read(wanted), strict=True))
+            read = dict(zip(wanted, await stores[name].read(wanted), strict=True))
             told += (
                 _row(row, stored, _judged(stored, read.get(key)))
                 for key, (row, stored) in zip(keys, listed, strict=True)
             )
         return told
 
+    async def _opened(self, name: str, stack: AsyncExitStack) -> SmallObjects:
+        config = config_named(self.configs, name)
+        store = await stack.enter_async_context(opened(config))
+        manifests = SmallObjects(config, store, bytes_max=MANIFEST_BYTES_MAX + 1)
+        return stack.enter_context(closing(manifests))
+
 
 def _manifest_key(config: StoreConfig, stored: StoredSegment) -> str:
     return segment_keys(config.prefix, stored.segment_id, stored.start_offset).manifest
 
 
-def _judged(
-    stored: StoredSegment, data: bytes | NotFound | CorruptData | None
-) -> ToldSegment | NotTold:
+def _judged(stored: StoredSegment, data: Read | None) -> ToldSegment | NotTold:
     match data:
         case None:
             return _incomplete(stored)

@@ -15,7 +15,7 @@ READING = """
 import sys
 from pathlib import Path
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
-from pipeline.small_objects import SmallObjects
+from pipeline.small_objects import _Files
 from rsm_backends.store_config import StoreConfig
 
 def reads_without_end(self, key, buffer):
@@ -23,7 +23,7 @@ def reads_without_end(self, key, buffer):
     print("closed" if self._ended.wait(float(sys.argv[3])) else "waited", flush=True)
     return b""
 
-SmallObjects._one = reads_without_end
+_Files._one = reads_without_end
 store = StoreConfig(name="main", kind="filesystem", path=Path(sys.argv[1]), prefix=sys.argv[2])
 catalogue = ManifestCatalogue({"main": store})
 try:
