@@ -15,13 +15,11 @@ from threading import Event, Lock
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from pipeline import ambient
+from pipeline.many_calls import many_calls
 from rsm_backends.blocking_reads import open_blocking
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
-
-GETS_AT_ONCE = 64
-"""Requests under way, or waiting for one of the store's connections."""
 
 FILE_READERS = 8
 FILES_A_RUN = 64
@@ -43,7 +41,6 @@ class SmallObjects:
     def __init__(self, config: StoreConfig, store: ObjectStore, *, bytes_max: int) -> None:
         self._store = store
         self._bytes_max = bytes_max
-        self._slots = asyncio.Semaphore(GETS_AT_ONCE)
         self._files = _Files(config, bytes_max) if config.kind == "filesystem" else None
 
     def close(self) -> None:
@@ -57,19 +54,13 @@ class SmallObjects:
         """
         if self._files is not None:
             return await asyncio.to_thread(self._files.read, keys)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                reads = [tasks.create_task(self._get(key)) for key in keys]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [each.result() for each in reads]
+        return await many_calls(self._get, keys)
 
     async def _get(self, key: str) -> Read:
-        async with self._slots:
-            try:
-                return await read_all(self._store, key, end=self._bytes_max)
-            except (NotFound, CorruptData) as error:
-                return error
+        try:
+            return await read_all(self._store, key, end=self._bytes_max)
+        except (NotFound, CorruptData) as error:
+            return error
 
 
 class _Files:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from kafka_formats.errors import NotFound
 from pipeline.listing.listed_objects import OBJECTS_SCHEMA
-from pipeline.listing.many_calls import many_calls
+from pipeline.many_calls import many_calls
 from pipeline.opened_store import opened
 from pipeline.reconcile.known_rows import known_size
 from pipeline.reconcile.verdict import (

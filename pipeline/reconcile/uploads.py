@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pipeline.listing.listed_objects import object_rows
-from pipeline.listing.many_calls import many_calls
+from pipeline.many_calls import many_calls
 from pipeline.opened_store import opened, told_uploads
 from pipeline.reconcile.judged import ID, JUDGED_SCHEMA, incomplete_segments
 from pipeline.reconcile.verdict import segment_id_of

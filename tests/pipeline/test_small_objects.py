@@ -13,12 +13,12 @@ import pytest
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from pipeline import small_objects
+from pipeline.many_calls import CALLS_AT_ONCE
 from pipeline.opened_store import opened
 from pipeline.small_objects import (
     BUFFER_BYTES,
     FILE_READERS,
     FILES_A_RUN,
-    GETS_AT_ONCE,
     SmallObjects,
     _Files,
 )
@@ -120,15 +120,15 @@ async def test_one_that_is_gone_is_told_and_the_others_are_read(
 
 async def test_requests_are_bounded_and_end_with_the_first_that_fails(remote: Remote) -> None:
     read = SmallObjects(StoreConfig(name="main", kind="memory"), remote, bytes_max=BYTES_MAX)
-    for key in keys(3 * GETS_AT_ONCE):
+    for key in keys(3 * CALLS_AT_ONCE):
         await remote.put(key, b"data", crc32c=crc32c(b"data"))
     damaged = CorruptData("other bytes", source="1", position=0)
     remote.fails = {"1": damaged}
-    assert (await read.read(keys(3 * GETS_AT_ONCE))).count(damaged) == 1
-    assert remote.most == GETS_AT_ONCE
+    assert (await read.read(keys(3 * CALLS_AT_ONCE))).count(damaged) == 1
+    assert remote.most == CALLS_AT_ONCE
     remote.fails = {"1": RetryLater("the store is away")}
     with pytest.raises(RetryLater, match="the store is away"):
-        await read.read(keys(3 * GETS_AT_ONCE))
+        await read.read(keys(3 * CALLS_AT_ONCE))
     assert remote.under_way == 0
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kafka_formats.errors import RetryLater
-from pipeline.listing.many_calls import CALLS_AT_ONCE, many_calls
+from pipeline.many_calls import CALLS_AT_ONCE, many_calls
 
 
 def test_answers_are_in_order_and_no_more_are_asked_at_once_than_the_bound() -> None:
