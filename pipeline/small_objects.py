@@ -86,7 +86,12 @@ class _Files:
     def read(self, keys: Sequence[str]) -> list[Read]:
         run = max(1, min(FILES_A_RUN, -(-len(keys) // FILE_READERS)))
         runs = [keys[at : at + run] for at in range(0, len(keys), run)]
-        return list(chain.from_iterable(self._threads.map(self._run, runs)))
+        try:
+            return list(chain.from_iterable(self._threads.map(self._run, runs)))
+        except RuntimeError as error:  # the threads were shut down before they had all of it
+            if self._ended.is_set():
+                raise _closed() from error
+            raise
 
     def _run(self, keys: Sequence[str]) -> list[Read]:
         buffer = memoryview(bytearray(min(BUFFER_BYTES, self._bytes_max)))
@@ -99,7 +104,7 @@ class _Files:
 
     def _one(self, key: str, buffer: memoryview) -> Read:
         if self._ended.is_set():
-            raise RetryLater("the store was closed before all was read")
+            raise _closed()
         try:
             opened = self._reads.open(key)
             try:
@@ -112,3 +117,7 @@ class _Files:
                 opened.close()
         except (NotFound, CorruptData) as error:
             return error
+
+
+def _closed() -> RetryLater:
+    return RetryLater("the store was closed before all was read")

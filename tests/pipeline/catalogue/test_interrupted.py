@@ -12,6 +12,7 @@ from tests.real.toolbox import REPOSITORY
 
 WAITS_S = 60
 READING = """
+import signal
 import sys
 from pathlib import Path
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
@@ -24,6 +25,8 @@ def reads_without_end(self, key, buffer):
     return b""
 
 _Files._one = reads_without_end
+# Where the tests run in the background, Ctrl-C is ignored by what they start, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 store = StoreConfig(name="main", kind="filesystem", path=Path(sys.argv[1]), prefix=sys.argv[2])
 catalogue = ManifestCatalogue({"main": store})
 try:
