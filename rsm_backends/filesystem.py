@@ -95,7 +95,7 @@ class FilesystemStore:
         self._uploads = UploadFiles(self._files)
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="filesystem-store")
         self._list_turn = asyncio.Lock()
-        self._walks: OrderedDict[tuple[str, str], _Walk] = OrderedDict()
+        self._walks: OrderedDict[tuple[str, str], tuple[_Walk, asyncio.TimerHandle]] = OrderedDict()
         self._swept = False
 
     def __repr__(self) -> str:
@@ -174,7 +174,7 @@ class FilesystemStore:
     ) -> ListPage:
         check_prefix(prefix)
         check_limit(limit)
-        kept = None if cursor is None else self._walks.pop((prefix, cursor), None)
+        kept = None if cursor is None else self._taken((prefix, cursor))
 
         def go_on() -> tuple[_Walk, tuple[ObjectInfo, ...]]:
             walk = kept or _Walk(self._files.walk(prefix, cursor))
@@ -190,14 +190,19 @@ class FilesystemStore:
 
     def _keep(self, where: tuple[str, str], walk: _Walk) -> None:
         """For whoever asks for the next page: to come to it anew is to read its folder again."""
-        self._walks[where] = walk
+        self._taken(where)
+        in_time = asyncio.get_running_loop().call_later(WALK_KEPT_S, self._taken, where)
+        self._walks[where] = walk, in_time
         while len(self._walks) > WALKS_KEPT:
-            self._walks.popitem(last=False)
-        asyncio.get_running_loop().call_later(WALK_KEPT_S, self._drop, where, walk)
+            self._taken(next(iter(self._walks)))
 
-    def _drop(self, where: tuple[str, str], walk: _Walk) -> None:
-        if self._walks.get(where) is walk:
-            del self._walks[where]
+    def _taken(self, where: tuple[str, str]) -> _Walk | None:
+        """One that is kept no longer, not by its timer either: it holds folders open."""
+        if where not in self._walks:
+            return None
+        walk, in_time = self._walks.pop(where)
+        in_time.cancel()
+        return walk
 
     async def list_folders(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
@@ -262,7 +267,8 @@ class FilesystemStore:
     async def close(self) -> None:
         """Wait for writes under way, then close the root folder. Idempotent."""
         await asyncio.to_thread(self._threads.shutdown)
-        self._walks.clear()
+        while self._walks:
+            self._taken(next(iter(self._walks)))
         self._files.close()
 
     @asynccontextmanager

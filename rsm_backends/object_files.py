@@ -130,12 +130,14 @@ class Place(NamedTuple):
     name: str
 
     def described(self) -> ObjectInfo | None:
-        """What is known of it without its checksum; None: it is gone meanwhile."""
+        """What is known of it without its checksum; None: it is gone meanwhile, though a folder may
+        be there instead.
+        """
         try:
             status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
-        return object_info(self.key, status, None)
+        return object_info(self.key, status, None) if stat.S_ISREG(status.st_mode) else None
 
 
 class ObjectFiles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -94,3 +95,25 @@ async def test_few_lists_are_kept_and_none_for_long(
     rest = await store.list_page("t/", cursor=page.next_cursor, limit=1)
     assert [each.key for each in rest.objects] == [NAMES[1]]
     assert len(read) == 1, "it was let go"
+
+
+async def test_a_list_that_is_let_go_holds_no_folder_open(store: FilesystemStore) -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = open_files()
+    for each in range(10 * WALKS_KEPT):
+        await store.list_page(f"t/{each:03}", limit=1)
+    assert open_files() <= before + 2 * WALKS_KEPT, "each holds the root and the folder"
+    await store.close()
+    assert open_files() < before
+
+
+async def test_what_became_a_folder_between_two_pages_is_no_object(
+    store: FilesystemStore, tmp_path: Path
+) -> None:
+    first = await store.list_page("t/", limit=1)
+    (tmp_path / NAMES[1]).unlink()
+    (tmp_path / NAMES[1]).mkdir()
+    second = await store.list_page("t/", cursor=first.next_cursor, limit=1)
+    assert [each.key for each in second.objects] == [NAMES[2]]
