@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from kafka_formats.errors import CorruptData, NotFound, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from pipeline.catalogue import manifest_catalogue
@@ -294,3 +296,37 @@ def test_buckets_of_aivens_plug_in_are_read_as_well(tmp_path: Path, name: str) -
     )
     assert (segment.log_bytes, segment.objects) == (manifest.log_bytes, None)
     assert segment.txn_index_empty == (name != "transactions")
+
+
+def test_what_is_asked_beside_a_refused_request_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a word about tasks that were destroyed."""
+    ended: list[str] = []
+
+    class Asked:
+        def __init__(self, config: StoreConfig) -> None:
+            self.name = config.name
+
+        async def list_folders(self, *_: object, **__: object) -> None:
+            if self.name == "refuses":
+                raise Refused("no")
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ended.append(self.name)
+                raise
+
+    @asynccontextmanager
+    async def opened(config: StoreConfig) -> AsyncIterator[Asked]:
+        yield Asked(config)
+
+    monkeypatch.setattr(manifest_catalogue, "opened", opened)
+    configs = {
+        name: StoreConfig(name=name, kind="filesystem", path=tmp_path)
+        for name in ("refuses", "waits")
+    }
+    with pytest.raises(Refused):
+        ManifestCatalogue(configs).topics()
+    assert ended == ["waits"]
+    assert caplog.records == []
