@@ -69,7 +69,7 @@ PartitionName = tuple[str, str, int]
 
 def known_of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
     """The file must be where the task runs: on this machine, or on a disk that all share."""
-    return spark.range(0, 1, 1, 1).mapInArrow(_ReadSnapshot(path), KNOWN_SCHEMA)
+    return spark.range(0, 1, 1, 1).mapInArrow(_ReadSnapshot(path.absolute()), KNOWN_SCHEMA)
 
 
 @dataclass(frozen=True)

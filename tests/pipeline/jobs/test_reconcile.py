@@ -203,6 +203,14 @@ def test_a_snapshot_that_only_the_driver_can_read_is_told_by_machine(
         gone.count()
 
 
+def test_a_snapshot_is_looked_for_where_the_driver_stands(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = snapshot(tmp_path, [segment(1, SegmentState.COPY_SEGMENT_FINISHED)], Uuid(b"b" * 16))
+    monkeypatch.chdir(tmp_path)
+    assert known_of_snapshot(spark, Path(file.name)).count() == 2
+
+
 @pytest.mark.parametrize("csv", [False, True])
 def test_a_table_that_is_there_is_refused_before_the_bucket_is_listed(
     spark: SparkSession, tmp_path: Path, csv: bool
