@@ -16,7 +16,7 @@ from kafka_formats.crc32c import crc32c
 from rlm.adoption_plan import StoredSegment, WholeSegment
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.custom_metadata import CustomMetadata
-from rlm.manifest import CHUNK_BYTES_MAX, offset_index_problem
+from rlm.manifest import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, offset_index_problem
 from rlm.object_keys import ObjectSuffix
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
 
@@ -62,7 +62,7 @@ _ORIGINS = {origin.value.encode() for origin in ProducerSnapshotOrigin}
 def usual_segment(stored: StoredSegment, manifest_bytes: bytes) -> WholeSegment | None:
     """What `whole_segment` says where it says one; None: ask that one."""
     match = _PATTERN.fullmatch(manifest_bytes)
-    if match is None:
+    if match is None or len(manifest_bytes) > MANIFEST_BYTES_MAX:
         return None
     original, *ranges, which = match.group(*range(1, 13))
     end, max_timestamp, broker, event_timestamp = map(int, match.group(13, 14, 15, 16))

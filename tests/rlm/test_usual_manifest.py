@@ -13,7 +13,13 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlm.adoption_plan import StoredSegment, WholeSegment, whole_segment
 from rlm.copy_job import ProducerSnapshotOrigin
-from rlm.manifest import ChunkChecksums, IndexRange, Manifest, ObjectChecksums
+from rlm.manifest import (
+    MANIFEST_BYTES_MAX,
+    ChunkChecksums,
+    IndexRange,
+    Manifest,
+    ObjectChecksums,
+)
 from rlm.object_keys import ObjectSuffix
 from rlm.read_request import IndexType
 from rlm.usual_manifest import usual_segment
@@ -162,3 +168,14 @@ def test_an_object_that_is_listed_otherwise_is_judged_alike() -> None:
             sizes = {each: known for each, known in stored.sizes.items() if each is not suffix}
             sizes |= {} if size is None else {suffix: size}
             assert check(replace(stored, sizes=sizes), data) is None
+
+
+def test_one_that_is_too_long_is_judged_alike() -> None:
+    assert OURS.checksums is not None
+    size = MANIFEST_BYTES_MAX // 5
+    table = ChunkChecksums(size, 0, (0,) * size, 1)
+    sums = replace(OURS.checksums, log=table, chunk_offset_index=None)
+    manifest = replace(OURS, log_bytes=size, checksums=sums)
+    data = manifest.encode()
+    assert len(data) > MANIFEST_BYTES_MAX
+    assert check(listed(manifest, data), data) is None
