@@ -87,11 +87,10 @@ class _Files:
         run = max(1, min(FILES_A_RUN, -(-len(keys) // FILE_READERS)))
         runs = [keys[at : at + run] for at in range(0, len(keys), run)]
         try:
-            return list(chain.from_iterable(self._threads.map(self._run, runs)))
-        except RuntimeError as error:  # the threads were shut down before they had all of it
-            if self._ended.is_set():
-                raise _closed() from error
-            raise
+            read = self._threads.map(self._run, runs)
+        except RuntimeError:  # the threads take no more
+            raise _closed() from None
+        return list(chain.from_iterable(read))
 
     def _run(self, keys: Sequence[str]) -> list[Read]:
         buffer = memoryview(bytearray(min(BUFFER_BYTES, self._bytes_max)))

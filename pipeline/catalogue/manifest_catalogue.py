@@ -41,8 +41,8 @@ OnDamage = Callable[[DamagedSegment], None]
 """Called on a thread of the catalogue, again after each refresh."""
 
 DEADLINE_S = 3_600.0
-READ_AT_ONCE = 1_024
-"""Manifests; then it is told how many there are so far."""
+READ_AT_ONCE = 256
+"""Manifests, each of up to 0.1 MB where segments are large, that are held until they are judged."""
 
 Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)

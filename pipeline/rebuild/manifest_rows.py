@@ -27,7 +27,8 @@ from rlmm.row_segments import encode_segment_row
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 
-SEGMENTS_AT_ONCE = 512
+SEGMENTS_AT_ONCE = 256
+"""Their manifests, of up to 0.1 MB where segments are large, are held until they are judged."""
 
 TOLD_SCHEMA = (
     "store string, topic string, topic_id string, partition int, segment_id string, "

@@ -185,3 +185,9 @@ async def test_files_that_are_not_read_yet_are_left_when_it_is_closed(
     await closing_
     with pytest.raises((RetryLater, asyncio.CancelledError)):
         await reading
+
+
+async def test_files_of_what_was_closed_are_not_read(files: SmallObjects) -> None:
+    files.close()
+    with pytest.raises(RetryLater, match="closed before all was read"):
+        await files.read(keys(1))
