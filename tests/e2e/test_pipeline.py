@@ -28,15 +28,14 @@ from pipeline.jobs.restore import IntoKafka, IntoLogDirs, run
 from pipeline.restore.kafka_target import KafkaAddress
 from pipeline.restore.ranges import Wanted
 from pipeline.restore.reports import LogDirsReport, ProduceReport
-from pipeline.session import open_session
 from pipeline.source.options import Subscription
 from rsm_backends.store_config import StoreConfig
 from tests.e2e.test_sidecar_beside_kafka import TOPIC, Kept, Scene, assert_same, scene
 from tests.e2e.writer import Writer
 from tests.pipeline.export.test_export_job import committed_files, duckdb_table
 from tests.real.kafka_clients import Isolation, consume_all
-from tests.real.spark_jvm import quick_start, spark_home
 from tests.real.spark_kafka import spark_kafka_jars
+from tests.real.spark_session import quick_session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -59,27 +58,8 @@ class History:
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("SPARK_HOME", str(spark_home()))
-        session = _session(folder)
-    yield session
-    session.stop()
-
-
-def _session(folder: Path) -> SparkSession:
-    return open_session(
-        "e2e",
-        master="local[2]",
-        conf=quick_start()
-        | {
-            "spark.jars": spark_kafka_jars(),
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.local.dir": str(folder / "local"),
-        },
-    )
+    with quick_session("e2e", "local[2]", folder, {"spark.jars": spark_kafka_jars()}) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
