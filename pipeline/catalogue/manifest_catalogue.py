@@ -266,20 +266,9 @@ class ManifestCatalogue:
 
 
 def _run_until_complete(loop: asyncio.AbstractEventLoop, answer: asyncio.Task[Answer]) -> Answer:
-    try:
+    """Of requests that were made together, those whose neighbour failed are cancelled behind it."""
+    with asyncio.Runner(loop_factory=lambda: loop):
         return loop.run_until_complete(answer)
-    finally:
-        # Of requests that were made together, those whose neighbour failed go on.
-        loop.run_until_complete(_cancelled(asyncio.all_tasks(loop)))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
-
-
-async def _cancelled(tasks: Iterable[asyncio.Task[object]]) -> None:
-    for each in tasks:
-        each.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _read_all(
