@@ -23,27 +23,21 @@ from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.kept_frames import Keep, kept_frames
 from pipeline.listing.listed_objects import listed_objects
-from pipeline.rebuild.comparing_disk import ComparingDisk, OtherBytes
 from pipeline.rebuild.left_out import MEANING, NEEDS_SOMEBODY, Reason
 from pipeline.rebuild.manifest_rows import listed_segments, told_segments
 from pipeline.rebuild.ordered_rows import rows_in_key_order
 from pipeline.rebuild.partition_group import ROWS_SCHEMA, PartitionKey, RebuildPartitions
 from pipeline.rebuild.partition_rows import first_offsets
+from pipeline.rebuild.snapshot_file import write_snapshot
 from rlmm import row_keys as keys
 from rlmm import row_values as values
-from rlmm.log.disk import Disk, OsDisk
-from rlmm.log.snapshot_files import SnapshotWriter, snapshot_file_name
-from rlmm.metadata_log import SnapshotId
 from rlmm.partition_state import Mode, Totals
-from rlmm.snapshot_rows import to_proposals
 
 EXAMPLES_MAX = 200
 ID_TWICE_MAX = 10_000
 TASKS_PER_SLOT = 4
 SEGMENTS_PER_PART = 50_000
 """Of a snapshot that is written part by part: some 18 MiB, of which a driver holds two."""
-EPOCH = 1
-"""Of the snapshot's name: the new quorum's own epochs begin above it."""
 
 NOT_CARRIED = (
     "topic policies (retention, pauses): none are set, so everything is kept",
@@ -204,39 +198,6 @@ def _report(told: DataFrame) -> RebuildReport:
     report.partitions.sort(key=lambda each: (each["topic"], each["topic_id"], each["partition"]))
     report.left_out = {reason: [counts[reason], sizes[reason]] for reason in counts}
     return report
-
-
-def write_snapshot(
-    folder: Path, end_offset: int, rows: Iterable[tuple[bytes, bytes]]
-) -> tuple[Path, bool]:
-    """The snapshot of these rows, which are in key order, and whether it was there. Such a one is
-    left as it is: InvalidRequest, if it is not the same, byte for byte.
-    """
-    snapshot = SnapshotId(end_offset, EPOCH)
-    path = folder / snapshot_file_name(snapshot)
-    was_there = path.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        _write(ComparingDisk(path) if was_there else OsDisk(), folder, snapshot, rows)
-    except OtherBytes:
-        raise InvalidRequest(
-            f"{path} is there already, and what the bucket tells makes other bytes: name another "
-            "folder",
-            field="--output",
-        ) from None
-    return path, was_there
-
-
-def _write(
-    disk: Disk, folder: Path, snapshot: SnapshotId, rows: Iterable[tuple[bytes, bytes]]
-) -> None:
-    writer = SnapshotWriter(disk, folder, snapshot, last_contained_timestamp_ms=0, voters=())
-    try:
-        writer.add(to_proposals(rows))
-        writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
 
 
 def _state_rows(

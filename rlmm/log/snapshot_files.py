@@ -117,11 +117,15 @@ class SnapshotWriter:
         self._pending_type: int | None = None
         disk.remove(self._part)
         self._file: AppendFile = disk.open_append(self._part)
-        self._control(
-            ControlType.SNAPSHOT_HEADER, encode_snapshot_header(last_contained_timestamp_ms)
-        )
-        self._control(ControlType.KRAFT_VERSION, encode_kraft_version())
-        self._control(ControlType.KRAFT_VOTERS, encode_voters(voters))
+        try:
+            self._control(
+                ControlType.SNAPSHOT_HEADER, encode_snapshot_header(last_contained_timestamp_ms)
+            )
+            self._control(ControlType.KRAFT_VERSION, encode_kraft_version())
+            self._control(ControlType.KRAFT_VOTERS, encode_voters(voters))
+        except BaseException:
+            self.abandon()  # nobody has it yet to do so
+            raise
 
     def add(self, rows: Iterable[Proposal]) -> None:
         """Append rows. Neighbours of one kind share a batch; where a batch ends depends on the rows

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import InvalidRequest
-from pipeline.jobs.rebuild import write_snapshot
+from kafka_formats.errors import Conflict, InvalidRequest
+from pipeline.rebuild.snapshot_file import write_snapshot
 from rlmm import row_keys as keys
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot
@@ -76,3 +78,37 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path) -> None:
             write_snapshot(tmp_path, 63, torn())
         assert not [path for path in tmp_path.iterdir() if path.suffix != ".checkpoint"]
         write_snapshot(tmp_path, 63, rows(2))
+
+
+def test_of_two_runs_at_once_the_second_is_refused(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def beside() -> Iterator[tuple[bytes, bytes]]:
+        for row in rows(2):
+            with pytest.raises(Conflict, match=f"another rebuild writes to {tmp_path}"):
+                write_snapshot(tmp_path, 63, rows(2))
+            refused.append("second")
+            yield row
+
+    written, was_there = write_snapshot(tmp_path, 63, beside())
+    assert (refused, was_there) == (["second"], False)
+    assert dict(from_proposals(read_snapshot(OsDisk(), written))) == dict(rows(2))
+    assert write_snapshot(tmp_path, 63, rows(2)) == (written, True)
+
+
+@pytest.mark.parametrize("step", ["open_append", "rename", "append"])
+def test_a_full_disk_is_told_by_its_folder_and_leaves_nothing(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        if step == "append":
+            patched.setattr(os, "write", full)
+        else:
+            patched.setattr(OsDisk, step, full)
+        with pytest.raises(InvalidRequest, match=f"{tmp_path} can't be written: No space left"):
+            write_snapshot(tmp_path, 63, rows(2))
+    assert not list(tmp_path.iterdir())
+    write_snapshot(tmp_path, 63, rows(2))
