@@ -16,9 +16,10 @@ _tasks = count()
 
 
 def begin_task() -> None:
-    """At the start of each task. Sets aside unless that was done, and only in Spark's workers:
-    other processes, as the driver's, are their users'.
+    """At the start of each task; a process's second sets aside, and only in Spark's workers: other
+    processes, as the driver's, are their users'.
     """
-    # The first task imports what it needs, and Spark clears away behind it.
-    if TaskContext.get() is not None and next(_tasks) and not gc.get_freeze_count():
+    # The first task imports what it needs, and Spark clears away behind it. To ask how much is set
+    # aside counts all of it: as much CPU as it spares.
+    if TaskContext.get() is not None and next(_tasks) == 1:
         gc.freeze()

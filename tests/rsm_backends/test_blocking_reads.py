@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused, RetryLater
+from rsm_backends import s3_blocking
 from rsm_backends.blocking_reads import BlockingStore, open_blocking
 from rsm_backends.store_config import StoreConfig
 from tests.rsm_backends.stores import opened
@@ -144,6 +146,63 @@ def test_what_is_not_there_is_not_found_at_once(config: StoreConfig) -> None:
     with blocking(config, clock) as store, pytest.raises(NotFound):
         store.open("topic-id/0/nothing").read_into(memoryview(bytearray(9)), 0)
     assert clock.waits == []
+
+
+@pytest.fixture
+def made_clients(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The buckets of the clients that were made."""
+    made: list[str] = []
+    make = s3_blocking._client
+
+    def noted(config: StoreConfig) -> Any:
+        made.append(config.bucket)
+        return make(config)
+
+    monkeypatch.setattr(s3_blocking, "_client", noted)
+    monkeypatch.setattr(s3_blocking, "_kept", {})
+    return made
+
+
+async def test_the_next_reader_of_a_store_takes_the_client_of_the_last(
+    moto_store_config: StoreConfig, made_clients: list[str]
+) -> None:
+    async with opened(moto_store_config) as store:
+        await store.put(KEY, DATA, crc32c=crc32c(DATA))
+    buffer = memoryview(bytearray(len(DATA)))
+    for _ in range(3):
+        with blocking(moto_store_config) as reader:
+            assert reader.open(KEY).read_into(buffer, 0) == len(DATA)
+            reader.close()
+    assert len(made_clients) == 1
+    assert buffer == DATA
+
+
+def test_two_readers_at_once_have_a_client_each(
+    moto_store_config: StoreConfig, made_clients: list[str]
+) -> None:
+    with blocking(moto_store_config), blocking(moto_store_config):
+        assert len(made_clients) == 2
+    with blocking(replace(moto_store_config, secret_access_key="another")):
+        assert len(made_clients) == 3
+
+
+def test_a_client_that_looks_for_its_credentials_does_so_anew(
+    moto_store_config: StoreConfig, made_clients: list[str]
+) -> None:
+    config = replace(moto_store_config, access_key_id=None, secret_access_key=None)
+    for _ in range(2):
+        with blocking(config):
+            pass
+    assert len(made_clients) == 2
+
+
+def test_few_clients_are_kept(moto_store_config: StoreConfig, made_clients: list[str]) -> None:
+    for number in range(s3_blocking.KEPT_CLIENTS + 1):
+        with blocking(replace(moto_store_config, bucket=f"bucket-{number}")):
+            pass
+    assert len(s3_blocking._kept) == s3_blocking.KEPT_CLIENTS
+    with blocking(replace(moto_store_config, bucket="bucket-0")):
+        assert made_clients[-1] == "bucket-0", "the oldest one made way"
 
 
 def test_a_store_in_memory_is_refused() -> None:
