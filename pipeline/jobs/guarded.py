@@ -14,9 +14,6 @@ from pipeline.worker_garbage import begin_task
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-ATTEMPTS_MAX = 4
-"""How often a task is tried (`spark.task.maxFailures`)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -27,9 +24,12 @@ class Failed:
 
 @dataclass(frozen=True)
 class Guarded(Generic[Item, Result]):
-    """Picklable as long as `work` is."""
+    """Picklable as long as `work` is. `attempts` is how often Spark tries a task that fails: the
+    last one gives its error back as it is.
+    """
 
     work: Callable[[Item], Result]
+    attempts: int
 
     def __call__(self, item: Item) -> Result | Failed:
         begin_task()
@@ -37,7 +37,7 @@ class Guarded(Generic[Item, Result]):
             return self.work(item)
         except RetryLater as error:
             context = TaskContext.get()
-            if context is not None and context.attemptNumber() + 1 < ATTEMPTS_MAX:
+            if context is not None and context.attemptNumber() + 1 < self.attempts:
                 raise
             return Failed(error)
         except StrandlineError as error:

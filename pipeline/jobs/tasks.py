@@ -8,6 +8,7 @@ that no repeat mends stops the job at once and keeps its kind.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -26,7 +27,12 @@ from pipeline.jobs.guarded import Failed, Guarded, Item, Result
 WAVE_TASKS_PER_SLOT = 4
 WAVES_UNDER_WAY = 2
 ASKED_EVERY_S = 0.2
+TASK_ATTEMPTS = 4
+"""Spark's default of `spark.task.maxFailures`."""
+
 FAILURE_SHOWN_CHARACTERS_MAX = 2_000
+
+_LOCAL_MASTER = re.compile(r"local(\[[^,\]]+(,\s*(?P<attempts>\d+)\s*)?\])?")
 
 
 def run_tasks(
@@ -47,14 +53,25 @@ def run_tasks(
     wave_tasks = max(1, spark_context.defaultParallelism * WAVE_TASKS_PER_SLOT)
     waves = deque(items[at : at + wave_tasks] for at in range(0, len(items), wave_tasks))
     running: _Waves[Item, Result] = _Waves(spark_context, what)
+    guarded = Guarded(work, attempts_of_a_task(spark_context))
     with _progress(what, len(items), console) as advance, running:
         while waves or running.under_way:
             while waves and len(running.under_way) < WAVES_UNDER_WAY:
-                running.start(waves.popleft(), Guarded(work))
+                running.start(waves.popleft(), guarded)
             for result in running.next_finished(advance):
                 if isinstance(result, Failed):
                     raise result.error
                 yield result
+
+
+def attempts_of_a_task(spark_context: SparkContext) -> int:
+    """How often one is tried before its job fails: on this machine alone once, unless the master
+    says it, as in `local[2,4]` (Spark's SparkContext.createTaskScheduler).
+    """
+    local = _LOCAL_MASTER.fullmatch(spark_context.master or "")
+    if local is not None:
+        return int(local["attempts"] or 1)
+    return int(spark_context.getConf().get("spark.task.maxFailures", "") or TASK_ATTEMPTS)
 
 
 class _Waves(Generic[Item, Result]):

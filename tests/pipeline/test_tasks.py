@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from kafka_formats.errors import CorruptData, InternalError, RetryLater
-from pipeline.jobs.tasks import run_tasks
+from pipeline.jobs.tasks import attempts_of_a_task, run_tasks
 
 pytestmark = pytest.mark.spark
 
@@ -57,8 +60,26 @@ def test_an_error_of_ours_comes_out_of_a_task_as_it_is(spark: SparkSession) -> N
 
 
 def test_what_fails_for_now_and_goes_on_failing_says_so(spark: SparkSession) -> None:
-    with pytest.raises((RetryLater, InternalError), match="slow today"):
+    with pytest.raises(RetryLater, match="slow today"):
         list(run_tasks(spark.sparkContext, [1], stumble, what="stumbles", console=quiet()))
+
+
+@pytest.mark.parametrize(
+    ("master", "set_to", "attempts"),
+    [
+        ("local", None, 1),
+        ("local[2]", "7", 1),
+        ("local[*]", None, 1),
+        ("local[2,4]", None, 4),
+        ("local[*, 3]", "7", 3),
+        ("local-cluster[2,1,1024]", None, 4),
+        ("spark://host:7077", "7", 7),
+    ],
+)
+def test_how_often_spark_tries_a_task(master: str, set_to: str | None, attempts: int) -> None:
+    conf = {} if set_to is None else {"spark.task.maxFailures": set_to}
+    context = SimpleNamespace(master=master, getConf=lambda: conf)
+    assert attempts_of_a_task(cast(SparkContext, context)) == attempts
 
 
 def test_a_bug_in_a_task_is_told_with_its_words(spark: SparkSession) -> None:
