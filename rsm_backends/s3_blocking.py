@@ -94,9 +94,9 @@ class S3Reads:
 
     def close(self) -> None:
         """Close every connection."""
-        self._client.close()
         config, self._config = self._config, None
-        if config is not None:
+        if config is not None:  # else the client may be another's by now
+            self._client.close()
             _keep(config, self._made)
 
     def begin(self, key: str, start: int, end: int) -> _Body | None:
@@ -326,8 +326,8 @@ def _keep(config: StoreConfig, made: _Client) -> None:
     """
     if config.access_key_id is not None:
         _kept[config] = made
-        while len(_kept) > KEPT_CLIENTS:
-            _kept.pop(next(iter(_kept)), None)
+        for oldest in list(_kept)[:-KEPT_CLIENTS]:
+            _kept.pop(oldest, None)
 
 
 def _plain_socket(raw: Any) -> socket.socket | None:

@@ -186,6 +186,17 @@ def test_two_readers_at_once_have_a_client_each(
         assert len(made_clients) == 3
 
 
+def test_a_reader_that_is_closed_twice_leaves_its_client_once(
+    moto_store_config: StoreConfig, made_clients: list[str]
+) -> None:
+    with blocking(moto_store_config) as first:
+        pass
+    with blocking(moto_store_config):
+        first.close()
+        with blocking(moto_store_config):
+            assert len(made_clients) == 2
+
+
 def test_a_client_that_looks_for_its_credentials_does_so_anew(
     moto_store_config: StoreConfig, made_clients: list[str]
 ) -> None:
