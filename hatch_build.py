@@ -1,8 +1,8 @@
-"""Builds the compiled kernel of the pipeline: in place for development, and into wheels.
+"""Builds the compiled modules of the pipeline: in place for development, and into wheels.
 
-`python hatch_build.py` builds it beside its source. A wheel built where there is Cython and a C
-compiler carries it and is for that platform; elsewhere the wheel is `py3-none-any` without it, and
-the pure reader does its work.
+`python hatch_build.py` builds them beside their sources. A wheel built where there is Cython and a
+C compiler carries them and is for that platform; elsewhere the wheel is `py3-none-any` without, and
+pure Python does their work.
 """
 
 from __future__ import annotations
@@ -16,35 +16,43 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
-SOURCE = ROOT / "pipeline/decode/kernel.pyx"
-MODULE = "pipeline.decode.kernel"
+MODULES = ("pipeline.decode.kernel", "pipeline.jobs.log_scan")
 COMPILE_ARGS = ["-O3", "-g0"]
 
 
-def build(folder: Path) -> Path:
-    """Compile the kernel into `folder` and say where it is."""
+def source_of(module: str) -> Path:
+    """What it is built from."""
+    return ROOT / (module.replace(".", "/") + ".pyx")
+
+
+def build(folder: Path) -> dict[Path, Path]:
+    """Compile all into `folder`: where each is, by its source."""
     from Cython.Build import cythonize
     from setuptools import Extension
     from setuptools.dist import Distribution
 
-    # By this the kernel is known to be of the source that lies beside it.
-    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
-    extension = Extension(
-        MODULE,
-        [str(SOURCE)],
-        extra_compile_args=COMPILE_ARGS,
-        define_macros=[("KERNEL_SOURCE", f'"{source}"')],
-    )
-    extensions = cythonize([extension], build_dir=str(folder / "c"), quiet=True)
-    command = Distribution({"name": MODULE, "ext_modules": extensions}).get_command_obj("build_ext")
+    sources = {module: source_of(module) for module in MODULES}
+    extensions = [
+        Extension(
+            module,
+            [str(source)],
+            extra_compile_args=COMPILE_ARGS,
+            # By this a module is known to be of the source that lies beside it.
+            define_macros=[("PYX_SHA256", f'"{hashlib.sha256(source.read_bytes()).hexdigest()}"')],
+        )
+        for module, source in sources.items()
+    ]
+    extensions = cythonize(extensions, build_dir=str(folder / "c"), quiet=True)
+    distribution = Distribution({"name": "pipeline", "ext_modules": extensions})
+    command = distribution.get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "o")
     command.ensure_finalized()
     command.run()
-    return Path(command.get_outputs()[0])
+    return {source: Path(command.get_ext_fullpath(module)) for module, source in sources.items()}
 
 
-def build_if_possible(folder: Path) -> Path | None:
-    """The same; None, and why on standard error, where something that it takes is missing."""
+def build_if_possible(folder: Path) -> dict[Path, Path]:
+    """The same; none, and why on standard error, where something that it takes is missing."""
     try:
         return build(folder)
     except ImportError as error:
@@ -53,25 +61,27 @@ def build_if_possible(folder: Path) -> Path | None:
         if type(error).__module__.split(".")[0] not in ("setuptools", "distutils"):
             raise  # no compiler to blame
         why = str(error)
-    sys.stderr.write(f"{MODULE} is not built, and decoding will be slow: {why}\n")
-    return None
+    sys.stderr.write(f"{' and '.join(MODULES)} are not built, and decoding will be slow: {why}\n")
+    return {}
 
 
-class KernelHook(BuildHookInterface):
-    """Puts the kernel into a wheel, which then is for this Python and platform only."""
+class CompiledHook(BuildHookInterface):
+    """Puts them into a wheel, which then is for this Python and platform only."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called before the files of a wheel are gathered."""
         if version == "editable":
-            return  # it is built in place, by make
+            return  # they are built in place, by make
         self._folder = tempfile.TemporaryDirectory()
         built = build_if_possible(Path(self._folder.name))
-        if built is not None:
+        if built:
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-            build_data["force_include"][str(built)] = f"pipeline/decode/{built.name}"
+        for source, module in built.items():
+            inside = source.relative_to(ROOT).with_name(module.name)
+            build_data["force_include"][str(module)] = str(inside)
 
     def finalize(self, version: str, *_: object) -> None:
         """Called when the wheel is written."""
@@ -82,13 +92,12 @@ class KernelHook(BuildHookInterface):
 def main() -> None:
     """Build in place."""
     with tempfile.TemporaryDirectory() as folder:
-        built = build_if_possible(Path(folder))
-        if built is not None:
+        for source, module in build_if_possible(Path(folder)).items():
             # Beside it first: a process that has the old one mapped keeps that one.
-            fresh = SOURCE.with_name(f".{built.name}")
-            fresh.write_bytes(built.read_bytes())
+            fresh = source.with_name(f".{module.name}")
+            fresh.write_bytes(module.read_bytes())
             fresh.chmod(0o755)
-            fresh.replace(SOURCE.with_name(built.name))
+            fresh.replace(source.with_name(module.name))
 
 
 if __name__ == "__main__":

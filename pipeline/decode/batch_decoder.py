@@ -7,9 +7,7 @@ that was not built, by the pure reader of `kafka_formats`: slower, and the kerne
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 
 import pyarrow as pa
 
@@ -17,35 +15,23 @@ from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchRun, BatchScanner
 from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.transaction_index import AbortedTransaction
+from pipeline.compiled import compiled
 from pipeline.decode.pure_rows import OUTPUT_BYTES, PureRows
 from pipeline.decode.rows import Place, RowsKind, Slice, batch_at
 from pipeline.decode.schema import arrow_schema
 from rlm.read_committed import CommittedView
 from rlmm.segment import OFFSET_MAX
 
-logger = logging.getLogger(__name__)
-
 RECORDS_BYTES_MAX = BATCH_BYTES_MAX
 """What one batch may decompress to: any batch that fits uncompressed is read."""
 
 
-@cache
 def rows_kind() -> RowsKind:
-    """The kernel where it is built; else the pure reader, and that is said once a process."""
-    try:
-        from pipeline.decode.kernel_rows import KernelRows, kernel_is_of_its_source
-    except ImportError:
-        logger.warning(
-            "record batches are decoded without the compiled kernel, many times slower: install "
-            "a wheel that was built with a C compiler and Cython, or run `make .venv/.dev`"
-        )
+    """The kernel where it is built; else the pure reader."""
+    if compiled("pipeline.decode.kernel") is None:
         return PureRows
-    if not kernel_is_of_its_source():
-        logger.warning(
-            "the compiled kernel was built from another kernel.pyx than lies beside it, and is not "
-            "used: record batches are decoded many times slower until you run `make .venv/.dev`"
-        )
-        return PureRows
+    from pipeline.decode.kernel_rows import KernelRows
+
     return KernelRows
 
 

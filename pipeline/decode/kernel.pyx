@@ -12,13 +12,13 @@ from libc.string cimport memcpy, memset
 
 cdef extern from *:
     """
-    #ifndef KERNEL_SOURCE
-    #define KERNEL_SOURCE ""
+    #ifndef PYX_SHA256
+    #define PYX_SHA256 ""
     #endif
     """
-    const char *KERNEL_SOURCE
+    const char *PYX_SHA256
 
-SOURCE = KERNEL_SOURCE.decode("ascii")
+SOURCE = PYX_SHA256.decode("ascii")
 
 DONE, FULL, MALFORMED = 0, 1, 2
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import pyarrow as pa
@@ -24,18 +22,6 @@ from pipeline.decode.pure_rows import (
 from pipeline.decode.quick_decompress import QuickDecompressor
 from pipeline.decode.rows import Place, Slice, WantedBatch, batch_at
 from pipeline.decode.schema import HEADER
-
-SOURCE = Path(__file__).with_name("kernel.pyx")
-
-
-def kernel_is_of_its_source() -> bool:
-    """False where the source was changed since; where none lies beside it there is no question."""
-    try:
-        source = SOURCE.read_bytes()
-    except OSError:
-        return True
-    built_from = getattr(kernel, "SOURCE", "")  # which old ones do not say
-    return bool(built_from == hashlib.sha256(source).hexdigest())
 
 
 class KernelRows:

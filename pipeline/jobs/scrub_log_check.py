@@ -6,22 +6,15 @@ copied by a node fulfils them, so what does not has changed since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from kafka_formats.batch_scan import BatchRun
 from kafka_formats.errors import CorruptData
 from kafka_formats.offset_index import OffsetIndex
-from kafka_formats.record_batch import (
-    LOG_OVERHEAD,
-    TRANSACTIONAL_OR_CONTROL,
-    BatchHeader,
-    ControlType,
-    control_record_type,
-    iter_records,
-)
+from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.time_index import TimeIndex
-from kafka_formats.transaction_index import AbortedTransaction
 from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.jobs.scrub_transactions import TransactionCheck
 from rlm.index_check import IndexCheck
 
 Told = Callable[[str, int, int], None]
@@ -46,15 +39,13 @@ class LogCheck:
         self._told = told
         self._stored_offsets, self._stored_times = offset_index, time_index_
         self._indexes = IndexCheck(segment.start_offset, lambda: offset_index, lambda: time_index_)
+        self.transactions = TransactionCheck(segment.start_offset, source)
         self.next_offset = segment.start_offset
         self._epoch_at, self._epoch, self._epoch_end = 0, -1, _NEVER
         if segment.leader_epochs:
             self._enter_epoch(0)
         self._epochs_told = False
-        self._open_from: dict[int, int] = {}  # producer id -> first offset seen of its transaction
-        self._ended: set[int] = set()  # producer ids of which a marker was seen
-        # (producer id, marker) -> first offset seen, and whether it began in this segment
-        self._aborts: dict[tuple[int, int], tuple[int | None, bool]] = {}
+        self._offsets_legal = True
 
     def take(self, run: BatchRun) -> None:
         """Look at the batches of a run."""
@@ -63,6 +54,7 @@ class LogCheck:
             base_offset, length, epoch, _, _, attributes, delta, _, _, _, _, _, _ = fields
             last_offset = base_offset + delta
             if base_offset < next_offset or last_offset > end_offset:
+                self._offsets_legal = False
                 self._told(
                     f"a batch with the offsets {base_offset} to {last_offset}, where {next_offset} "
                     f"to {end_offset} is legal",
@@ -74,8 +66,10 @@ class LogCheck:
             size = LOG_OVERHEAD + length
             if attributes & TRANSACTIONAL_OR_CONTROL:
                 at = position - run.position
-                header = BatchHeader._make(fields)
-                self._take_transactional(header, run.data[at : at + size], position)
+                try:
+                    self.transactions.take(run.data[at : at + size], position)
+                except CorruptData as error:
+                    self._told(error.detail, position, base_offset)
             next_offset = max(next_offset, last_offset + 1)
             position += size
         self.next_offset = next_offset
@@ -89,10 +83,12 @@ class LogCheck:
         return f"the largest timestamp of its batches is {found}, the metadata says {told}"
 
     def offset_index_differs(self) -> str | None:
-        """The same of the offset index."""
+        """The same of the offset index, which batches of illegal offsets say nothing about."""
         stored = self._stored_offsets
         if stored is None:
             return "the offset index is missing"
+        if not self._offsets_legal:
+            return None
         made, kept = self._indexes.offset_index(), self._offsets(stored)
         if kept is not None and made == kept:
             return None
@@ -103,37 +99,12 @@ class LogCheck:
         stored = self._stored_times
         if stored is None:
             return "the time index is missing"
+        if not self._offsets_legal:
+            return None
         made, kept = self._indexes.time_index(), self._times(stored)
         if kept is not None and made == kept:
             return None
         return f"the time index {_which_entry(stored, made, 12)} does not fit the batches"
-
-    def transaction_index_differs(self, entries: tuple[AbortedTransaction, ...]) -> Iterator[str]:
-        """The same of each entry of the transaction index, and of each that is not in it."""
-        start_offset = self._segment.start_offset
-        listed = set()
-        for entry in entries:
-            key = (entry.producer_id, entry.last_offset)
-            listed.add(key)
-            if key not in self._aborts:
-                yield (
-                    f"the transaction index lists an ABORT of producer {entry.producer_id} at "
-                    f"offset {entry.last_offset}, and the log has none there"
-                )
-                continue
-            first, begins_here = self._aborts[key]
-            if (begins_here or entry.first_offset >= start_offset) and entry.first_offset != first:
-                yield (
-                    f"the transaction index says that the transaction aborted at offset "
-                    f"{entry.last_offset} begins at {entry.first_offset}, and it does not"
-                )
-        for (producer_id, marker), (first, _) in self._aborts.items():
-            # An ABORT of a transaction without records is in no index.
-            if first is not None and (producer_id, marker) not in listed:
-                yield (
-                    f"the log has an ABORT of producer {producer_id} at offset {marker}, and the "
-                    "transaction index does not list it: its records look committed"
-                )
 
     def _enter_epoch(self, number: int) -> None:
         epochs = self._segment.leader_epochs
@@ -158,26 +129,6 @@ class LogCheck:
                 position,
                 base_offset,
             )
-
-    def _take_transactional(self, header: BatchHeader, data: memoryview, position: int) -> None:
-        producer_id = header.producer_id
-        if not header.is_control:
-            self._open_from.setdefault(producer_id, header.base_offset)
-            return
-        try:
-            record = next(iter_records(data, source=self._source, position=position), None)
-            if record is None:
-                self._open_from.pop(producer_id, None)
-                return
-            type_ = control_record_type(record, source=self._source, position=position)
-        except CorruptData as error:
-            self._told(error.detail, position, header.base_offset)
-            return
-        if type_ in (ControlType.ABORT, ControlType.COMMIT):
-            first = self._open_from.pop(producer_id, None)
-            if type_ == ControlType.ABORT:
-                self._aborts[producer_id, record.offset] = (first, producer_id in self._ended)
-            self._ended.add(producer_id)
 
     def _offsets(self, stored: bytes) -> bytes | None:
         """What is stored without its preallocated tail; None if it can't be read."""

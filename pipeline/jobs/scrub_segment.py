@@ -15,6 +15,8 @@ from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.jobs.scrub_log_check import LogCheck
+from pipeline.jobs.scrub_log_scan import sound_log
+from pipeline.jobs.scrub_transactions import TransactionCheck
 from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Finding, Outcome, Verdict
 from pipeline.read.manifest_check import differences, manifest_bytes_differ, table_differs
 from pipeline.read.open_stores import OpenStores
@@ -100,10 +102,14 @@ class _Scrub:
         self.objects.manifest = manifest
         self.checksums = manifest.checksums is not None
         indexes = self._indexes(manifest)
+        transactions = self._sound_log(manifest, indexes)
+        if transactions is not None:
+            self._transactions(manifest, indexes, transactions)
+            return
         log = self._log(manifest, indexes)
         if log is None:
             return
-        self._transactions(manifest, indexes, log)
+        self._transactions(manifest, indexes, log.transactions)
         name = self.objects.keys.indexes
         for differs in (log.offset_index_differs(), log.time_index_differs()):
             if differs is not None:
@@ -206,6 +212,30 @@ class _Scrub:
         except CorruptData as error:
             self.found(name, error.detail, RESTORE_INDEX, error.position)
 
+    def _sound_log(
+        self, manifest: Manifest, indexes: dict[IndexType, bytes]
+    ) -> TransactionCheck | None:
+        """Every byte and every batch at the store's speed; None: look again, and closely."""
+        if self._records or not manifest.log_bytes:
+            return None
+        try:
+            with closing(self.objects.stored_log()) as pieces:
+                transactions = sound_log(
+                    self._segment,
+                    self.objects.keys.log,
+                    None if manifest.checksums is None else manifest.checksums.log,
+                    pieces,
+                    log_bytes=manifest.log_bytes,
+                    offset_index=indexes.get(IndexType.OFFSET),
+                    time_index=indexes.get(IndexType.TIMESTAMP),
+                )
+            if transactions is None or self.objects.bytes_behind_the_log():
+                return None
+        except (NotFound, CorruptData):
+            return None
+        self.read_bytes += manifest.log_bytes
+        return transactions
+
     def _log(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> LogCheck | None:
         """Every byte and every batch; None if the batches could not be followed to the end."""
         name = self.objects.keys.log
@@ -280,7 +310,7 @@ class _Scrub:
         return True
 
     def _transactions(
-        self, manifest: Manifest, indexes: dict[IndexType, bytes], log: LogCheck
+        self, manifest: Manifest, indexes: dict[IndexType, bytes], log: TransactionCheck
     ) -> None:
         name = self.objects.keys.indexes
         data = indexes.get(IndexType.TRANSACTION)
@@ -291,7 +321,7 @@ class _Scrub:
         except CorruptData as error:
             self.found(name, error.detail, RESTORE_INDEX, error.position)
             return
-        for differs in log.transaction_index_differs(entries):
+        for differs in log.differences(entries):
             self.found(name, differs, RESTORE_INDEX)
 
     def _damaged(self, error: CorruptData) -> None:

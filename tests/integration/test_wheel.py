@@ -1,4 +1,4 @@
-"""Wheels: with the compiled kernel where there is a compiler, and whole without it."""
+"""Wheels: with the compiled modules where there is a compiler, and whole without it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,22 @@ def names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_a_wheel_built_with_a_compiler_carries_the_kernel_for_its_platform(tmp_path: Path) -> None:
+def test_a_wheel_built_with_a_compiler_carries_what_it_compiles_for_its_platform(
+    tmp_path: Path,
+) -> None:
     wheel = build_wheel(tmp_path)
     assert not wheel.name.endswith("-none-any.whl")
-    kernels = [name for name in names(wheel) if name.startswith("pipeline/decode/kernel.cpython")]
-    assert len(kernels) == 1
+    compiled = sorted(name for name in names(wheel) if name.endswith(".so"))
+    assert [name.partition(".cpython")[0] for name in compiled] == [
+        "pipeline/decode/kernel",
+        "pipeline/jobs/log_scan",
+    ]
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-    program = "import pipeline.decode.kernel as kernel; print(kernel.__file__)"
+    program = (
+        "from pipeline.decode import kernel; from pipeline.jobs import log_scan\n"
+        "print(kernel.__file__, log_scan.__file__)"
+    )
     found = subprocess.run(
         [sys.executable, "-P", "-c", program],
         cwd=tmp_path,
@@ -50,8 +58,8 @@ def test_a_wheel_built_with_a_compiler_carries_the_kernel_for_its_platform(tmp_p
         capture_output=True,
         text=True,
         timeout=60,
-    ).stdout.strip()
-    assert found == str(tmp_path / "installed" / kernels[0])
+    ).stdout.split()
+    assert found == [str(tmp_path / "installed" / name) for name in compiled]
 
 
 def test_a_wheel_built_without_a_compiler_is_pure_and_lacks_nothing_else(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.transaction_index import AbortedTransaction
+from pipeline.compiled import compiled
 from pipeline.decode.batch_decoder import BatchDecoder, rows_kind
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.pure_rows import PureRows
@@ -229,10 +230,10 @@ def test_batches_stay_what_they_are_while_the_decoder_goes_on(rows: RowsKind) ->
 @pytest.fixture
 def unbuilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if there were no kernel."""
-    monkeypatch.setitem(sys.modules, "pipeline.decode.kernel_rows", None)
-    rows_kind.cache_clear()
+    monkeypatch.setitem(sys.modules, "pipeline.decode.kernel", None)
+    compiled.cache_clear()
     yield
-    rows_kind.cache_clear()
+    compiled.cache_clear()
 
 
 @pytest.mark.usefixtures("unbuilt")
@@ -256,11 +257,11 @@ def test_a_kernel_of_another_source_is_not_used_and_once_it_is_said_how_to_build
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("pipeline.decode.kernel.SOURCE", "0" * 64)
-    rows_kind.cache_clear()
+    compiled.cache_clear()
     try:
         assert [rows_kind(), rows_kind()] == [PureRows, PureRows]
     finally:
-        rows_kind.cache_clear()
+        compiled.cache_clear()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "make .venv/.dev" in caplog.text
 

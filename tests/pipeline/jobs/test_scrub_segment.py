@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import Refused, RetryLater
 from kafka_formats.record_batch import HEADER_BYTES
 from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.compiled import compiled
 from pipeline.jobs.scrub import ScrubTask
 from pipeline.jobs.scrub_segment import scrub_segment
 from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Outcome, Verdict, verdict_of
@@ -105,6 +107,51 @@ def test_damage_in_the_log_is_told_by_position_and_offset(tier: FolderTier) -> N
     assert batch.position <= 5_000
     assert batch.offset is not None
     assert segment.start_offset < batch.offset <= segment.end_offset
+
+
+@pytest.mark.parametrize("bit", [1 << 6, 1 << 0])
+def test_a_base_offset_far_off_is_found_and_no_index_blamed(tier: FolderTier, bit: int) -> None:
+    """No batch's CRC is taken over it, and an index could not even say it."""
+    segment = max(tier.segments("orders"), key=lambda s: s.log_bytes)
+    path = tier.file(segment)
+    data = bytearray(path.read_bytes())
+    second = int.from_bytes(data[8:12], "big") + 12
+    data[second] ^= bit
+    path.write_bytes(data)
+    for _ in range(2):
+        verdict = scrub(tier, segment)
+        assert verdict.outcome is Outcome.DAMAGED
+        assert any("is legal" in finding.what for finding in verdict.findings), verdict.findings
+        assert {finding.key for finding in verdict.findings if "index" in finding.what} == set()
+        segment = rewritten(tier, segment, lambda manifest: None)  # as if no chunk told of it
+
+
+def test_a_sound_log_is_read_once_and_by_the_compiled_scan(
+    captured: FolderTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("it was read again")
+
+    monkeypatch.setattr("pipeline.jobs.scrub_segment._Scrub._log", never)
+    for segments in captured.found.values():
+        for segment in segments:
+            assert scrub(captured, segment).outcome is Outcome.OK
+
+
+def test_without_the_compiled_scan_verdicts_are_the_same(
+    tier: FolderTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments = [segment for found in tier.found.values() for segment in found]
+    for number, segment in enumerate(segments[::2]):
+        turn(tier.file(segment, ("log", "indexes")[number % 2]), 30)
+    verdicts = [scrub(tier, segment) for segment in segments]
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.OK, Outcome.DAMAGED}
+    monkeypatch.setitem(sys.modules, "pipeline.jobs.log_scan", None)
+    compiled.cache_clear()
+    try:
+        assert [scrub(tier, segment) for segment in segments] == verdicts
+    finally:
+        compiled.cache_clear()
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes"])

@@ -1,0 +1,49 @@
+"""The compiled modules: whether they are there, and of the source that lies beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+logger = logging.getLogger(__name__)
+
+
+@cache
+def compiled(name: str) -> ModuleType | None:
+    """The module; None where it is not built or not of its source, which is said once a process.
+
+    What it does is then done by pure Python, many times slower.
+    """
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        logger.warning(
+            "%s is not built, and pure Python does its work, many times slower: install a wheel "
+            "that was built with a C compiler and Cython, or run `make .venv/.dev`",
+            name,
+        )
+        return None
+    if not _is_of_its_source(module):
+        logger.warning(
+            "%s was built from another source than lies beside it and is not used: pure Python "
+            "does its work, many times slower, until you run `make .venv/.dev`",
+            name,
+        )
+        return None
+    return module
+
+
+def _is_of_its_source(module: ModuleType) -> bool:
+    """Where no source lies beside it there is no question."""
+    name = module.__name__.rpartition(".")[2]
+    assert module.__file__ is not None
+    try:
+        source = Path(module.__file__).with_name(f"{name}.pyx").read_bytes()
+    except OSError:
+        return True
+    built_from = getattr(module, "SOURCE", "")  # which old ones do not say
+    return bool(built_from == hashlib.sha256(source).hexdigest())

@@ -1,0 +1,59 @@
+"""A sound log recognised by the compiled scan; whatever else it is, is for `LogCheck` to say."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+from kafka_formats.crc32c import Buffer
+from kafka_formats.errors import CorruptData
+from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.compiled import compiled
+from pipeline.jobs.scrub_transactions import TransactionCheck
+from rlm.manifest import CHUNK_BYTES, ChunkChecksums
+
+
+def sound_log(
+    segment: TieredSegment,
+    source: str,
+    sums: ChunkChecksums | None,
+    pieces: Iterable[Buffer],
+    *,
+    log_bytes: int,
+    offset_index: bytes | None,
+    time_index: bytes | None,
+) -> TransactionCheck | None:
+    """The transactions of a log in which chunks, batches, offsets, epochs, indexes and the largest
+    timestamp are right; None where they are not, or not seen to be.
+
+    `pieces` are its bytes as stored, in order. Without the compiled module nothing is asked of
+    them.
+    """
+    module = compiled("pipeline.jobs.log_scan")
+    if module is None or offset_index is None or time_index is None:
+        return None
+    scan = module.LogScan(
+        start_offset=segment.start_offset,
+        first_offset=segment.first_offset,
+        end_offset=segment.end_offset,
+        log_bytes=log_bytes,
+        crc=None if sums is None else sums.crc32c,
+        chunk_bytes=CHUNK_BYTES if sums is None else sums.chunk_bytes,
+        chunk_crcs=array("I", () if sums is None else sums.chunks),
+        epochs=array("q", (n for e in segment.leader_epochs for n in (e.epoch, e.start_offset))),
+        offset_index=offset_index,
+        time_index=time_index,
+    )
+    transactions = TransactionCheck(segment.start_offset, source)
+    for piece in pieces:
+        found = scan.take(piece)
+        if found is None:
+            return None
+        try:
+            for batch in found:
+                transactions.take(batch, 0)
+        except CorruptData:
+            return None
+    if not scan.finish() or segment.max_timestamp_ms not in (-1, scan.max_timestamp):
+        return None
+    return transactions
