@@ -61,8 +61,10 @@ class LogCheck:
                     position,
                     base_offset,
                 )
-            if epoch != self._epoch or last_offset >= self._epoch_end:
-                self._check_epoch(base_offset, last_offset, epoch, position)
+            else:  # one that is far off says nothing of those behind it
+                next_offset = last_offset + 1
+                if epoch != self._epoch or last_offset >= self._epoch_end:
+                    self._check_epoch(base_offset, last_offset, epoch, position)
             size = LOG_OVERHEAD + length
             if attributes & TRANSACTIONAL_OR_CONTROL:
                 at = position - run.position
@@ -70,7 +72,6 @@ class LogCheck:
                     self.transactions.take(run.data[at : at + size], position)
                 except CorruptData as error:
                     self._told(error.detail, position, base_offset)
-            next_offset = max(next_offset, last_offset + 1)
             position += size
         self.next_offset = next_offset
         self._indexes.take(run.headers, run.position)
