@@ -61,7 +61,8 @@ def build_if_possible(folder: Path) -> dict[Path, Path]:
         if type(error).__module__.split(".")[0] not in ("setuptools", "distutils"):
             raise  # no compiler to blame
         why = str(error)
-    sys.stderr.write(f"{' and '.join(MODULES)} are not built, and decoding will be slow: {why}\n")
+    names = " and ".join(MODULES)
+    sys.stderr.write(f"{names} are not built, and decoding and scrubs will be slow: {why}\n")
     return {}
 
 

@@ -219,7 +219,7 @@ cdef class LogScan:
 
     cdef bint _chunk_ends(self) except -1:
         cdef int64_t size = self.chunk_end - self.chunk * self.chunk_bytes
-        if self.chunk == len(self.chunk_crcs) or size <= 0:
+        if self.chunk == len(self.chunk_crcs):
             return False
         if crc_between(self.crc_at_chunk, self.crc, size) != self.chunk_crcs[self.chunk]:
             return False

@@ -26,8 +26,7 @@ def sound_log(
     """The transactions of a log in which chunks, batches, offsets, epochs, indexes and the largest
     timestamp are right; None where they are not, or not seen to be.
 
-    `pieces` are its bytes as stored, in order. Without the compiled module nothing is asked of
-    them.
+    `pieces` are its bytes in order; without the compiled module none is asked for.
     """
     module = compiled("pipeline.jobs.log_scan")
     if module is None or offset_index is None or time_index is None:

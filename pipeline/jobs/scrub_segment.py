@@ -219,7 +219,7 @@ class _Scrub:
         if self._records or not manifest.log_bytes:
             return None
         try:
-            with closing(self.objects.stored_log()) as pieces:
+            with closing(self.objects.unchecked_log()) as pieces:
                 transactions = sound_log(
                     self._segment,
                     self.objects.keys.log,

@@ -118,8 +118,8 @@ class SegmentObjects:
         with closing(pieces):
             yield from pieces
 
-    def stored_log(self) -> Generator[memoryview]:
-        """The whole segment in pieces, as `log`; chunks' checksums are the caller's business."""
+    def unchecked_log(self) -> Generator[memoryview]:
+        """The whole segment in pieces, as `log`; checksums are the caller's business."""
         end = self.manifest.log_bytes
         if self._transforms is not None:
             return self._transformed(self._transforms, 0, end)
