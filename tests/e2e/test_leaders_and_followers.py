@@ -143,6 +143,8 @@ def test_a_follower_built_from_the_tier_joins_without_fetching_what_is_tiered(si
     leader_files.wait_until(
         lambda: int(leader_files.segment_files(topic, 0)[0].stem) > 0, "local retention"
     )
+    # Retention is the topic's: any later leader's would delete what its node has yet to copy.
+    cluster.brokers[LEADER].alter_topic(topic, {"retention.bytes": TOPIC_CONFIG["retention.bytes"]})
     write(site, topic, 1_000)  # the leader goes on while the follower is away
     wait_until_copied(site, topic, LEADER)
     write(site, topic, 100)
