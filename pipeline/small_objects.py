@@ -1,22 +1,26 @@
 """Small objects read whole, a hundred thousand of them: manifests.
 
 To hand each file to a thread by itself takes several times as long as to open and read it. So a
-thread takes a run of keys, by plain calls. A store on the network is asked on the event loop:
+thread takes a run of keys, by plain calls, as few as can be. A store on the network is asked on the event loop:
 threads would take the interpreter from each other for half as long again as the requests take.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import chain
+from pathlib import Path
 from threading import Event, Lock
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from pipeline import ambient
 from pipeline.many_calls import many_calls
 from rsm_backends.blocking_reads import open_blocking
+from rsm_backends.file_runs import read_runs
+from rsm_backends.object_files import ObjectFiles
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
@@ -41,7 +45,8 @@ class SmallObjects:
     def __init__(self, config: StoreConfig, store: ObjectStore, *, bytes_max: int) -> None:
         self._store = store
         self._bytes_max = bytes_max
-        self._files = _Files(config, bytes_max) if config.kind == "filesystem" else None
+        path = config.path if config.kind == "filesystem" else None
+        self._files = None if path is None else _Files(config, path, bytes_max)
 
     def close(self) -> None:
         """What is being read ends with RetryLater, or as cancelled."""
@@ -66,8 +71,9 @@ class SmallObjects:
 class _Files:
     """By plain calls, in threads."""
 
-    def __init__(self, config: StoreConfig, bytes_max: int) -> None:
+    def __init__(self, config: StoreConfig, path: Path, bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._objects = ObjectFiles(path)
         self._ended = Event()
         self._turn = Lock()
         self._threads = ThreadPoolExecutor(FILE_READERS, thread_name_prefix="strandline-files")
@@ -82,6 +88,7 @@ class _Files:
         self._ended.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._reads.close()
+        self._objects.close()
 
     def read(self, keys: Sequence[str]) -> list[Read]:
         run = max(1, min(FILES_A_RUN, -(-len(keys) // FILE_READERS)))
@@ -93,17 +100,24 @@ class _Files:
         return list(chain.from_iterable(read))
 
     def _run(self, keys: Sequence[str]) -> list[Read]:
-        buffer = memoryview(bytearray(min(BUFFER_BYTES, self._bytes_max)))
+        found: list[Read] = []
         is_alone = self._turn.acquire(timeout=FILES_TURN_S)
         try:
-            return [self._one(key, buffer) for key in keys]
+            with closing(self._quickly(keys)) as quickly:
+                for key, data in zip(keys, quickly, strict=True):
+                    if self._ended.is_set():
+                        raise _closed()
+                    found.append(self._one(key) if data is None else data)
+            return found
         finally:
             if is_alone:
                 self._turn.release()
 
-    def _one(self, key: str, buffer: memoryview) -> Read:
-        if self._ended.is_set():
-            raise _closed()
+    def _quickly(self, keys: Sequence[str]) -> Generator[bytes | None]:
+        return read_runs(self._objects, keys, bytes_max=self._bytes_max)
+
+    def _one(self, key: str) -> Read:
+        buffer = memoryview(bytearray(min(BUFFER_BYTES, self._bytes_max)))
         try:
             opened = self._reads.open(key)
             try:

@@ -26,7 +26,7 @@ _INT64_MAX = 2**63 - 1
 _PARTITION_FOLDER = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>[0-9]{1,10})"
 )
-_SEGMENT_STEM = re.compile(r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})")
+_SEGMENT_NAME = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})")
 _FOLDERS_KEPT = 64
 _SEGMENTS_KEPT = 8
 
@@ -46,9 +46,23 @@ _SUFFIXES = {suffix.value: suffix for suffix in ObjectSuffix}
 class SegmentKeys:
     """The keys of a segment's three objects. The manifest is written last."""
 
-    log: str
-    indexes: str
-    manifest: str
+    stem: str
+    """What stands before the suffix, with the dot."""
+
+    @property
+    def log(self) -> str:
+        """Of the segment's records."""
+        return self.stem + ObjectSuffix.LOG
+
+    @property
+    def indexes(self) -> str:
+        """Of its indexes."""
+        return self.stem + ObjectSuffix.INDEXES
+
+    @property
+    def manifest(self) -> str:
+        """Of its manifest."""
+        return self.stem + ObjectSuffix.MANIFEST
 
     def all(self) -> tuple[str, str, str]:
         """In the order of deletion: without its manifest a segment counts as absent."""
@@ -69,9 +83,7 @@ def segment_keys(prefix: str, segment_id: RemoteLogSegmentId, start_offset: int)
     if not 0 <= start_offset <= _INT64_MAX:
         raise InvalidRequest(f"{start_offset} is no offset", field="start_offset")
     stem = f"{partition_prefix(prefix, segment_id.partition)}{start_offset:020}-{segment_id.id}."
-    return SegmentKeys(
-        stem + ObjectSuffix.LOG, stem + ObjectSuffix.INDEXES, stem + ObjectSuffix.MANIFEST
-    )
+    return SegmentKeys(stem)
 
 
 @lru_cache(maxsize=_FOLDERS_KEPT)
@@ -85,36 +97,36 @@ def partition_prefix(prefix: str, partition: TopicIdPartition) -> str:
 
 def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
     """Read a key of `segment_keys`; None for every other object."""
-    if not key.startswith(prefix):
-        return None
-    folder, _, name = key[len(prefix) :].rpartition("/")
-    stem, _, end = name.partition(".")
-    suffix = _SUFFIXES.get(end)
-    segment = None if suffix is None else _parse_segment(folder, stem)
+    stem, suffix = segment_stem(key)
+    segment = None if suffix is None else _same_segment(prefix, stem)
     return None if segment is None or suffix is None else ParsedSegmentKey(*segment, suffix)
 
 
 def segment_stem(key: str) -> tuple[str, ObjectSuffix | None]:
-    """A key without its suffix, and that; None: it is no segment's. Of keys with the same stem
-    `parse_segment_key` says the same, but for the suffix.
-    """
+    """A key without its suffix, and that; None: it is no segment's."""
     stem, _, end = key.rpartition(".")
     return stem, _SUFFIXES.get(end) if stem else None
 
 
-# A listing has the segments of a partition, and of a segment the three objects, as neighbours.
-@lru_cache(maxsize=_SEGMENTS_KEPT)
-def _parse_segment(folder: str, stem: str) -> tuple[RemoteLogSegmentId, int] | None:
-    match = _SEGMENT_STEM.fullmatch(stem)
+def parse_segment_stem(prefix: str, stem: str) -> tuple[RemoteLogSegmentId, int] | None:
+    """Segment and start offset, as all keys with this stem name them; None: they name none."""
+    if not stem.startswith(prefix):
+        return None
+    folder, _, name = stem[len(prefix) :].rpartition("/")
+    match = _SEGMENT_NAME.fullmatch(name)
     partition = None if match is None else parse_partition_folder(folder)
     if match is None or partition is None:
         return None
-    start_offset = int(match["offset"])
+    start_offset = int(match[1])
     try:
-        id_ = Uuid.parse(match["id"])
+        id_ = Uuid.parse(match[2])
     except InvalidRequest:
         return None
     return None if start_offset > _INT64_MAX else (RemoteLogSegmentId(partition, id_), start_offset)
+
+
+# A listing has the segments of a partition, and of a segment the three objects, as neighbours.
+_same_segment = lru_cache(maxsize=_SEGMENTS_KEPT)(parse_segment_stem)
 
 
 @lru_cache(maxsize=_FOLDERS_KEPT)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from kafka_formats.crc32c import crc32c
 from rlm.adoption_plan import StoredSegment, WholeSegment
@@ -20,25 +20,27 @@ from rlm.manifest import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, offset_index_probl
 from rlm.object_keys import ObjectSuffix
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
 
-_INT64_MAX = 2**63 - 1
 _UINT32_MAX = 2**32 - 1
 
-_NUMBER = "(0|[1-9][0-9]{0,18})"
+_DIGITS = "0|[1-9][0-9]{0,17}"
+"""Never more than an int64 holds. What is larger goes the general way."""
+_NUMBER = f"({_DIGITS})"
 _BASE64 = "([A-Za-z0-9+/]*+={0,2})"
 _RANGE = rf'\{{"position":{_NUMBER},"size":{_NUMBER}\}}'
 _CHECKSUMS = (
     f'"bytes":{_NUMBER},"crc32c":{_NUMBER},"chunkBytes":{_NUMBER},"chunkCrc32c":"{_BASE64}"'
 )
+_EPOCH = f'"(?:0|[1-9][0-9]{{0,9}})":(?:{_DIGITS})'
 _PLACES = {
-    "any": "(?:0|[1-9][0-9]{0,18})",
+    "any": f"(?:{_DIGITS})",
     "number": _NUMBER,
-    "or_none": "(-1|0|[1-9][0-9]{0,18})",
+    "or_none": f"(-1|{_DIGITS})",
     "range": _RANGE,
     "range_or_null": f"(?:null|{_RANGE})",
-    "which": "(.+?)",
-    "epochs": '([0-9":,]+)',
+    "which": r'([^}]*+\}\},"id":"[^"]*+"\},"startOffset":[0-9]++)',
+    "epochs": f"((?:{_EPOCH},)*{_EPOCH})",
     "bool": "(true|false)",
-    "word": "([a-z]+)",
+    "origin": "(?:" + "|".join(ProducerSnapshotOrigin) + ")",
     "checksums": _CHECKSUMS,
     "offset_index": f'(?:,"chunkOffsetIndex":"{_BASE64}")?',
 }
@@ -49,14 +51,13 @@ _LAYOUT = (
     '"leaderEpoch":<range>,"transaction":<range_or_null>},"compression":false,'
     '"remoteLogSegmentMetadata":{"remoteLogSegmentId":<which>,"endOffset":<number>,"maxTimestampMs":<or_none>,"brokerId":<or_none>,'
     '"eventTimestampMs":<or_none>,"segmentLeaderEpochs":{<epochs>},"txnIdxEmpty":<bool>,'
-    '"strandline":{"version":1,"producerSnapshot":"<word>","log":{<checksums><offset_index>},'
+    '"strandline":{"version":1,"producerSnapshot":"<origin>","log":{<checksums><offset_index>},'
     '"indexes":{<checksums>}}}}'
 )
 _PATTERN = re.compile(
     re.sub("<([a-z_]+)>", lambda place: _PLACES[place[1]], re.escape(_LAYOUT)).encode()
 )
-_EPOCH = re.compile(rb'"(0|[1-9][0-9]{0,9})":(0|[1-9][0-9]{0,18})')
-_ORIGINS = {origin.value.encode() for origin in ProducerSnapshotOrigin}
+_EPOCH_AND_START = re.compile(rb'"([0-9]+)":([0-9]+)')
 
 
 def usual_segment(stored: StoredSegment, manifest_bytes: bytes) -> WholeSegment | None:
@@ -64,36 +65,49 @@ def usual_segment(stored: StoredSegment, manifest_bytes: bytes) -> WholeSegment 
     match = _PATTERN.fullmatch(manifest_bytes)
     if match is None or len(manifest_bytes) > MANIFEST_BYTES_MAX:
         return None
-    original, *ranges, which = match.group(*range(1, 13))
-    end, max_timestamp, broker, event_timestamp = map(int, match.group(13, 14, 15, 16))
-    epochs_text, txn_index_empty, origin = match.group(17, 18, 19)
-    log, indexes = match.group(20, 21, 22, 23), match.group(25, 26, 27, 28)
-    objects = CustomMetadata(
-        stored.store, int(log[0]), int(log[1]), int(indexes[0]), int(indexes[1]),
-        len(manifest_bytes), crc32c(manifest_bytes),
-    )  # fmt: skip
+    (
+        original, offset_at, offset_bytes, time_at, time_bytes, snapshot_at, snapshot_bytes,
+        epochs_at, epochs_bytes, transactions_at, transactions_bytes, which,
+        end_text, max_timestamp, broker, event_timestamp, epochs_text, txn_index_empty,
+        log_text, log_crc, log_chunk, log_table, offset_index,
+        indexes_text, indexes_crc, indexes_chunk, indexes_table,
+    ) = match.groups()  # fmt: skip
+    log_bytes, indexes_bytes, end = int(log_text), int(indexes_text), int(end_text)
     epochs = _epochs(epochs_text)
-    is_so = (
-        which == _which(stored)
-        and stored.sizes.get(ObjectSuffix.LOG) == objects.log_bytes == int(original)
-        and stored.sizes.get(ObjectSuffix.INDEXES) == objects.indexes_bytes
-        and stored.start_offset <= end
-        and max(end, max_timestamp, broker, event_timestamp) <= _INT64_MAX
-        and all(
-            int(position) + int(size) <= objects.indexes_bytes
-            for position, size in zip(ranges[::2], ranges[1::2], strict=True)
-            if position is not None
+    if (
+        epochs is None
+        or which != _which(stored)
+        or log_text != original
+        or stored.sizes.get(ObjectSuffix.LOG) != log_bytes
+        or stored.sizes.get(ObjectSuffix.INDEXES) != indexes_bytes
+        or stored.start_offset > end
+        or int(offset_at) + int(offset_bytes) > indexes_bytes
+        or int(time_at) + int(time_bytes) > indexes_bytes
+        or int(snapshot_at) + int(snapshot_bytes) > indexes_bytes
+        or int(epochs_at) + int(epochs_bytes) > indexes_bytes
+        or (
+            transactions_at is not None
+            and int(transactions_at) + int(transactions_bytes) > indexes_bytes
         )
-        and origin in _ORIGINS
-        and _is_table(log)
-        and _is_table(indexes)
-        and _is_offset_index(match[24], log)
-    )
-    if not is_so or epochs is None:
+        or not _is_table(log_bytes, int(log_chunk), log_table)
+        or not _is_table(indexes_bytes, int(indexes_chunk), indexes_table)
+        or (
+            offset_index is not None
+            and not _is_offset_index(offset_index, log_bytes, int(log_chunk))
+        )
+    ):
+        return None
+    sums = int(log_crc), int(indexes_crc)
+    if max(sums) > _UINT32_MAX:
         return None
     row = RemoteLogSegmentMetadata(
-        stored.segment_id, stored.start_offset, end, broker, max_timestamp, event_timestamp, epochs,
-        objects.log_bytes, None, SegmentState.COPY_SEGMENT_STARTED, txn_index_empty == b"true",
+        stored.segment_id, stored.start_offset, end, int(broker), int(max_timestamp),
+        int(event_timestamp), epochs, log_bytes, None, SegmentState.COPY_SEGMENT_STARTED,
+        txn_index_empty == b"true",
+    )  # fmt: skip
+    objects = CustomMetadata(
+        stored.store, log_bytes, sums[0], indexes_bytes, sums[1],
+        len(manifest_bytes), crc32c(manifest_bytes),
     )  # fmt: skip
     return WholeSegment(row, objects)
 
@@ -115,30 +129,23 @@ def _partition(partition: TopicIdPartition) -> bytes:
 
 
 def _epochs(text: bytes) -> tuple[tuple[int, int], ...] | None:
-    found = _EPOCH.findall(text)
-    if b",".join([b'"%s":%s' % each for each in found]) != text:
+    """None, where they do not ascend as they are written."""
+    found = [(int(epoch), int(start)) for epoch, start in _EPOCH_AND_START.findall(text)]
+    if len(found) > 1 and not all(one[0] < next_[0] for one, next_ in pairwise(found)):
         return None
-    epochs = {int(epoch): int(start) for epoch, start in found}
-    if len(epochs) < len(found) or max(epochs.values()) > _INT64_MAX:
-        return None
-    return tuple(sorted(epochs.items()))
+    return tuple(found)
 
 
-def _is_table(checksums: Sequence[bytes]) -> bool:
-    """Whether a checksum is there for each chunk, and each number is in its bounds."""
-    size, crc, chunk, table = int(checksums[0]), int(checksums[1]), int(checksums[2]), checksums[3]
+def _is_table(size: int, chunk: int, table: bytes) -> bool:
+    """Whether a checksum is there for each chunk."""
     return (
-        crc <= _UINT32_MAX
-        and 1 <= chunk <= CHUNK_BYTES_MAX
+        1 <= chunk <= CHUNK_BYTES_MAX
         and len(table) % 4 == 0
         and len(table) // 4 * 3 - table.count(b"=") == 4 * -(-size // chunk)
     )
 
 
-def _is_offset_index(text: bytes | None, log: Sequence[bytes]) -> bool:
-    if text is None:
-        return True
+def _is_offset_index(text: bytes, size: int, chunk: int) -> bool:
     if len(text) % 4:
         return False
-    size, chunk = int(log[0]), int(log[2])
     return offset_index_problem(binascii.a2b_base64(text), size, -(-size // chunk)) is None

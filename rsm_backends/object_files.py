@@ -50,6 +50,7 @@ PLACE_ATTEMPTS_MAX = 100
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_MODE = 0o755
+OBJECT_FOR_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OBJECT_MODE = 0o644
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError)
 
@@ -189,7 +190,7 @@ class ObjectFiles:
         os.fsync(fd)
         for _ in range(PLACE_ATTEMPTS_MAX):
             try:
-                with self._folders(key, create=True) as folders:
+                with self.folders_to(key, create=True) as folders:
                     try:
                         self._name(path, folders[-1], key, create_only)
                     finally:
@@ -220,14 +221,8 @@ class ObjectFiles:
     def open_object(self, key: str) -> OpenObject:
         """The file of `key` for reading; NotFound unless it is an object."""
         try:
-            with self._folders(key, create=False) as folders:
-                opened = OpenObject(
-                    os.open(
-                        _last(key),
-                        os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                        dir_fd=folders[-1],
-                    )
-                )
+            with self.folders_to(key, create=False) as folders:
+                opened = OpenObject(os.open(_last(key), OBJECT_FOR_READING, dir_fd=folders[-1]))
         except OSError as error:
             if isinstance(error, _NO_OBJECT) or error.errno in (errno.ELOOP, errno.ENXIO):
                 raise NotFound(f"there is no object {shown(key)}") from None
@@ -253,7 +248,7 @@ class ObjectFiles:
         parents: set[str] = set()
         for key in keys:
             parents.add(_parent(key))
-            with suppress(*_NO_OBJECT), self._folders(key, create=False) as folders:
+            with suppress(*_NO_OBJECT), self.folders_to(key, create=False) as folders:
                 try:
                     os.unlink(_last(key), dir_fd=folders[-1])
                 except (IsADirectoryError, PermissionError):
@@ -294,7 +289,7 @@ class ObjectFiles:
         parts = start.split("/") if start else []
         if parts[:1] == [STAGING] or any(part in ("", ".", "..") for part in parts):
             raise FileNotFoundError(errno.ENOENT, "no key starts like this", prefix)
-        with self._folders(_in(start), create=False) as folders:
+        with self.folders_to(_in(start), create=False) as folders:
             yield folders[-1], f"{start}/" if start else ""
 
     def sweep(self) -> None:
@@ -325,7 +320,7 @@ class ObjectFiles:
             ) from None
 
     @contextmanager
-    def _folders(self, key: str, *, create: bool) -> Iterator[list[int]]:
+    def folders_to(self, key: str, *, create: bool) -> Iterator[list[int]]:
         """Descriptors of the folders from the root down to the one that holds `key`."""
         opened = [os.dup(self._root_fd)]
         try:
@@ -346,7 +341,7 @@ class ObjectFiles:
         """
         while True:
             try:
-                with self._folders(_in(folder), create=False) as folders:
+                with self.folders_to(_in(folder), create=False) as folders:
                     os.fsync(folders[-1])
                 return
             except _NO_OBJECT:
@@ -357,7 +352,7 @@ class ObjectFiles:
     def _remove_empty_folders(self, folder: str) -> None:
         while folder:
             try:
-                with self._folders(folder, create=False) as folders:
+                with self.folders_to(folder, create=False) as folders:
                     os.rmdir(_last(folder), dir_fd=folders[-1])
             except OSError:
                 return  # not empty, or already gone

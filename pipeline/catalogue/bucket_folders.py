@@ -9,7 +9,7 @@ from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import check_topic_name
 from rlm.adoption_plan import StoredSegment
-from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_stem
+from rlm.object_keys import ObjectSuffix, parse_segment_stem, segment_stem
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store import ListPage, ObjectStore
 
@@ -68,21 +68,22 @@ class ListedSegments:
             if suffix is None:
                 continue
             if stem != stem_before:
-                stem_before, sizes = stem, self._sizes(each.key)
+                stem_before, sizes = stem, self._sizes(stem)
             if sizes is not None:
                 sizes[suffix] = each.size
 
-    def _sizes(self, any_key: str) -> dict[ObjectSuffix, int] | None:
+    def _sizes(self, stem: str) -> dict[ObjectSuffix, int] | None:
         """Where the lengths of a segment's objects go; None: it is none that is looked for."""
-        key = parse_segment_key(self._prefix, any_key)
-        found = None if key is None else self._found.get(key.segment_id.partition)
-        if key is None or found is None:
+        named = parse_segment_stem(self._prefix, stem)
+        found = None if named is None else self._found.get(named[0].partition)
+        if named is None or found is None:
             return None
-        segment = found.get(key.segment_id.id)
+        segment_id, start_offset = named
+        segment = found.get(segment_id.id)
         if segment is None:
-            segment = StoredSegment(key.segment_id, key.start_offset, self._store_name, {})
-            found[key.segment_id.id] = segment
-        return segment.sizes if segment.start_offset == key.start_offset else None
+            segment = StoredSegment(segment_id, start_offset, self._store_name, {})
+            found[segment_id.id] = segment
+        return segment.sizes if segment.start_offset == start_offset else None
 
     @property
     def partitions_seen(self) -> int:

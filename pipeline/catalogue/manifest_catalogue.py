@@ -41,7 +41,7 @@ OnDamage = Callable[[DamagedSegment], None]
 """Called on a thread of the catalogue, again after each refresh."""
 
 DEADLINE_S = 3_600.0
-READ_AT_ONCE = 256
+READ_AT_ONCE = 512
 """Manifests, each of up to 0.1 MB where segments are large, that are held until they are judged."""
 
 Answer = TypeVar("Answer")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Barrier, Event, Lock
@@ -137,7 +137,7 @@ async def test_files_of_a_slow_disk_are_read_by_all_at_once(
 ) -> None:
     together = Barrier(FILE_READERS, timeout=60)
 
-    def slow(self: _Files, key: str, buffer: memoryview) -> bytes:
+    def slow(self: _Files, key: str) -> bytes:
         together.wait()
         return key.encode()
 
@@ -150,7 +150,7 @@ async def test_files_of_a_quick_one_by_one_thread_after_the_other(
 ) -> None:
     alone, is_alone = Lock(), []
 
-    def quick(self: _Files, key: str, buffer: memoryview) -> bytes:
+    def quick(self: _Files, key: str) -> bytes:
         is_alone.append(alone.acquire(blocking=False))
         Event().wait(0.002)
         alone.release()
@@ -168,14 +168,15 @@ async def test_files_that_are_not_read_yet_are_left_when_it_is_closed(
     for key in keys(2 * FILE_READERS):
         (tmp_path / key).write_bytes(b"data")
     begun, go_on = Event(), Event()
-    one = _Files._one
+    quickly = _Files._quickly
 
-    def held(self: _Files, key: str, buffer: memoryview) -> object:
-        begun.set()
-        assert go_on.wait(30)
-        return one(self, key, buffer)
+    def held(self: _Files, keys: Sequence[str]) -> Generator[bytes | None]:
+        for data in quickly(self, keys):
+            begun.set()
+            assert go_on.wait(30)
+            yield data
 
-    monkeypatch.setattr(_Files, "_one", held)
+    monkeypatch.setattr(_Files, "_quickly", held)
     reading = asyncio.create_task(files.read(keys(2 * FILE_READERS)))
     assert await asyncio.to_thread(begun.wait, 30)
     closing_ = asyncio.create_task(asyncio.to_thread(files.close))

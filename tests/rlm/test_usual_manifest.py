@@ -28,14 +28,15 @@ from tests.rlm.test_manifest import OURS
 
 INT64_MAX = 2**63 - 1
 ids = st.binary(min_size=16, max_size=16).map(Uuid)
-numbers = st.integers(0, INT64_MAX)
+USUAL_MAX = 10**18 - 1
+numbers = st.integers(0, USUAL_MAX)
 
 
 @st.composite
 def manifests(draw: st.DrawFn) -> Manifest:
     """Of a segment with any fields, and tables as long as they have to be."""
-    start = draw(st.integers(0, INT64_MAX - 1))
-    end = draw(st.integers(start, INT64_MAX))
+    start = draw(st.integers(0, USUAL_MAX - 1))
+    end = draw(st.integers(start, USUAL_MAX))
     log_bytes = draw(st.integers(1, 1 << 23))
     chunk_bytes = draw(st.sampled_from([1 << 20, 1 << 18, log_bytes]))
     index_sizes = draw(st.lists(st.integers(0, 1 << 20), min_size=5, max_size=5))
@@ -50,7 +51,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     return Manifest(
         RemoteLogSegmentId(TopicIdPartition(topic, draw(ids), draw(st.integers(0, 99))), draw(ids)),
         start, end,
-        draw(st.integers(-1, INT64_MAX)), draw(st.integers(-1, 9)), draw(st.integers(-1, 1 << 45)),
+        draw(st.integers(-1, USUAL_MAX)), draw(st.integers(-1, 9)), draw(st.integers(-1, 1 << 45)),
         tuple(EpochEntry(*each) for each in sorted(epochs.items())),
         draw(st.booleans()), log_bytes, indexes,
         ObjectChecksums(
@@ -127,6 +128,8 @@ def test_numbers_at_their_bounds_are_judged_alike() -> None:
         2**31,
         2**32 - 1,
         2**32,
+        USUAL_MAX,
+        USUAL_MAX + 1,
         INT64_MAX,
         INT64_MAX + 1,
         10**19,

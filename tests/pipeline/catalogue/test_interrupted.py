@@ -19,12 +19,13 @@ from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
 from pipeline.small_objects import _Files
 from rsm_backends.store_config import StoreConfig
 
-def reads_without_end(self, key, buffer):
-    print("reading", flush=True)
-    print("closed" if self._ended.wait(float(sys.argv[3])) else "waited", flush=True)
-    return b""
+def reads_without_end(self, keys):
+    for _ in keys:
+        print("reading", flush=True)
+        print("closed" if self._ended.wait(float(sys.argv[3])) else "waited", flush=True)
+        yield b""
 
-_Files._one = reads_without_end
+_Files._quickly = reads_without_end
 # Where the tests run in the background, Ctrl-C is ignored by what they start, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 store = StoreConfig(name="main", kind="filesystem", path=Path(sys.argv[1]), prefix=sys.argv[2])
