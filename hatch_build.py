@@ -16,7 +16,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
-MODULES = ("pipeline.decode.kernel", "pipeline.jobs.log_scan")
+MODULES = (
+    "pipeline.decode.kernel",
+    "pipeline.jobs.log_scan",
+    "pipeline.rebuild.usual_manifest",
+)
 COMPILE_ARGS = ["-O3", "-g0"]
 
 
@@ -61,8 +65,8 @@ def build_if_possible(folder: Path) -> dict[Path, Path]:
         if type(error).__module__.split(".")[0] not in ("setuptools", "distutils"):
             raise  # no compiler to blame
         why = str(error)
-    names = " and ".join(MODULES)
-    sys.stderr.write(f"{names} are not built, and decoding and scrubs will be slow: {why}\n")
+    names = ", ".join(MODULES)
+    sys.stderr.write(f"{names} are not built; decoding, scrubs and plans will be slow: {why}\n")
     return {}
 
 

@@ -1,8 +1,9 @@
 """Small objects read whole, a hundred thousand of them: manifests.
 
 To hand each file to a thread by itself takes several times as long as to open and read it. So a
-thread takes a run of keys, by plain calls, as few as can be. A store on the network is asked on the event loop:
-threads would take the interpreter from each other for half as long again as the requests take.
+thread takes a run of keys, by plain calls, as few as can be. A store on the network is asked on the
+event loop: threads would take the interpreter from each other for half as long again as the
+requests take.
 """
 
 from __future__ import annotations

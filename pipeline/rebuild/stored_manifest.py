@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_formats.errors import CorruptData
+from pipeline.compiled import compiled
 from pipeline.rebuild.left_out import Reason
 from rlm.adoption_plan import StoredSegment, WholeSegment, row_of, told_whole
 from rlm.custom_metadata import CustomMetadata
 from rlm.manifest import Manifest, parse_manifest
 from rlm.object_keys import ObjectSuffix
-from rlm.usual_manifest import usual_segment
 from rlmm.apply_segments import check_segment
 from rlmm.segment import RemoteLogSegmentMetadata
 
@@ -35,13 +35,21 @@ class NotTold:
 
 def told_by(stored: StoredSegment, manifest_bytes: bytes) -> ToldSegment | NotTold:
     """Every length that a listing knows must be as the manifest says."""
-    found = usual_segment(stored, manifest_bytes) or _told(stored, manifest_bytes)
+    found = _usual(stored, manifest_bytes) or _told(stored, manifest_bytes)
     if isinstance(found, WholeSegment):
         found = ToldSegment(found.row, found.custom_metadata)
     if isinstance(found, ToldSegment):
         problem = check_segment(found.row)
         if problem is not None:
             return NotTold(Reason.DAMAGED, problem.message)
+    return found
+
+
+def _usual(stored: StoredSegment, manifest_bytes: bytes) -> WholeSegment | None:
+    module = compiled("pipeline.rebuild.usual_manifest")
+    found: WholeSegment | None = (
+        None if module is None else module.usual_segment(stored, manifest_bytes)
+    )
     return found
 
 

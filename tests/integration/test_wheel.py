@@ -43,12 +43,14 @@ def test_a_wheel_built_with_a_compiler_carries_what_it_compiles_for_its_platform
     assert [name.partition(".cpython")[0] for name in compiled] == [
         "pipeline/decode/kernel",
         "pipeline/jobs/log_scan",
+        "pipeline/rebuild/usual_manifest",
     ]
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     program = (
         "from pipeline.decode import kernel; from pipeline.jobs import log_scan\n"
-        "print(kernel.__file__, log_scan.__file__)"
+        "from pipeline.rebuild import usual_manifest\n"
+        "print(kernel.__file__, log_scan.__file__, usual_manifest.__file__)"
     )
     found = subprocess.run(
         [sys.executable, "-P", "-c", program],

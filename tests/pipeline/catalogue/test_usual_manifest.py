@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_formats import offset_index
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from pipeline.rebuild import stored_manifest
+from pipeline.rebuild.stored_manifest import ToldSegment, told_by
+from pipeline.rebuild.usual_manifest import usual_segment
 from rlm.adoption_plan import StoredSegment, WholeSegment, whole_segment
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import (
@@ -22,7 +26,6 @@ from rlm.manifest import (
 )
 from rlm.object_keys import ObjectSuffix
 from rlm.read_request import IndexType
-from rlm.usual_manifest import usual_segment
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 from tests.rlm.test_manifest import OURS
 
@@ -182,3 +185,14 @@ def test_one_that_is_too_long_is_judged_alike() -> None:
     data = manifest.encode()
     assert len(data) > MANIFEST_BYTES_MAX
     assert check(listed(manifest, data), data) is None
+
+
+def test_where_the_module_is_not_built_the_general_way_says_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = OURS.encode()
+    stored = listed(OURS, data)
+    found = told_by(stored, data)
+    assert isinstance(found, ToldSegment)
+    monkeypatch.setattr(stored_manifest, "compiled", lambda name: None)
+    assert told_by(stored, data) == found
