@@ -117,6 +117,15 @@ def test_no_changed_byte_makes_it_say_anything_else() -> None:
     assert read > 500, "checksums, times and the like may be any"
 
 
+def test_what_is_cut_short_or_goes_on_is_nothing_to_it() -> None:
+    data = OURS.encode()
+    stored = listed(OURS, data)
+    for size in range(len(data)):
+        assert check(stored, data[:size]) is None
+    for end in (b" ", b"\n", b"}", b"\0", b",", data):
+        assert usual_segment(stored, data + end) is None
+
+
 def test_numbers_at_their_bounds_are_judged_alike() -> None:
     data = OURS.encode()
     stored = listed(OURS, data)
