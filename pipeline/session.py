@@ -10,6 +10,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline.spark_version import check_spark_version
+from pipeline.worker_sockets import worker_sockets
 
 DEFAULT_MASTER = "local[*,4]"
 """All cores; a task that fails is tried four times, as on a cluster (`local[*]` tries once)."""
@@ -36,14 +37,18 @@ def open_session(
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.log.level": "WARN",
     }
-    for key, value in (defaults | dict(conf or {})).items():
-        builder = builder.config(key, value)
+    said = dict(conf or {})
     if master is not None:
-        builder = builder.master(master)
-    elif "spark.master" not in (conf or {}) and not master_was_said(os.environ):
-        builder = builder.config("spark.master", DEFAULT_MASTER)
-    # In how many parts shuffles of a session that runs end is its user's to say.
+        said["spark.master"] = master
+    elif "spark.master" not in said and not master_was_said(os.environ):
+        said["spark.master"] = DEFAULT_MASTER
+    # In how many parts shuffles of a session that runs end is its user's to say, and how its
+    # workers are spoken to has been settled.
     is_ours = SparkContext._active_spark_context is None
+    if is_ours:
+        defaults |= worker_sockets(said.get("spark.master", ""))
+    for key, value in (defaults | said).items():
+        builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if is_ours:
         fit_shuffles(spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pyspark
@@ -16,6 +17,7 @@ from pipeline.session import (
     open_session,
     shuffle_partitions,
 )
+from pipeline.worker_sockets import ENABLED, FOLDER, worker_sockets
 from tests.real.spark_jvm import spark_class_data
 
 
@@ -53,6 +55,35 @@ def test_a_shuffle_on_one_machine_ends_in_few_parts(
     master: str, cores: int, parts: str | None
 ) -> None:
     assert shuffle_partitions(master, cores) == parts
+
+
+@pytest.mark.spark
+def test_workers_are_reached_by_sockets_that_only_this_user_can_get_at(spark: SparkSession) -> None:
+    def own_sockets(_: object) -> list[str]:
+        opened = {Path(f"/proc/self/fd/{fd}").resolve().name for fd in range(256)}
+        lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+        return [line[7] for line in lines if line[7:] and f"socket:[{line[6]}]" in opened]
+
+    folder = spark.sparkContext.getConf().get(FOLDER) or "not set"
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
+    paths = spark.sparkContext.parallelize([0], 1).flatMap(own_sockets).collect()
+    assert [path for path in paths if path.startswith(folder)]
+
+
+@pytest.mark.parametrize("master", ["", "yarn", "spark://host:7077", "k8s://host"])
+def test_how_workers_elsewhere_are_spoken_to_is_left_to_spark(master: str) -> None:
+    assert worker_sockets(master) == {}
+
+
+def test_where_a_path_would_be_too_long_workers_are_spoken_to_as_spark_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert worker_sockets("local[2]") == {}
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    assert worker_sockets("local[2]")[ENABLED] == "true"
 
 
 @pytest.mark.spark
