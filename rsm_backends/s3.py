@@ -61,7 +61,7 @@ from rsm_backends.s3_client import (
     service_descriptions,
 )
 from rsm_backends.s3_errors import error_for_code
-from rsm_backends.s3_list_entries import QuickParsers, read_pages_once
+from rsm_backends.s3_list_pages import QuickParsers, read_pages_once
 from rsm_backends.s3_quick_get import QuickGets
 from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
 from rsm_backends.store_config import StoreConfig
