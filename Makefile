@@ -66,7 +66,7 @@ $(VENV)/.demo: requirements/demo.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.dev-packages hatch_build.py pipeline/decode/kernel.pyx pipeline/jobs/log_scan.pyx pipeline/rebuild/usual_manifest.pyx
+$(VENV)/.dev: $(VENV)/.dev-packages hatch_build.py $(wildcard pipeline/*/*.pyx)
 	$(BIN)/python hatch_build.py
 	touch $@
 

@@ -16,10 +16,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
-MODULES = (
-    "pipeline.decode.kernel",
-    "pipeline.jobs.log_scan",
-    "pipeline.rebuild.usual_manifest",
+MODULES = tuple(
+    ".".join(source.relative_to(ROOT).with_suffix("").parts)
+    for source in sorted((ROOT / "pipeline").glob("*/*.pyx"))
 )
 COMPILE_ARGS = ["-O3", "-g0"]
 

@@ -13,6 +13,7 @@ from kafka_formats.errors import InternalError, InvalidRequest, StrandlineError
 from pipeline.catalogue.manifest_catalogue import OnDamage
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.cli.spark_output import new_log, stderr_to
+from pipeline.compiled import say_what_is_not_compiled
 from pipeline.jobs.job import JobContext, Report
 from pipeline.session import open_session
 from strandline.cli.exit_codes import ExitCode
@@ -33,6 +34,7 @@ def job_context(
     `open_catalogue`. Spark's own words go to a file, which is named if the job ends in an error
     that may be Spark's.
     """
+    say_what_is_not_compiled()
     catalogue = open_catalogue(options, on_damage=on_damage)
     require_java()
     log = new_log(name)
