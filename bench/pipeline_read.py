@@ -2,6 +2,9 @@
 
 `python -m bench.pipeline_read` writes one table. Two tiers, uncompressed and zstd, lie in memory
 (/dev/shm, at most 2.1 GiB) and are removed afterwards. MB are 10**6 bytes of records, uncompressed.
+
+The target's ceiling is Spark as it comes, which is what a query's session has: TCP between it and
+its Python workers. `--sockets`: both over sockets of the file system, as sessions of our jobs are.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from bench.machine_cpu import cpu_seconds_of
 from bench.pipeline_tier import TOPIC, FolderTier, TierShape, write_tier
 from bench.table import Measure, write_table
 from kafka_formats.compression import Codec
+from pipeline import worker_sockets
 from pipeline.session import open_session
 
 CEILING_SHARE_MIN = 0.85
@@ -29,12 +33,13 @@ UNPACKED_TASKS = 32
 VALUE_BYTES = 1024
 
 
-def session(home: Path) -> SparkSession:
+def session(home: Path, *, sockets: bool) -> SparkSession:
     """Two cores."""
     return open_session(
         "bench",
         master="local[2]",
         conf={
+            worker_sockets.ENABLED: str(sockets).lower(),
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -114,11 +119,12 @@ def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=4)
+    options.add_argument("--sockets", action="store_true")
     options.add_argument("--work-dir", type=Path, default=Path("/dev/shm"))
     chosen = options.parse_args()
     measures: list[Measure] = []
     with tempfile.TemporaryDirectory(dir=chosen.work_dir, prefix="bench-read-") as folder:
-        spark = session(Path(folder))
+        spark = session(Path(folder), sockets=chosen.sockets)
         spark.dataSource.register(replayed_batch.ReplayedBatch)
         for codec in (Codec.NONE, Codec.ZSTD):
             with tempfile.TemporaryDirectory(dir=folder) as home:
@@ -128,7 +134,10 @@ def main() -> None:
         "Reading a tier on Spark",
         measures,
         packages=("pyspark", "pyarrow", "zstandard"),
-        notes=("local[2], a tier of 2 GiB of records of 1 KB in a folder on tmpfs",),
+        notes=(
+            "local[2], a tier of 2 GiB of records of 1 KB in a folder on tmpfs",
+            f"workers are spoken to by {'sockets of files' if chosen.sockets else 'TCP'}",
+        ),
     )
 
 

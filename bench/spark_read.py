@@ -22,6 +22,7 @@ from rich.console import Console
 from bench.pipeline_tier import TOPIC, FolderTier, TierShape, write_tier
 from bench.table import Measure, write_table
 from kafka_formats.compression import Codec
+from pipeline import worker_sockets
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.restore import IntoLogDirs, run
@@ -44,6 +45,7 @@ def session(home: Path) -> SparkSession:
         master="local[2]",
         conf={
             "spark.jars": spark_kafka_jars(),
+            worker_sockets.ENABLED: "false",  # as in a session that a query comes in
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
