@@ -22,7 +22,7 @@ from aiobotocore.parsers import AioResponseParserFactory, AioRestXMLParser
 from botocore.handlers import _handle_200_error  # type: ignore[attr-defined]  # its stubs lack it
 from botocore.parsers import ResponseParser
 
-from rsm_backends.s3_timestamps import parsed_timestamp
+from rsm_backends.s3_timestamps import ISO_TIME, parsed_timestamp
 
 _LIST = "ListObjectsV2"
 _PAGE_SHAPE = "ListObjectsV2Output"
@@ -46,7 +46,7 @@ _TEXT = rb"[ -%'-;=?-~]*+"
 _QUOTE = rb"(?:&quot;|&#34;)?+"
 _FIELDS = {
     "Key": _TEXT,
-    "LastModified": rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z",
+    "LastModified": ISO_TIME.encode(),
     "ETag": _QUOTE + _TEXT + _QUOTE,
     "Size": rb"[0-9]{1,18}",
 }
