@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats.errors import RetryLater
+from rlm.copy_plan import Wait, WhyNot
 from rlm.events import HoldReleased, OnEvent
 from rlm.hold_directory import HoldDirectory
 from rlm.hold_plan import (
@@ -28,7 +37,7 @@ from rlm.hold_plan import (
 from rlm.leadership import Leads
 from rlm.log_dir import LocalPartition, LocalSegment
 from rlm.node_problem import NodeProblem, ProblemArea
-from rlm.partition_work import PartitionWork
+from rlm.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.ports import MetadataPort
 from rlm.scanner import PARTITIONS_PER_BREATH
 from rlmm.partition_state import PartitionState
@@ -106,6 +115,14 @@ class _Passed:
         except OSError as error:
             self.error = self.error or error
 
+    def let_go(self, directory: HoldDirectory, unit: Unit, why: Release) -> None:
+        """OSError: it is held as before."""
+        going = directory.release(unit)
+        self.released.append(_event(unit, why))
+        if going is not None:
+            with self.going_on():
+                directory.remove(going)
+
 
 class Hold:
     """One per node. `begin` first; `after_look` is never called twice at once."""
@@ -124,16 +141,25 @@ class Hold:
         self._limits = limits
         self._breathe = breathe
         self._on_event = on_event
-        self._held: dict[HoldDirectory, list[Unit]] = {}
+        self._held: dict[HoldDirectory, list[Unit]] = {each: [] for each in self._directories}
+        self._unread: dict[HoldDirectory, Mapping[TopicIdPartition, str] | None] = dict.fromkeys(
+            self._directories
+        )  # None: nothing of it was read yet
         self._trouble: str | None = None
         self._unknown: frozenset[Path] = frozenset()
         self._running: asyncio.Future[_Passed] | None = None
 
     async def begin(self) -> None:
-        """Probe, clean up after a crash, find what is held. Refused with what to do."""
+        """Probe, clean up after a crash, find what is held. Refused with what to do.
+
+        A disk that fails at that is told like one that fails later, and tried again by each pass.
+        """
         for directory in self._directories:
             await asyncio.to_thread(directory.prepare)
-            self._held[directory] = await asyncio.to_thread(directory.units)
+            passed = _Passed()
+            await asyncio.to_thread(self._find, directory, passed, sweep=True)
+            if passed.error is not None:
+                self._trouble = _told(passed.error)
 
     def usage(self) -> HoldUsage:
         """As of the last pass."""
@@ -147,6 +173,7 @@ class Hold:
     def problems(self) -> tuple[NodeProblem, ...]:
         """What keeps the last pass from being whole."""
         texts = [] if self._trouble is None else [self._trouble]
+        texts += [text for found in self._unread.values() for text in (found or {}).values()]
         texts += [
             f"{log_dir} was not there when the node started: its segments are not held before the "
             "next start"
@@ -160,7 +187,7 @@ class Hold:
             await self._keep(works)
             self._trouble = None
         except OSError as error:
-            self._trouble = f"{error.filename or 'a hold directory'}: {error.strerror}"
+            self._trouble = _told(error)
         except RetryLater as error:
             self._trouble = str(error)
 
@@ -202,7 +229,18 @@ class Hold:
         for work in works:
             if work.local is not None:
                 work.units = tuple(by_partition.get(work.partition, ()))
-                work.held_unknown = False
+                work.hold_wait = self._why_wait(work.partition)
+
+    def _why_wait(self, partition: TopicIdPartition) -> Wait | None:
+        """What is held and was not read may be what seems to be lost."""
+        for found in self._unread.values():
+            if found is None:
+                return replace(
+                    HOLD_NOT_LOOKED_AT, text=f"{HOLD_NOT_LOOKED_AT.text} ({self._trouble})"
+                )
+            if partition in found:
+                return Wait(WhyNot.UNUSABLE_DIRECTORY, found[partition])
+        return None
 
     def _order(self, work: PartitionWork) -> _Order:
         local = work.local
@@ -244,66 +282,81 @@ class Hold:
         """Blocks. What is linked is known, whatever fails afterwards."""
         passed = _Passed()
         for directory in self._directories:
+            self._find(directory, passed, sweep=self._trouble is not None)
+            held = self._look_again(directory, orders, passed)
+            self._held[directory] = held
+            for order in orders.by_partition.values():
+                if order.local.directory.parent in directory.log_dirs:
+                    self._link(directory, order, held, passed)
             with passed.going_on():
-                if self._trouble is not None:
-                    directory.sweep()
-                held = self._look_again(directory, orders, passed.released)
-                self._held[directory] = held
-                for order in orders.by_partition.values():
-                    if order.local.directory.parent in directory.log_dirs:
-                        with passed.going_on():
-                            self._link(directory, order, held)
-                self._held[directory] = self._within_budget(
-                    directory, orders, held, passed.released
-                )
+                self._held[directory] = self._within_budget(directory, orders, held, passed)
         return passed
 
-    def _look_again(
-        self,
-        directory: HoldDirectory,
-        orders: _Orders,
-        released: list[HoldReleased],
-    ) -> list[Unit]:
+    def _find(self, directory: HoldDirectory, passed: _Passed, *, sweep: bool) -> None:
+        """What half-done work left goes, and what was not read yet is read."""
+        with passed.going_on():
+            if sweep:
+                directory.sweep()
+        unread = self._unread[directory]
+        if unread is not None and not unread:
+            return
+        with passed.going_on():
+            found = directory.find()
+            known = {unit.segment.log_path for unit in self._held[directory]}
+            self._held[directory] += [
+                unit for unit in found.units if unit.segment.log_path not in known
+            ]
+            self._unread[directory] = found.unread
+
+    def _look_again(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> list[Unit]:
         kept = []
-        for unit in self._held.get(directory, []):
-            order = orders.by_partition.get(unit.partition)
-            live = None if order is None else _segment(order.local, unit.base_offset)
-            now = directory.look_again(unit, live)
-            why = Release.CHANGED if now is None else orders.why_let_go(now)
-            if why is None and now is not None:
-                kept.append(now)
-            elif orders.busy(unit):
-                kept.append(unit)
-            else:
-                directory.release(unit)
-                released.append(_event(now or unit, why))
+        for unit in self._held[directory]:
+            still: Unit | None = unit  # where that fails
+            with passed.going_on():
+                still = self._look_at(directory, unit, orders, passed)
+            if still is not None:
+                kept.append(still)
         return kept
 
     @staticmethod
-    def _link(directory: HoldDirectory, order: _Order, held: list[Unit]) -> None:
+    def _look_at(
+        directory: HoldDirectory, unit: Unit, orders: _Orders, passed: _Passed
+    ) -> Unit | None:
+        """The unit as it is now, None once it is let go. OSError: it stays as it was."""
+        order = orders.by_partition.get(unit.partition)
+        live = None if order is None else _segment(order.local, unit.base_offset)
+        now = directory.look_again(unit, live)
+        why = Release.CHANGED if now is None else orders.why_let_go(now)
+        if why is None:
+            return now
+        if orders.busy(unit):
+            return unit
+        passed.let_go(directory, now or unit, why)
+        return None
+
+    @staticmethod
+    def _link(directory: HoldDirectory, order: _Order, held: list[Unit], passed: _Passed) -> None:
         """What is linked is added to `held`."""
         mine = [unit for unit in held if unit.partition == order.local.partition]
         for segment in to_hold(order.facts, mine):
-            unit = directory.hold(order.local, segment)
-            if unit is not None:
-                held.append(unit)
+            with passed.going_on():
+                unit = directory.hold(order.local, segment)
+                if unit is not None:
+                    held.append(unit)
 
     def _within_budget(
-        self,
-        directory: HoldDirectory,
-        orders: _Orders,
-        held: list[Unit],
-        released: list[HoldReleased],
+        self, directory: HoldDirectory, orders: _Orders, held: list[Unit], passed: _Passed
     ) -> list[Unit]:
         going = over_budget(
             (unit for unit in held if not orders.busy(unit)),
             bytes_max=self._limits.bytes_max,
             bytes_missing=self._limits.free_bytes_min - directory.free_bytes(),
         )
+        gone = set()
         for unit, why in going:
-            directory.release(unit)
-            released.append(_event(unit, why))
-        gone = {id(unit) for unit, _ in going}
+            with passed.going_on():
+                passed.let_go(directory, unit, why)
+                gone.add(id(unit))
         return [unit for unit in held if id(unit) not in gone]
 
 
@@ -315,8 +368,11 @@ def _segment(local: LocalPartition, base_offset: int) -> LocalSegment | None:
     return next((each for each in local.segments if each.base_offset == base_offset), None)
 
 
-def _event(unit: Unit, why: Release | None) -> HoldReleased:
-    assert why is not None, "a unit goes for a reason"
+def _told(error: OSError) -> str:
+    return f"{error.filename or 'a hold directory'}: {error.strerror}"
+
+
+def _event(unit: Unit, why: Release) -> HoldReleased:
     return HoldReleased(
         unit.partition, unit.base_offset, unit.next_base_offset - 1,
         unit.segment.size_bytes, why.value, missed=unit.alone and why not in NOT_A_LOSS,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,6 +46,16 @@ _PROBE = ".probe"
 
 
 @dataclass(frozen=True, slots=True)
+class HeldFound:
+    """What lies in a hold directory. `unread`: the partitions of which something is there and could
+    not be read, with an instruction.
+    """
+
+    units: tuple[Unit, ...]
+    unread: Mapping[TopicIdPartition, str]
+
+
+@dataclass(frozen=True, slots=True)
 class HoldDirectory:
     """One per mount. `log_dirs` are those on the same mount, whose segments are held here."""
 
@@ -53,9 +63,8 @@ class HoldDirectory:
     log_dirs: tuple[Path, ...]
 
     def prepare(self) -> None:
-        """Make it, try a link from each log directory, remove what a crash left half-done.
-
-        Refused with what to do when a link can't be made.
+        """Make it, and try a link from each log directory. Refused with what to do when none can be
+        made.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,25 +75,33 @@ class HoldDirectory:
             ) from error
         for log_dir in self.log_dirs:
             self._probe(log_dir)
-        self.sweep()
 
     def sweep(self) -> None:
-        """Remove what a crash, or a disk that failed, left half-done."""
+        """Remove what a crash, or a disk that failed, left half-done. OSError once all was tried:
+        what cannot be removed now keeps nothing else.
+        """
+        trouble: OSError | None = None
         for parent in self._unit_parents():
             for entry in _names(parent):
-                if entry.startswith((_ASIDE, _GONE)):
+                if not entry.startswith((_ASIDE, _GONE)):
+                    continue
+                try:
                     _remove(parent / entry)
+                except OSError as error:
+                    trouble = trouble or error
+        if trouble is not None:
+            raise trouble
 
     def free_bytes(self) -> int:
         """What the node's user may still write on this mount."""
         space = os.statvfs(self.path)
         return space.f_bavail * space.f_frsize
 
-    def units(self) -> list[Unit]:
-        """What is held, perhaps of another size by now (`look_again` tells); what cannot be read is
-        left alone.
+    def find(self) -> HeldFound:
+        """What is held, perhaps of another size by now (`look_again` tells). OSError when the
+        directories cannot be listed: nobody knows then what is held.
         """
-        found = []
+        units, unread = [], {}
         for parent in self._unit_parents():
             parsed = parse_partition_directory(parent.parent.name)
             assert parsed is not None, "_unit_parents takes no other"
@@ -93,10 +110,16 @@ class HoldDirectory:
                 numbers = _UNIT_NAME.fullmatch(name)
                 if numbers is None:
                     continue
-                # What cannot be read was changed by hand.
-                with contextlib.suppress(OSError, StrandlineError):
-                    found.append(_read_unit(id_, parent / name, *map(int, numbers.groups())))
-        return found
+                try:
+                    units.append(_read_unit(id_, parent / name, *map(int, numbers.groups())))
+                except FileNotFoundError:
+                    continue  # its bytes are gone
+                except (OSError, StrandlineError) as error:
+                    unread[id_] = (
+                        f"what is held in {parent / name} cannot be read ({error}): mend that, or "
+                        "remove it by hand if it may be lost"
+                    )
+        return HeldFound(tuple(units), unread)
 
     def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
         """Link a sealed segment; None when the broker removed it first. OSError as it comes."""
@@ -134,11 +157,11 @@ class HoldDirectory:
 
     def look_again(self, unit: Unit, live: LocalSegment | None) -> Unit | None:
         """The unit as it is now; None: it is gone or not what it was. `live` is the broker's own
-        segment at its base.
+        segment at its base. OSError: nobody knows.
         """
         try:
-            now = unit.segment.log_path.stat()
-        except OSError:
+            now = os.stat(unit.segment.log_path)
+        except (FileNotFoundError, NotADirectoryError):
             return None
         if now.st_size != unit.segment.size_bytes:
             return None
@@ -148,16 +171,25 @@ class HoldDirectory:
                 witnessed = os.path.samestat(now, live.log_path.stat())
         return replace(unit, alone=now.st_nlink == 1, witnessed=witnessed)
 
-    def release(self, unit: Unit) -> None:
-        """Remove its links; its bytes go once nobody else has them open or linked."""
+    def release(self, unit: Unit) -> Path | None:
+        """Let it go: from here on nobody finds it. What is to be removed, None if it was gone
+        already. OSError: it is held as before.
+        """
         directory = unit.segment.log_path.parent
         going = directory.with_name(_GONE + directory.name)
         try:
             os.rename(directory, going)
         except FileNotFoundError:
-            return
+            return None
+        return going
+
+    @staticmethod
+    def remove(going: Path) -> None:
+        """Remove its links; its bytes go once nobody else has them open or linked. OSError: what is
+        left of it goes with a `sweep`.
+        """
         _remove(going)
-        for parent in (directory.parent, directory.parent.parent):
+        for parent in (going.parent, going.parent.parent):
             try:
                 parent.rmdir()
             except OSError:
@@ -165,16 +197,16 @@ class HoldDirectory:
 
     def _probe(self, log_dir: Path) -> None:
         probe = self.path / _PROBE
-        probe.unlink(missing_ok=True)
         try:
+            probe.unlink(missing_ok=True)
             os.link(log_dir / META_PROPERTIES_FILE, probe)
+            probe.unlink()
         except OSError as error:
             raise Refused(
                 f"no link from {log_dir} can be made in {self.path} ({error.strerror}): it has to "
                 "be on the same mount, and the node has to run as the broker's user or with "
                 "CAP_FOWNER (see fs.protected_hardlinks)"
             ) from error
-        probe.unlink()
 
     def _unit_parents(self) -> Iterator[Path]:
         for name in _names(self.path):

@@ -66,10 +66,6 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentSt
 
 logger = logging.getLogger(__name__)
 
-HOLD_NOT_LOOKED_AT = Wait(
-    WhyNot.NOT_SCANNED, "what is held of it was not looked at yet; what is not here is no gap"
-)
-
 
 @dataclass(slots=True)
 class RunLog:
@@ -169,8 +165,8 @@ class PartitionDriver:
         while True:
             if work.unusable is not None:
                 return work.unusable
-            if work.held_unknown:
-                return HOLD_NOT_LOOKED_AT
+            if work.hold_wait is not None:
+                return work.hold_wait
             decision = self.decision(work)
             if isinstance(decision, StandBy):
                 if decision.cancel:

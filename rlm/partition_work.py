@@ -27,6 +27,9 @@ from rlmm.partition_state import PartitionState
 from rlmm.segment import TopicIdPartition
 
 NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories were not looked at yet")
+HOLD_NOT_LOOKED_AT = Wait(
+    WhyNot.NOT_SCANNED, "what is held of it was not looked at yet; what is not here is no gap"
+)
 
 
 @dataclass(slots=True)
@@ -37,7 +40,7 @@ class PartitionWork:
     `unusable` while its directory is there but cannot be read: `local` is then as it was last read.
     `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
     `leadership` is whether the broker led when it last answered, and the leader epoch.
-    `units` are all that is held of it, `held_unknown` until that was looked at once.
+    `units` are all that is held of it, `hold_wait` why they are not known.
     `fills_failed` are base offsets of segments that were to fill a lost range.
     """
 
@@ -52,7 +55,7 @@ class PartitionWork:
     back_off: BackOff = NO_BACK_OFF
     trouble: BackOff = NO_BACK_OFF
     units: tuple[Unit, ...] = ()
-    held_unknown: bool = False
+    hold_wait: Wait | None = None
     fills_done: frozenset[int] = frozenset()
     fills_failed: dict[int, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED

@@ -96,20 +96,32 @@ def read_replica(directory: Path, high_watermark: int | None) -> Replica:
         try:
             return _read_once(directory, high_watermark)
         except (_ChangedError, FileNotFoundError):
-            if not directory.is_dir():
+            if not _is_there(directory):
                 raise ReplicaGoneError from None
         except NotADirectoryError:
             raise ReplicaGoneError from None
         except CorruptData as error:
             raise ReplicaError(ProblemKind.CORRUPT, str(error)) from error
         except OSError as error:
-            raise ReplicaError(
-                ProblemKind.UNREADABLE,
-                f"{error.filename or directory} cannot be read ({error.strerror}): let the node's "
-                "user read the broker's files",
-            ) from error
+            raise _unreadable(directory, error) from error
     raise ReplicaError(
         ProblemKind.CHANGING, f"{directory} changed {LISTINGS_MAX} times while it was listed"
+    )
+
+
+def _is_there(directory: Path) -> bool:
+    """ReplicaError where the disk does not say."""
+    try:
+        return directory.is_dir()
+    except OSError as error:
+        raise _unreadable(directory, error) from error
+
+
+def _unreadable(directory: Path, error: OSError) -> ReplicaError:
+    return ReplicaError(
+        ProblemKind.UNREADABLE,
+        f"{error.filename or directory} cannot be read ({error.strerror}): let the node's user "
+        "read the broker's files",
     )
 
 
@@ -194,7 +206,7 @@ def _read_topic_id(directory: Path) -> Uuid:
     try:
         return parse_partition_metadata(read_small(path), source=str(path))
     except FileNotFoundError:
-        if not directory.is_dir():
+        if not _is_there(directory):
             raise ReplicaGoneError from None
         raise ReplicaError(
             ProblemKind.NO_TOPIC_ID,

@@ -10,7 +10,9 @@ from rlmm.synced_path import sync_path
 
 
 def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write `pieces` in its place. Blocks. OSError: the old one stands."""
+    """Write `pieces` in its place. Blocks. OSError: the old one stands, or, if only the sync of
+    the directory failed, either does after a power cut.
+    """
     scratch = path.with_suffix(".tmp")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

@@ -15,7 +15,7 @@ from rlm.leadership import Leads, NoAnswer, StandBy
 from rlm.log_dir import LogDirProblem
 from rlm.partition_driver import PartitionDriver, RunLog
 from rlm.partition_status import PartitionStatus
-from rlm.partition_work import PartitionWork
+from rlm.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.ports import MetadataPort
 from rlm.run_report import (
     CopiedSegment,
@@ -105,7 +105,8 @@ class WorkTable:
         """Whether the partition has another leadership than when the broker was last heard."""
         work = self._works.get(found.local.partition)
         if work is None:
-            work = PartitionWork(found.local.partition, held_unknown=self._hold is not None)
+            work = PartitionWork(found.local.partition)
+            work.hold_wait = None if self._hold is None else HOLD_NOT_LOOKED_AT
             self._works[work.partition] = work
         work.local = found.local
         work.word = found.word

@@ -56,9 +56,9 @@ class WatchedHold(HoldDirectory):
             self.process.machine.world.hold_audit.held(self.process, unit)
         return unit
 
-    def release(self, unit: Unit) -> None:
+    def release(self, unit: Unit) -> Path | None:
         self.process.machine.world.hold_audit.releasing(self.process, unit)
-        HoldDirectory.release(self, unit)
+        return HoldDirectory.release(self, unit)
 
 
 class _DiskAmid:
@@ -82,7 +82,17 @@ class _DiskAmid:
     def listdir(self, path: Path) -> list[str]:
         if path.name.startswith(".removing-"):
             self._step(f"remove {_told(path)}")
+        else:
+            self._may_fail(f"list {path.name}")
         return os.listdir(path)
+
+    def stat(self, path: Path) -> os.stat_result:
+        self._may_fail(f"stat {path.name}")
+        return os.stat(path)
+
+    def _may_fail(self, what: str) -> None:
+        if self._world.faults.disk_fails(what):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _step(self, what: str) -> None:
         world, life = self._world, LIFE.get()

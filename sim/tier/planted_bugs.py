@@ -208,7 +208,8 @@ def _copied_in_part(facts: HoldFacts, first_known: int, _: int) -> bool:
 async def _begin_with_nothing(hold: Hold) -> None:
     for directory in hold._directories:
         directory.prepare()
-        hold._held[directory] = []
+        directory.sweep()
+        hold._unread[directory] = {}
 
 
 def _joined_at_the_first_base(work: PartitionWork) -> Epochs:

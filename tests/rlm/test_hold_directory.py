@@ -49,6 +49,12 @@ def held(directory: HoldDirectory, log: KafkaLog, number: int) -> Unit:
     return unit
 
 
+def let_go(directory: HoldDirectory, unit: Unit) -> None:
+    going = directory.release(unit)
+    assert going is not None
+    directory.remove(going)
+
+
 def test_a_unit_outlives_the_brokers_own_files_and_looks_like_a_replica(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
@@ -76,7 +82,7 @@ def test_a_unit_says_nothing_of_the_epochs_that_delete_records_took_before_it_wa
     unit = held(directory, orders, 1)
     assert unit.leader_epochs == epochs((2, 17))
     assert unit.segment.first_known_offset == 17
-    (found,) = directory.units()
+    (found,) = directory.find().units
     assert found.first_known_offset == 17
 
 
@@ -84,7 +90,7 @@ def test_what_is_held_is_found_again_and_not_taken_for_witnessed(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
     unit = held(directory, orders, 0)
-    (found,) = directory.units()
+    (found,) = directory.find().units
     assert found == replace(unit, witnessed=False)
     again = directory.look_again(found, local(orders).segments[0])
     assert again is not None
@@ -100,7 +106,7 @@ def test_nothing_is_held_of_a_segment_that_is_not_what_was_looked_at(
     before = local(orders)
 
     def unheld() -> bool:
-        return directory.hold(before, before.segments[0]) is None and directory.units() == []
+        return directory.hold(before, before.segments[0]) is None and directory.find().units == ()
 
     orders.set_epochs((0, 0), (3, 12))
     assert unheld(), "an election between the look and the link"
@@ -119,7 +125,7 @@ def test_a_segment_whose_size_changed_is_not_held(
     before = local(orders)
     os.truncate(before.segments[0].log_path, 50)
     assert directory.hold(before, before.segments[0]) is None
-    assert directory.units() == []
+    assert directory.find().units == ()
 
 
 def test_a_unit_that_a_truncation_reached_through_its_inode_is_not_it_any_more(
@@ -136,18 +142,18 @@ def test_a_unit_that_a_truncation_reached_while_the_node_was_down_is_found_and_l
     """What nobody knows of would take its bytes from the disk for good."""
     unit = held(directory, orders, 1)
     os.truncate(local(orders).segments[1].log_path, 10)
-    (found,) = directory.units()
+    (found,) = directory.find().units
     assert found.base_offset == unit.base_offset
     assert directory.look_again(found, None) is None
-    directory.release(found)
-    assert directory.units() == []
+    let_go(directory, found)
+    assert directory.find().units == ()
 
 
 def test_a_released_unit_leaves_nothing_behind_and_takes_nothing_from_the_broker(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
     before = orders.log_bytes(0)
-    directory.release(held(directory, orders, 0))
+    let_go(directory, held(directory, orders, 0))
     assert orders.log_bytes(0) == before
     assert os.listdir(directory.path) == []
 
@@ -160,9 +166,9 @@ def test_what_a_crash_left_half_done_goes_at_the_next_start(
     half = unit.segment.log_path.parent.parent / name
     half.mkdir()
     os.link(unit.segment.log_path, half / "00000000000000000000.log")
-    directory.prepare()
+    directory.sweep()
     assert not half.exists()
-    assert len(directory.units()) == 1
+    assert len(directory.find().units) == 1
 
 
 def test_a_hold_directory_in_a_log_directory_is_refused(log_dir: Path) -> None:
