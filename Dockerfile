@@ -1,9 +1,14 @@
 # syntax=docker/dockerfile:1
 FROM python:3.11-slim-bookworm AS build
+# A C compiler, so that the wheel carries the pipeline's compiled modules.
+RUN apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev
 WORKDIR /src
-COPY requirements/runtime.txt requirements/runtime.txt
+COPY requirements/wheel.txt requirements/runtime.txt requirements/
+RUN python -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --no-deps -q -r requirements/wheel.txt
 RUN python -m venv /opt/strandline \
- && /opt/strandline/bin/pip install --no-cache-dir --no-deps -r requirements/runtime.txt
+ && /opt/strandline/bin/pip install --no-cache-dir --no-deps -q -r requirements/runtime.txt
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY strandline strandline
 COPY api api
@@ -13,7 +18,8 @@ COPY rsm_backends rsm_backends
 COPY kafka_formats kafka_formats
 COPY pipeline pipeline
 COPY pyspark_strandline pyspark_strandline
-RUN /opt/strandline/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/wheel \
+ && /opt/strandline/bin/pip install --no-cache-dir --no-deps -q /src/wheel/*.whl
 
 FROM python:3.11-slim-bookworm
 # The broker's log directories are mounted read-only; give this user's group read access to them.
@@ -21,12 +27,17 @@ RUN groupadd --gid 10001 strandline \
  && useradd --uid 10001 --gid strandline --no-create-home --home-dir /var/lib/strandline strandline \
  && install -d -o strandline -g strandline -m 0750 /var/lib/strandline
 COPY --from=build /opt/strandline /opt/strandline
-ENV PATH=/opt/strandline/bin:$PATH PYTHONUNBUFFERED=1
+# All addresses of the container, since its loopback is nobody else's. Without a tokens_file nobody
+# may ask anything there but the health routes. With the host's network, set it to 127.0.0.1.
+ENV PATH=/opt/strandline/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    STRANDLINE_CONFIG=/etc/strandline/strandline.toml \
+    STRANDLINE_HTTP__HOST=0.0.0.0
 USER strandline
 WORKDIR /var/lib/strandline
 VOLUME /var/lib/strandline
 EXPOSE 9480
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
-  CMD ["python", "-c", "import os,urllib.request as r; r.urlopen(os.environ.get('HEALTH_URL', 'http://127.0.0.1:9480/healthz'), timeout=2)"]
+  CMD ["python", "-m", "strandline.health_check"]
 ENTRYPOINT ["strandline"]
-CMD ["node", "--config", "/etc/strandline/strandline.toml"]
+CMD ["node"]

@@ -45,7 +45,8 @@ golden: $(VENV)/.dev       ## rewrite golden files; read the diff before you com
 lock:                      ## resolve the lock files anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra dev pyproject.toml -o requirements/dev.txt
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra demo -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/demo.txt
-	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/runtime.txt
+	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q -c requirements/dev.txt pyproject.toml -o requirements/runtime.txt
+	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q -c requirements/dev.txt requirements/wheel.in -o requirements/wheel.txt
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra pipeline -c requirements/dev.txt pyproject.toml -o requirements/pipeline.txt
 
 executors: $(VENV)/.dev    ## what Spark executors need as one small wheel, and as .zip for --py-files

@@ -13,6 +13,7 @@ from time import perf_counter
 
 import pytest
 
+from tests.real.image_build import build_image
 from tests.real.kafka import KAFKA_VERSION, kafka_class_data, kafka_jars
 from tests.real.kcat import kcat_folder
 from tests.real.localstack import install_localstack
@@ -30,6 +31,7 @@ TOOLS: dict[str, Callable[[], object]] = {
     f"Spark's Kafka source {CONNECTOR_VERSION}": spark_kafka_jars,
     "kcat": kcat_folder,
     "LocalStack": install_localstack,
+    "a clean Debian root, and the image's layers in it": build_image,
 }
 
 
@@ -41,7 +43,7 @@ def main() -> None:
         began = perf_counter()
         try:
             fetch()
-        except (pytest.skip.Exception, pytest.fail.Exception, SubprocessError, OSError) as error:
+        except (pytest.skip.Exception, pytest.fail.Exception, SubprocessError, OSError, RuntimeError) as error:
             print(f"not to be had: {error}")
             continue
         took_s = perf_counter() - began
