@@ -43,7 +43,13 @@ def main() -> None:
         began = perf_counter()
         try:
             fetch()
-        except (pytest.skip.Exception, pytest.fail.Exception, SubprocessError, OSError, RuntimeError) as error:
+        except (
+            pytest.skip.Exception,
+            pytest.fail.Exception,
+            SubprocessError,
+            OSError,
+            RuntimeError,
+        ) as error:
             print(f"not to be had: {error}")
             continue
         took_s = perf_counter() - began
