@@ -46,8 +46,10 @@ from rlm.lag import lag
 from rlm.leadership import (
     Decision,
     HeldClaim,
+    Lead,
     LeadershipFacts,
     Leads,
+    NoAnswer,
     ProposeClaim,
     RefusedClaim,
     StandBy,
@@ -59,6 +61,7 @@ from rlm.partition_work import PartitionWork
 from rlm.ports import MetadataPort
 from rlm.proposals import back_off_policy
 from rlm.run_report import FailedAttempt
+from rlm.scanner import BrokerPort
 from rlm.tier_store import TierStores
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records import LogStart, LostRange, PartitionClaim
@@ -97,6 +100,7 @@ class PartitionDriver:
     pause_text: Callable[[str], str | None]
     clock_trouble: Callable[[], str | None]
     claim_slots: asyncio.Semaphore
+    broker: BrokerPort | None
     run_log: RunLog | None = None
     claim_number: int = 0
 
@@ -125,7 +129,7 @@ class PartitionDriver:
                     await self._copy_in_turn(work, step)
                 elif step == last_record:
                     raise InternalError(f"{step} was accepted and changed nothing")
-                else:
+                elif await self._leads_still(work):
                     last_record = step
                     await self._record(work, step)
         except _DriveEndsError:
@@ -178,6 +182,8 @@ class PartitionDriver:
             held_back = await self._adopt(work) or await self.clean_left_overs(work)
             if held_back is not None:
                 return held_back
+            if self.decision(work) != decision:
+                continue  # a look was made meanwhile: what it found is of another leadership
             state = self.metadata.partition_state(work.partition)
             assert state is not None, "a standing claim has a row"
             return plan(self._plan_facts(work, state, decision.last_stable_offset))
@@ -281,6 +287,18 @@ class PartitionDriver:
             elif row.state is SegmentState.COPY_SEGMENT_STARTED:
                 return Wait(WhyNot.CLOCK, f"a copy that did not finish is not removed: {trouble}")
         return None
+
+    async def _leads_still(self, work: PartitionWork) -> bool:
+        """By the broker's word of now, under the claim that the step was planned with.
+
+        What a record says of a log's lower end cannot be taken back by whoever said it, and a
+        leader that was replaced since the last look says it of another log.
+        """
+        if self.broker is not None:
+            name = (work.partition.topic, work.partition.partition)
+            words = await self.broker.leadership([name])
+            work.word = words.get(name, NoAnswer("the broker's answer leaves this partition out"))
+        return isinstance(self.decision(work), Lead)
 
     async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> None:
         assert work.held is not None, "planned under a claim"

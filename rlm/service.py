@@ -117,7 +117,7 @@ class RemoteLogManager:
         self._claims = StoreClaims(stores, identity, self._limits, ambient, self._problem_log)
         proposals = Proposals(manager, self._limits, ambient)
         self._clean_ups = self._new_clean_ups(proposals)
-        self._driver = self._new_driver(manager, pool, proposals)
+        self._driver = self._new_driver(manager, pool, proposals, broker)
         self._topic_deletion = TopicDeletion(
             manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit
         )
@@ -168,7 +168,11 @@ class RemoteLogManager:
         return CleanUpTasks(clean_up, self._clean_up_failed)
 
     def _new_driver(
-        self, manager: MetadataPort, pool: PoolPort, proposals: Proposals
+        self,
+        manager: MetadataPort,
+        pool: PoolPort,
+        proposals: Proposals,
+        broker: BrokerPort | None,
     ) -> PartitionDriver:
         copier = Copier(
             proposals,
@@ -198,6 +202,7 @@ class RemoteLogManager:
             pause_text=self._pause_text,
             clock_trouble=self._clock.trouble,
             claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
+            broker=broker,
         )
 
     def _new_expirer(self, of_configs: BrokerPort | None) -> Expirer:

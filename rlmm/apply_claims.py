@@ -28,9 +28,15 @@ from rlmm.apply_outcome import (
 from rlmm.control_records import ClaimReset, PartitionClaim, PartitionModeChange
 from rlmm.coverage import covered_ranges
 from rlmm.lineage import MergedLineage, merge
-from rlmm.partition_state import CLAIMABLE_MODES, Claim, Mode
+from rlmm.partition_state import CLAIMABLE_MODES, UNKNOWN_OFFSET, Claim, Mode
 from rlmm.row_partitions import PartitionRow
-from rlmm.row_reads import highest_copied, read_lineage, read_partition_row, read_restart
+from rlmm.row_reads import (
+    highest_copied,
+    is_adopting,
+    read_lineage,
+    read_partition_row,
+    read_restart,
+)
 from rlmm.segment import OFFSET_MAX, TopicIdPartition
 
 LINEAGE_CUT_OFFSETS_MAX = 100_000
@@ -215,7 +221,7 @@ def _accept(
 ) -> None:
     partition = claim.partition
     cut_at = merged.cut_at
-    log_start = row.log_start_offset
+    log_start = _log_start(draft, claim, row, before, merged)
     since_mode = row.claim is None or row.claim.token < row.mode_offset
     row = row._replace(
         claim=Claim(
@@ -234,6 +240,8 @@ def _accept(
     if cut_at is not None:
         forget_lost_ranges(draft, partition, cut_at)
         forget_lost_below(draft, partition, row.log_start_offset)
+    if log_start == UNKNOWN_OFFSET:
+        forget_lost_ranges(draft, partition, 0)
     if row.mode is Mode.SIDECAR and since_mode:
         row = settle_after_mode_change(draft, partition, row, merged)
     elif row.mode is Mode.SIDECAR:
@@ -242,6 +250,24 @@ def _accept(
         draft.create_partition(partition, row)
     else:
         draft.put_partition(partition, row)
+
+
+def _log_start(
+    draft: Draft, claim: PartitionClaim, row: PartitionRow, before: Epochs, merged: MergedLineage
+) -> int:
+    """Of a partition of which nothing was ever copied, where a leader's own log began and what that
+    leader had lost is that leader's word. A later one whose log begins lower has what was passed
+    over, and says it anew.
+    """
+    own = claim.local_log_start_offset
+    if row.mode is not Mode.SIDECAR or not 0 <= own < row.log_start_offset:
+        return row.log_start_offset
+    if is_adopting(draft.rows, claim.partition):
+        return row.log_start_offset
+    for lineage in (before, merged.epochs):
+        if highest_copied(draft.rows, claim.partition, lineage) is not None:
+            return row.log_start_offset
+    return UNKNOWN_OFFSET
 
 
 def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:

@@ -42,6 +42,7 @@ from sim.tier.replica import Batch, batches_within
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
+    from sim.tier.partition import Partition
     from sim.tier.world import World
 
 COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
@@ -247,15 +248,18 @@ class Auditor:
         return False
 
     def _lost(self, lost: LostRange) -> None:
-        """It is gone from the disk of who says so."""
+        """It is gone from the disk of who says so. A leader that was replaced, and does not know,
+        says it of a log that its broker had: `lost_in_vain` tells whether that is made good.
+        """
         state = queries.partition_state(self.reference.rows, lost.partition)
         assert state is not None
         assert state.claim is not None
         partition = self._world.brokers.partition(lost.partition)
         self._world.hold_audit.lost(lost, state)
         replica = partition.replicas[state.claim.incarnation.node_id]
+        replaced = replica.epoch != state.claim.leader_epoch
         self.check(
-            partition.deleted or max(replica.bases[0], replica.log_start) > lost.end,
+            partition.deleted or replaced or max(replica.bases[0], replica.log_start) > lost.end,
             "no_hole",
             f"{lost} is said to be lost, the log begins at {replica.log_start} on the disk",
         )
@@ -398,6 +402,18 @@ class Auditor:
         self.check(not got or got[0].last >= offset, "no_bad_byte", f"{got[:1]} for {offset}")
 
     # ---- when all is quiet
+
+    def lost_in_vain(self, partition: Partition) -> Iterator[str]:
+        """What counts as lost and is whole on the disk of the leader, which copies it."""
+        leader = partition.leading
+        state = queries.partition_state(self.reference.rows, partition.tip)
+        if leader is None or state is None:
+            return
+        first = max(leader.bases[0], leader.log_start, state.log_start_offset)
+        for lost in state.lost_ranges:
+            start, end = max(lost.start, first), min(lost.end, leader.bases[-1] - 1)
+            if start <= end:
+                yield f"{start} to {end} of {partition.tip} is lost, n{partition.leader} has it"
 
     def unquiet(self) -> Iterator[str]:
         """What keeps bucket and metadata from being the same."""

@@ -197,6 +197,10 @@ def _links_cost_something(
     return over_budget(alone, bytes_max=bytes_max, bytes_missing=bytes_missing)
 
 
+def _never(*_: object) -> bool:
+    return False
+
+
 def _none_usable(*_: object) -> tuple[Unit, ...]:
     return ()
 
@@ -237,6 +241,9 @@ BUGS: dict[str, Patches] = {
     ),
     "links of what the broker has count in the hold": (
         (rlm.hold, "over_budget", _links_cost_something),
+    ),
+    "what an earlier leader lost is lost for good": (
+        (rlm.copy_plan, "_fills_a_lost_range", _never),
     ),
     "what is copied in part is held no more": ((rlm.hold_plan, "_copied", _copied_in_part),),
 }

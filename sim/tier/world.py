@@ -317,6 +317,7 @@ class World:
                     f"{partition.tip} is copied {found}, sealed is up to {leader.bases[-1]} on "
                     f"n{partition.leader}: {self._why_not(partition.leader, partition.tip.topic)}"
                 )
+            yield from self.auditor.lost_in_vain(partition)
         for partition in self.brokers.deleted:
             if queries.partition_state(rows, partition.tip) is not None:
                 yield f"{partition.tip} was deleted and is still there"

@@ -73,6 +73,30 @@ def test_without_the_brokers_word_nothing_is_claimed(
     run_virtually(main)
 
 
+def test_a_leader_replaced_since_the_look_says_nothing_of_where_the_log_begins(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """What it had on its disk says nothing of the log of who leads now."""
+    broker = FakeBroker({ORDERS: Leads(0, 25)})
+
+    async def replaced(name: str) -> None:
+        if name == "before claim_partition":
+            broker.words[ORDERS] = NotLeading()
+
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(
+            broker=broker, hook=replaced
+        ) as node:
+            report = await node.remote_log.run_once()
+            assert report.partitions[0].why_not is WhyNot.NOT_LEADER
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.claim is not None
+            assert state.log_start_offset == -1
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [

@@ -301,6 +301,11 @@ class StateAuditor:
         """Log start goes back to where the new tail begins, and nowhere else."""
         if not before.lineage:
             return
+        if state.log_start_offset < 0 <= before.log_start_offset:
+            assert state.local_log_start_offset < before.log_start_offset, "offsets_never_retreat"
+            assert before.highest_copied is state.highest_copied is None, "offsets_never_retreat"
+            assert not state.lost_ranges, "no_hole: lost above next"
+            return
         first, last = before.lineage[0].start_offset, before.lineage[-1].epoch
         starts = sorted({entry.start_offset for entry in (*before.lineage, *state.lineage)})
         cuts = []

@@ -219,6 +219,31 @@ def test_a_cut_forgets_the_lost_ranges_of_the_tail(world: World) -> None:
     assert world.state.next_offset == 300
 
 
+def test_what_a_later_leader_has_below_a_log_start_is_not_passed_over() -> None:
+    """Nothing was copied: where the log began and what was lost is one leader's word."""
+    world = World()
+    world.claim((4, 100))
+    world.log_start(300, 4)
+    world.accept(world.a_lost_range(300, 349))
+    world.accept(replace(world.a_claim([(4, 100), (5, 400)]), local_log_start_offset=200))
+    state = world.state
+    assert (state.log_start_offset, state.next_offset, state.lost_ranges) == (-1, -1, ())
+
+
+@pytest.mark.parametrize("own", [300, 301, -1])
+def test_a_leader_that_has_nothing_more_leaves_the_log_start_where_it_is(own: int) -> None:
+    world = World()
+    world.claim((4, 100))
+    world.log_start(300, 4)
+    world.accept(replace(world.a_claim([(4, 100), (5, 400)]), local_log_start_offset=own))
+    assert world.state.log_start_offset == 300
+
+
+def test_a_log_start_stays_once_something_was_copied(world: World) -> None:
+    world.accept(replace(world.a_claim([(4, 50), (5, 400)]), local_log_start_offset=50))
+    assert (world.state.log_start_offset, world.state.next_offset) == (100, 300)
+
+
 def test_holes_that_two_unclean_elections_leave_are_recorded_as_lost(world: World) -> None:
     """Epoch 4 is cut at 150, its diverged copy 200-299 is deleted, then epoch 4 comes back."""
     world.claim((4, 100), (5, 150), node=NODE_2)

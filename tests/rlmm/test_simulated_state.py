@@ -12,7 +12,7 @@ from tests.rlmm.simulation_runs import seed_named, set_small_limits
 
 STEPS = 250
 SEEDS = range(33, 45)
-SEEDS_MAX = 20
+SEEDS_MAX = 30
 """A planted bug is found within so many runs of `STEPS`, from the first of `SEEDS` on."""
 SOAK_SEEDS = range(1000, 1300)
 SOAK_STEPS = 800

@@ -43,7 +43,7 @@ def test_seeds_that_nobody_chose_hold_as_well() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", SOAK_SEEDS)
 def test_every_invariant_holds_over_long_runs(first: int) -> None:
-    held("nodes", run, range(first, first + SOAK_SEEDS.step), events=5000)
+    held("nodes", run, range(first, first + SOAK_SEEDS.step), events=6000)
 
 
 @pytest.mark.timeout(400)

@@ -12,6 +12,7 @@ FRESH_SEEDS = 6
 SEEDS_PER_TEST = 10
 EVENTS = 800
 SOAK_SEEDS = range(1000, 4000, 50)
+SOAK_EVENTS = 6000
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
@@ -29,7 +30,7 @@ def test_seeds_that_nobody_chose_hold_as_well() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", SOAK_SEEDS)
 def test_every_invariant_holds_over_long_runs(first: int) -> None:
-    held("tier", run, range(first, first + SOAK_SEEDS.step), events=3000)
+    held("tier", run, range(first, first + SOAK_SEEDS.step), events=SOAK_EVENTS)
 
 
 def test_equal_seeds_give_equal_traces_whatever_the_hash_seed() -> None:
