@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import typer
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import InvalidRequest, RetryLater
 from rlmm.feature_level import LEVELS_KNOWN
+from strandline import ambient
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, human_time, print_fields, print_json, print_table
+from strandline.cli.quantities import parse_wait_ms
 from strandline.voter_text import parse_voters
 
+ASKED_EVERY_S = 1.0
 NODE_ID_MAX = 2**31 - 1
 FEATURE_LEVEL_MAX = 2**15 - 1
 LEADS_OR_FOLLOWS = ("leader", "follower", "observer")
@@ -181,22 +185,44 @@ def transfer_command(
 @quorum_app.command("can-stop")
 def can_stop_command(
     node_id: NodeArgument,
+    wait: Annotated[
+        str | None, typer.Option(help="Ask again, for so long at most, until it may: `2m`.")
+    ] = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
 ) -> int:
     """Whether the others go on without a node; exit code 9 when not. Asked of the leader's node.
 
-    Example: `strandline quorum can-stop 2 && ssh strand-2 systemctl restart strandline`
+    With `--wait`, a "no" and a node that does not answer are asked again until the time is over.
+    What waiting does not mend, such as a node that does not lead, ends the command at once.
+
+    Example: `strandline quorum can-stop 2 --wait 2m && ssh strand-2 systemctl restart strandline`
     """
+    wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
     with NodeClient(url, token_file) as client:
-        answer = client.get(f"/v1/quorum/can-stop/{node_id}")
+        answer = _may_stop(client, node_id, until_ms=ambient.now_ms() + wait_ms)
     if json:
         print_json(answer)
     else:
         word = "yes" if answer["allowed"] else "no"
         console.print(f"{word}: {answer['reason']}", markup=False)
     return ExitCode.OK if answer["allowed"] else ExitCode.NO
+
+
+def _may_stop(client: NodeClient, node_id: int, *, until_ms: int) -> dict[str, Any]:
+    """The first "yes", or the last answer once the time is over."""
+    while True:
+        in_time = ambient.now_ms() < until_ms
+        try:
+            answer: dict[str, Any] = client.get(f"/v1/quorum/can-stop/{node_id}")
+        except RetryLater:
+            if not in_time:
+                raise
+        else:
+            if answer["allowed"] or not in_time:
+                return answer
+        asyncio.run(ambient.sleep(ASKED_EVERY_S))
 
 
 @quorum_app.command("finalize")

@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 that is its own authority, made by the machine's openssl."""
+"""A certificate that is its own authority, made by the machine's openssl."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ class Certificate(NamedTuple):
     both: Path
 
 
-def make_certificate(folder: Path) -> Certificate:
-    """A fresh one in `folder`, good for a server and for a client."""
+def make_certificate(folder: Path, *names: str) -> Certificate:
+    """A fresh one in `folder` for 127.0.0.1 and `names`, good for a server and for a client."""
+    subject = ",".join(("IP:127.0.0.1", *(f"DNS:{name}" for name in names)))
     made = Certificate(folder / "cert.pem", folder / "key.pem", folder / "both.pem")
     subprocess.run(
         [
             *(require_program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes"),
-            *("-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-days", "2", "-subj", "/CN=127.0.0.1", "-addext", f"subjectAltName={subject}"),
             *("-keyout", str(made.key), "-out", str(made.certificate)),
         ],
         check=True,

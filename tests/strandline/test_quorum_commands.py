@@ -15,6 +15,7 @@ from typer.testing import Result
 
 from api.errors import problem_of
 from kafka_formats.errors import Conflict, OutcomeUnknown
+from strandline.cli import quorum_commands
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.node_process import NodeProcess
 from tests.strandline.command import invoke
@@ -62,6 +63,8 @@ class Scripted:
     quorum: dict[str, Any] = field(default_factory=lambda: dict(QUORUM))
     answer: tuple[int, bytes] = (200, json.dumps(QUORUM).encode())
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
+    before: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    """What questions are answered with before `quorum`, one after the other."""
 
     def ask(self, *arguments: object) -> Result:
         return invoke("quorum", *arguments, env={"STRANDLINE_URL": self.url})
@@ -73,7 +76,8 @@ def scripted() -> Iterator[Scripted]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(200, json.dumps(told.quorum).encode())
+            status, shown = told.before.pop(0) if told.before else (200, told.quorum)
+            self._answer(status, json.dumps(shown).encode())
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
@@ -174,6 +178,25 @@ def test_can_stop_says_no_with_an_exit_code_of_its_own(scripted: Scripted) -> No
     ):
         done = scripted.ask(*arguments)
         assert (done.exit_code, done.stdout) == (ExitCode.NO, said)
+
+
+def test_can_stop_waits_for_a_yes_and_for_a_leader_but_for_nothing_else(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quorum_commands, "ASKED_EVERY_S", 0)
+    no = (200, {"node_id": 2, "allowed": False, "reason": "behind or silent: [3]"})
+    no_leader = (503, {"kind": "retry_later", "detail": "no leader"})
+    scripted.quorum = {"node_id": 2, "allowed": True, "reason": "2 other voters keep up"}
+    scripted.before = [no, no_leader, no]
+    assert lines(scripted.ask("can-stop", 2, "--wait", "1m")) == ["yes: 2 other voters keep up"]
+    assert scripted.before == []
+    scripted.before = [no]
+    assert scripted.ask("can-stop", 2, "--wait", "0s").exit_code == ExitCode.NO
+    scripted.before = [no_leader]
+    assert scripted.ask("can-stop", 2).exit_code == ExitCode.RETRY_LATER
+    scripted.before = [no, (409, {"kind": "conflict", "detail": "node 3 leads"})]
+    assert scripted.ask("can-stop", 2, "--wait", "1m").exit_code == ExitCode.CONFLICT
+    assert scripted.ask("can-stop", 2, "--wait", "soon").exit_code == ExitCode.USAGE
 
 
 @pytest.mark.parametrize(

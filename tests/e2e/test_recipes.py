@@ -1,0 +1,165 @@
+"""The recipes of docs/OPERATIONS.md, as typed, on three hosts with a broker each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rsm_backends.store_config import StoreConfig
+from tests.e2e.bucket import store_settings
+from tests.e2e.hosts import HTTP_PORT, NUMBERS, QUORUM_PORT, Hosts, recipes
+from tests.e2e.writer import Writer
+from tests.real.certificates import make_certificate
+from tests.real.kafka_cluster import KafkaCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+TOPIC = "voyages"
+TOPIC_CONFIG = {
+    "internal.segment.bytes": "49152",
+    "index.interval.bytes": "2048",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+}
+RECIPES = recipes()
+
+
+class Fleet:
+    """The hosts, the brokers beside them, and what the tests ask of both."""
+
+    def __init__(self, hosts: Hosts, cluster: KafkaCluster) -> None:
+        self.hosts = hosts
+        self.cluster = cluster
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """Each partition as the node beside its leader has it."""
+        found = []
+        for partition in NUMBERS:
+            leader = self.cluster.leader(TOPIC, partition - 1)
+            path = f"/v1/topics/{TOPIC}/partitions/{partition - 1}"
+            found.append(self.hosts.get(leader, path).json())
+        return found
+
+    def wait_until_all_is_copied(self) -> None:
+        def copied() -> bool:
+            return all(
+                status.get("highest_copied_offset")
+                == int(self.cluster.leader_log(TOPIC, partition)[-1].stem) - 1
+                for partition, status in enumerate(self.partitions())
+            )
+
+        self.hosts.wait_until(copied, "everything sealed to be copied")
+
+    def quorum(self, number: int = 1) -> dict[str, Any]:
+        described: dict[str, Any] = self.hosts.get(number, "/v1/quorum").json()
+        return described
+
+
+def write_settings(hosts: Hosts, cluster: KafkaCluster, store: StoreConfig) -> None:
+    """Each host's strandline.toml, with the secret and the certificate that all share."""
+    shared = hosts.folder(1).parent / "shared"
+    shared.mkdir()
+    secret = shared / "quorum-secret"
+    secret.touch(0o600)
+    secret.write_text("what only these three hosts know\n")
+    made = make_certificate(shared, *map(hosts.name, NUMBERS))
+    for number, broker in cluster.brokers.items():
+        folder = hosts.folder(number)
+        sections: dict[str, dict[str, object]] = {
+            "node": {"data_dir": str(folder / "data")},
+            "kafka": {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap},
+            "topics": {"include": [TOPIC]},
+            "stores.main": store_settings(folder, store),
+            "copier": {"interval_s": 0.3},
+            "http": {
+                "host": hosts.address(number),
+                "port": HTTP_PORT,
+                "tokens_file": str(folder / "tokens"),
+            },
+            "quorum": {
+                "listen": f"{hosts.name(number)}:{QUORUM_PORT}",
+                "secret_file": str(secret),
+                "tls_certificate_file": str(made.certificate),
+                "tls_key_file": str(made.key),
+                "tls_ca_file": str(made.certificate),
+            },
+        }
+        (folder / "strandline.toml").write_text(
+            "".join(
+                f"[{name}]\n" + "".join(f"{key} = {json.dumps(v)}\n" for key, v in values.items())
+                for name, values in sections.items()
+            )
+        )
+
+
+@contextmanager
+def fleet(tmp_path: Path, store: StoreConfig) -> Iterator[Fleet]:
+    """Brokers that run, hosts that have settings and no node yet."""
+    with KafkaCluster(tmp_path / "kafka") as cluster, Hosts(tmp_path / "hosts") as hosts:
+        cluster.create_topic(TOPIC, partitions=len(NUMBERS), config=TOPIC_CONFIG)
+        write_settings(hosts, cluster, store)
+        yield Fleet(hosts, cluster)
+
+
+def assert_a_token_is_private_and_lets_in(hosts: Hosts) -> None:
+    hosts.typed(1, RECIPES["token"])
+    for name in ("token", "tokens"):
+        assert (hosts.folder(1) / name).stat().st_mode & 0o077 == 0, name
+    for number in NUMBERS[1:]:
+        hosts.typed(1, f"scp tokens strand-{number}:")
+
+
+def assert_one_cluster_comes_of_three_pastes(fleet: Fleet) -> None:
+    hosts = fleet.hosts
+    for _ in range(3):
+        hosts.typed(1, RECIPES["new quorum"])
+    for number in NUMBERS:
+        hosts.typed(number, RECIPES["format"])
+    for number in NUMBERS:
+        hosts.typed(number, "systemctl start strandline")
+    for number in NUMBERS:
+        hosts.wait_until(lambda: hosts.ready(number), f"node {number} to be ready")  # noqa: B023
+    assert {voter["node_id"] for voter in fleet.quorum()["voters"]} == set(NUMBERS)
+    clusters = {hosts.get(number, "/v1/cluster").json()["cluster_id"] for number in NUMBERS}
+    assert len(clusters) == 1
+
+
+def assert_a_rolling_restart_ends_and_stops_nothing(fleet: Fleet) -> None:
+    hosts = fleet.hosts
+    as_admin = "STRANDLINE_URL=http://strand-{}:9480 STRANDLINE_TOKEN_FILE=token "
+    leader = fleet.quorum()["leader_id"]
+    if leader != 1:
+        hosts.typed(1, as_admin.format(leader) + "strandline quorum transfer 1")
+    before = {number: hosts.pid(number) for number in NUMBERS}
+    hosts.typed(1, RECIPES["rolling restart"])
+    after = {number: hosts.pid(number) for number in NUMBERS}
+    assert all(before[number] != after[number] for number in NUMBERS)
+    assert all(hosts.ready(number) for number in NUMBERS)
+
+
+def assert_the_loop_ends_where_it_may_not_go_on(fleet: Fleet) -> None:
+    """A wrong token is no reason to ask for ever."""
+    hosts = fleet.hosts
+    before = {number: hosts.pid(number) for number in NUMBERS}
+    (hosts.folder(2) / "token").write_text("another\n")
+    done = hosts.type(2, RECIPES["rolling restart"])
+    assert "401" in done.stdout or "token" in done.stdout
+    assert {number: hosts.pid(number) for number in NUMBERS} == before
+
+
+def test_the_recipes_do_what_they_say(tmp_path: Path, minio_store_config: StoreConfig) -> None:
+    store = replace(minio_store_config, prefix="e2e/recipes/")
+    with fleet(tmp_path, store) as site:
+        assert_a_token_is_private_and_lets_in(site.hosts)
+        assert_one_cluster_comes_of_three_pastes(site)
+        with Writer(site.cluster.bootstrap, TOPIC, len(NUMBERS)) as writer:
+            assert_a_rolling_restart_ends_and_stops_nothing(site)
+        writer.write_filler()
+        assert_the_loop_ends_where_it_may_not_go_on(site)
+        site.wait_until_all_is_copied()
