@@ -155,8 +155,8 @@ class _RetryingReads:
         for failures in range(1, self._policy.attempts_max + 1):
             try:
                 return attempt()
-            except RetryLater:
-                wait_s = self._policy.wait_s(failures, self._random_fraction())
+            except RetryLater as error:
+                wait_s = self._policy.wait_after_s(error, failures, self._random_fraction())
                 no_time = self._monotonic() + wait_s >= ends_at
                 if no_time or failures == self._policy.attempts_max:
                     raise

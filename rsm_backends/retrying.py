@@ -25,6 +25,7 @@ from kafka_formats.errors import (
     StrandlineError,
 )
 from rsm_backends.arguments import shown
+from rsm_backends.slow_down import SlowDown
 from rsm_backends.store import (
     FolderPage,
     ListPage,
@@ -51,6 +52,11 @@ class RetryPolicy:
         """How long to wait after so many failures; `fraction` in [0, 1) is chance."""
         ceiling_s = self.backoff_base_s * 2.0 ** min(failures - 1, 32)
         return fraction * min(self.backoff_max_s, ceiling_s)
+
+    def wait_after_s(self, error: RetryLater, failures: int, fraction: float) -> float:
+        """As `wait_s`, and as long as the store asked for."""
+        pause_s = error.pause_s if isinstance(error, SlowDown) else 0.0
+        return max(self.wait_s(failures, fraction), pause_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +126,11 @@ class RetryingStore:
                         at += len(piece)
                         failures = 0
                         yield piece
-            except RetryLater:
+            except RetryLater as error:
                 failures += 1
                 if failures >= self._policy.attempts_max:
                     raise
-                await self._sleep(self._wait_s(failures))
+                await self._sleep(self._wait_s(failures, error))
             if end is not None and at >= end and at > start:
                 return  # all was read before it broke off
 
@@ -217,8 +223,8 @@ class RetryingStore:
             for failures in range(1, self._policy.attempts_max + 1):
                 try:
                     return await attempt()
-                except RetryLater:
-                    wait_s = self._wait_s(failures)
+                except RetryLater as error:
+                    wait_s = self._wait_s(failures, error)
                     no_time = self._monotonic() + wait_s >= ends_at
                     if no_time or failures == self._policy.attempts_max:
                         done = await settling.look() if settling else None
@@ -252,8 +258,8 @@ class RetryingStore:
             return None
         return info if found == crc32c else None
 
-    def _wait_s(self, failures: int) -> float:
-        return self._policy.wait_s(failures, self._random_fraction())
+    def _wait_s(self, failures: int, error: RetryLater) -> float:
+        return self._policy.wait_after_s(error, failures, self._random_fraction())
 
     @asynccontextmanager
     async def _deadline(self, what: str) -> AsyncIterator[None]:

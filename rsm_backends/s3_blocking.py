@@ -12,8 +12,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -21,16 +22,27 @@ from botocore.parsers import ResponseParserError
 from botocore.session import Session, get_session
 from urllib3.exceptions import HTTPError
 
-from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.arguments import check_key, check_range, shown
-from rsm_backends.s3 import store_error
+from rsm_backends.s3_answers import Asked
 from rsm_backends.s3_client import (
     USER_AGENT,
     client_arguments,
     client_config,
     service_descriptions,
 )
-from rsm_backends.s3_errors import error_for_code
+from rsm_backends.s3_client_errors import code_of, status_of, store_error
+from rsm_backends.s3_credentials import BlockingCredentials, are_fixed
+from rsm_backends.s3_errors import error_for_code, may_be_of_keys
+from rsm_backends.s3_http import BlockingHttpSession
+from rsm_backends.s3_range_answers import (
+    AnswerHead,
+    UnfitAnswerError,
+    WantedBytes,
+    bytes_of_object,
+    head_of,
+    wanted_bytes,
+)
 from rsm_backends.s3_signed_get import PLAIN_KEY, PROBE_KEY, GetTarget, signed_get, target_of
 from rsm_backends.store_config import StoreConfig
 
@@ -48,25 +60,22 @@ KEPT_CLIENTS = 4
 to make a client takes some 30 ms of CPU.
 """
 
-_CLIENT_ERRORS = (BotoCoreError, ClientError, ResponseParserError, HTTPError, OSError)
+_CLIENT_ERRORS = (
+    BotoCoreError, ClientError, ResponseParserError, HTTPError, OSError, ValueError, LookupError,
+)  # fmt: skip
+"""The last two come of answers that the library's own code cannot read."""
 _PARTIAL_CONTENT = 206
 _RANGE_BEHIND_THE_END = 416
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
 
 
-class _Answer(NamedTuple):
-    """To a ranged GET: the body to come, and what its header says of it."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """To a ranged GET: the body to come, and what of it was asked for."""
 
     raw: Any
-    body_bytes: int
-    content_range: str
-
-    @property
-    def object_bytes(self) -> int | None:
-        """How long the whole object is; None if the store does not say."""
-        size = self.content_range.rpartition("/")[2]
-        return int(size) if size.isdecimal() else None
+    head: AnswerHead
 
 
 class S3Reads:
@@ -76,12 +85,14 @@ class S3Reads:
 
     def __init__(self, config: StoreConfig, *, monotonic: Callable[[], float]) -> None:
         self._bucket = config.bucket
+        self._store = f"the store {config.name!r} at {config.endpoint_url or 'AWS'}"
         self._deadline_s = config.deadline_s
         self._monotonic = monotonic
         with self.translated(None):
             kept = _kept.pop(config, None)
             self._made = _client(config) if kept is None else kept
-        self._client, self._target = self._made
+        self._made.clock.now = monotonic
+        self._client = self._made.client
         self._config: StoreConfig | None = config
 
     def __repr__(self) -> str:
@@ -104,15 +115,17 @@ class S3Reads:
         check_range(start, end)
         byte_range = f"bytes={start}-{end - 1}"
         with self.translated(key):
-            answer = self._get(key, byte_range) or self._general_get(key, byte_range)
+            answer = self._get(key, byte_range) or self._general_get(key, byte_range, start)
         if answer is None:
             return None
         try:
-            self._check_range_answer(key, start, end - start, answer)
-        except CorruptData:
+            wanted = wanted_bytes(answer.head, start, end)
+            if wanted.size is None:
+                raise UnfitAnswerError("Content-Length is missing")
+        except UnfitAnswerError as error:
             answer.raw.close()
-            raise
-        return _Body(self, key, answer, start)
+            raise self._asked(key).unexpected(str(error)) from None
+        return _Body(self, key, answer.raw, wanted, start)
 
     def read_into(self, body: _Body, buffer: memoryview) -> int:
         """What comes next of a body: fewer bytes than fit only at its end."""
@@ -138,69 +151,93 @@ class S3Reads:
 
     def _get(self, key: str, byte_range: str) -> _Answer | None:
         """The answer hoped for; None: go the general way."""
-        credentials = self._client._get_credentials()
-        if self._target is None or credentials is None or PLAIN_KEY.fullmatch(key) is None:
+        if PLAIN_KEY.fullmatch(key) is None:
+            return None
+        target, credentials = self._made.target(self._bucket), self._client._get_credentials()
+        if target is None or credentials is None:
             return None
         request = signed_get(
-            self._target,
+            target,
             key,
             byte_range=byte_range,
             user_agent=USER_AGENT,
             credentials=credentials.get_frozen_credentials(),
         )
         answer = self._client._endpoint.http_session.send(request)
-        status, length = answer.status_code, answer.headers.get("content-length", "")
-        if status == _PARTIAL_CONTENT and length.isdecimal():
-            return _Answer(answer.raw, int(length), answer.headers.get("content-range", ""))
+        status = answer.status_code
+        if status == _PARTIAL_CONTENT:
+            metadata = {"HTTPStatusCode": status, "HTTPHeaders": answer.headers}
+            return _Answer(answer.raw, head_of({"ResponseMetadata": metadata}))
         answer.raw.close()
         if status >= _SERVER_ERROR or status == _TOO_MANY_REQUESTS:
             # To ask again at once is the last thing that it needs.
             raise error_for_code(
-                str(status), status, "", operation="get", bucket=self._bucket, key=key
+                str(status),
+                status,
+                "",
+                operation="get",
+                bucket=self._bucket,
+                key=key,
+                retry_after=answer.headers.get("retry-after"),
             )
         return None
 
-    def _general_get(self, key: str, byte_range: str) -> _Answer | None:
+    def _general_get(self, key: str, byte_range: str, start: int) -> _Answer | None:
         """Through all of the client; None if the object ends before the range."""
         try:
-            answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=byte_range)
-        except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] == _RANGE_BEHIND_THE_END:
-                return None
-            raise
-        return _Answer(
-            answer["Body"]._raw_stream, answer["ContentLength"], answer.get("ContentRange", "")
-        )
-
-    def _check_range_answer(self, key: str, start: int, size: int, answer: _Answer) -> None:
-        """A proxy that ignores Range would hand out the wrong bytes: refuse them."""
-        told = answer.content_range
-        if not told.startswith(f"bytes {start}-") or answer.body_bytes > size:
-            raise CorruptData(
-                f"asked for {size} bytes from {start}, the store answered {told!r}",
-                source=f"s3://{self._bucket}/{key}",
-                position=start,
+            answer = self._renewing(
+                lambda: self._client.get_object(Bucket=self._bucket, Key=key, Range=byte_range)
             )
+        except ClientError as error:
+            if status_of(error) != _RANGE_BEHIND_THE_END:
+                raise
+            headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
+            size = bytes_of_object(headers.get("content-range"))
+        else:
+            return _Answer(answer["Body"]._raw_stream, head_of(answer))
+        if size is None:
+            size = self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"]
+        if start < size:
+            raise self._asked(key).unexpected(f"the status is 416, and the object has {size} bytes")
+        return None
 
-    def _translated(self, error: Exception, key: str | None) -> Exception:
+    def _renewing(self, attempt: Callable[[], Any]) -> Any:
+        """A refusal is asked again, once, where there are other keys by then."""
+        credentials = self._made.credentials
+        if credentials is None:
+            return attempt()
+        used = credentials.get_frozen_credentials()
+        try:
+            return attempt()
+        except ClientError as error:
+            if not may_be_of_keys(code_of(error)) or not credentials.are_others_than(used):
+                raise
+        return attempt()
+
+    def _asked(self, key: str | None) -> Asked:
+        return Asked("get", self._bucket, key, self._store)
+
+    def _translated(self, error: Exception, key: str | None) -> StrandlineError:
         if isinstance(error, HTTPError):
             return RetryLater(
                 f"get in bucket {self._bucket!r}: the connection failed: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {str(error)[:200]}"
             )
-        return store_error(error, operation="get", bucket=self._bucket, key=key)
+        if isinstance(error, ValueError | LookupError):
+            return self._asked(key).unexpected(f"a field of it is none: {type(error).__name__}")
+        return store_error(error, self._asked(key))
 
 
 class _Body:
     """An answer that is being read, by one thread."""
 
-    def __init__(self, store: S3Reads, key: str, answer: _Answer, start: int) -> None:
+    def __init__(self, store: S3Reads, key: str, raw: Any, wanted: WantedBytes, start: int) -> None:
         self.key = key
         self.position = start
-        self.left = answer.body_bytes
-        self.object_bytes = answer.object_bytes
-        self._raw = answer.raw
-        self._waker = _plain_socket(answer.raw) if self.left > 2 * STEP_BYTES else None
+        self.left = wanted.size or 0
+        self.object_bytes = wanted.object_bytes
+        self._raw = raw
+        self._waker = _plain_socket(raw) if self.left > 2 * STEP_BYTES else None
         if self._waker is not None:
             with store.translated(key):
                 self._wake_at(WAKE_BYTES)
@@ -210,7 +247,7 @@ class _Body:
         if self._waker is not None and self.left <= 2 * STEP_BYTES:
             self._wake_at(1)
             self._waker = None
-        size: int = self._raw._fp.readinto(buffer)
+        size = self._received_into(buffer)
         if not size:
             raise RetryLater(
                 f"get of {shown(self.key)}: the connection ended at byte {self.position}, "
@@ -218,6 +255,25 @@ class _Body:
             )
         self.left -= size
         self.position += size
+        return size
+
+    def _received_into(self, buffer: memoryview) -> int:
+        """One `recv_into`, and no more: the library's `readinto` waits until the buffer is full,
+        however slowly that goes, so that no deadline could be kept.
+        """
+        answer = self._raw._fp
+        if answer.fp is None:
+            return 0
+        size: int
+        if answer.chunked or answer.length is None:
+            piece = answer.read1(len(buffer))
+            size = len(piece)
+            buffer[:size] = piece
+            return size
+        size = answer.fp.readinto1(buffer[: answer.length])
+        answer.length -= size
+        if not answer.length:
+            answer._close_conn()
         return size
 
     def close(self) -> None:
@@ -303,18 +359,57 @@ def _session() -> Session:
     return session
 
 
-class _Client(NamedTuple):
-    """The client of a store, and where it asks for objects."""
+class _Clock:
+    """That of whoever has the client now."""
+
+    now: Callable[[], float]
+
+    def read(self) -> float:
+        return self.now()
+
+
+@dataclass(slots=True)
+class _Client:
+    """The client of a store, its keys where they may change, and where it asks for objects."""
 
     client: Any
-    target: GetTarget | None
+    clock: _Clock
+    credentials: BlockingCredentials | None
+    _target: GetTarget | None = None
+    _signs_otherwise: bool = False
+
+    def target(self, bucket: str) -> GetTarget | None:
+        """None where the client can't sign a URL: without keys, which its errors then tell; there
+        may be some later.
+        """
+        if self._target is None and not self._signs_otherwise:
+            try:
+                signed = self.client.generate_presigned_url(
+                    "get_object", Params={"Bucket": bucket, "Key": PROBE_KEY}
+                )
+            except BotoCoreError:
+                return None
+            self._target = target_of(signed)
+            self._signs_otherwise = self._target is None
+        return self._target
 
 
 def _client(config: StoreConfig) -> _Client:
-    client = _session().create_client(
+    clock = _Clock()
+    credentials = None if are_fixed(config) else BlockingCredentials(config, clock.read)
+    session = _session()
+    if credentials is not None:
+        session = get_session()
+        session.register_component("data_loader", service_descriptions())
+        session.register_component("credential_provider", credentials)
+    client: Any = session.create_client(
         **client_arguments(config), config=Config(**client_config(config))
     )
-    return _Client(client, _target(client, config.bucket))
+    endpoint = client._endpoint
+    endpoint.http_session = BlockingHttpSession(
+        endpoint.http_session, clock.read, config.deadline_s
+    )
+    return _Client(client, clock, credentials)
 
 
 _kept: dict[StoreConfig, _Client] = {}  # of nobody: who takes one takes it out
@@ -335,14 +430,3 @@ def _plain_socket(raw: Any) -> socket.socket | None:
     stream = getattr(raw._fp.fp, "raw", None)
     found = getattr(stream, "_sock", None)
     return found if type(found) is socket.socket else None
-
-
-def _target(client: Any, bucket: str) -> GetTarget | None:
-    """None where the client can't sign a URL: without credentials, which its errors then tell."""
-    try:
-        signed = client.generate_presigned_url(
-            "get_object", Params={"Bucket": bucket, "Key": PROBE_KEY}
-        )
-    except BotoCoreError:
-        return None
-    return target_of(signed)

@@ -6,6 +6,7 @@ our own writes large views of the caller's memory. botocore takes it for a file.
 
 from __future__ import annotations
 
+import asyncio
 import io
 
 from aiohttp.abc import AbstractStreamWriter
@@ -20,17 +21,18 @@ WRITE_BYTES = 1024 * 1024
 
 class MemoryBody(Payload):
     """`data`, which must not change until the request has ended. Sent at the pace that holds where
-    it was made.
+    it was made. A server that takes nothing of it for `silence_s` is given up.
     """
 
     _autoclose = True  # there is nothing to close
 
-    def __init__(self, data: Buffer) -> None:
+    def __init__(self, data: Buffer, silence_s: float | None = None) -> None:
         super().__init__(data)
         self._view = memoryview(data)
         self._size = len(self._view)
         self._at = 0
         self._pace = current_pace()
+        self._silence_s = silence_s
 
     def read(self, size: int = -1) -> bytes:
         """As of a file: for the SHA-256 of a signed body."""
@@ -73,4 +75,5 @@ class MemoryBody(Payload):
             behind = min(at + step, end)
             if pace is not None:
                 await pace.before(behind - at)
-            await writer.write(self._view[at:behind])
+            async with asyncio.timeout(self._silence_s):
+                await writer.write(self._view[at:behind])

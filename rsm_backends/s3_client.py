@@ -7,32 +7,40 @@ once.
 from __future__ import annotations
 
 from functools import cache
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
+from botocore.handlers import add_expect_header
 from botocore.loaders import Loader
 from botocore.session import get_session
 
+from rsm_backends.s3_credentials import are_fixed
 from rsm_backends.store_config import StoreConfig
 
 USER_AGENT = "strandline"
 
 
 def client_arguments(config: StoreConfig) -> dict[str, Any]:
-    """What `create_client` takes, but for the config object: whose, where, trusted by what."""
+    """What `create_client` takes, but for the config object: whose, where, trusted by what. Keys
+    that are not fixed are the session's to find.
+    """
+    keys = are_fixed(config)
     return {
         "service_name": "s3",
         "region_name": config.region,
         "endpoint_url": config.endpoint_url,
-        "aws_access_key_id": config.access_key_id,
-        "aws_secret_access_key": config.secret_access_key,
-        "aws_session_token": config.session_token,
+        "aws_access_key_id": config.access_key_id if keys else None,
+        "aws_secret_access_key": config.secret_access_key if keys else None,
+        "aws_session_token": config.session_token if keys else None,
         "verify": str(config.ca_bundle) if config.ca_bundle is not None else None,
     }
 
 
 def client_config(config: StoreConfig) -> dict[str, Any]:
     """The fields of botocore's `Config`, which aiobotocore's has too."""
-    return {
+    direct: dict[str, Any] = {"proxies": {}} if is_loopback(config.endpoint_url) else {}
+    return direct | {
         "connect_timeout": config.connect_timeout_s,
         "read_timeout": config.read_timeout_s,
         "max_pool_connections": config.connections_max,
@@ -49,6 +57,24 @@ def client_config(config: StoreConfig) -> dict[str, Any]:
             "payload_signing_enabled": config.sign_payloads,
         },
     }
+
+
+def without_waiting_for_leave(client: Any) -> None:
+    """No `Expect: 100-continue`: a server that never answers it would be sent no body at all, and
+    the library waits for it without a limit.
+    """
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+
+
+def is_loopback(endpoint_url: str | None) -> bool:
+    """Whether an address is this machine's own: no proxy of the environment is asked for it."""
+    host = urlsplit(endpoint_url or "").hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @cache

@@ -16,8 +16,11 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from rsm_backends.slow_down import SlowDown, told_pause_s
 
 _MESSAGE_CHARS_MAX = 300
+_CODE_CHARS_MAX = 80
+_KEY_CHARS_MAX = 256
 
 _NO_SUCH_BUCKET = frozenset({"NoSuchBucket"})
 _NOT_FOUND = frozenset({"NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
@@ -83,14 +86,33 @@ _WRONG_REGION = frozenset(
     }
 )
 _NOT_IMPLEMENTED = frozenset({"NotImplemented", "501"})
+_PERHAPS_KEYS = _WRONG_CREDENTIALS | {"AccessDenied", "400", "403"}
+
+
+def may_be_of_keys(code: str) -> bool:
+    """Whether other keys may be taken where these were refused: a HEAD's refusal has no words, and
+    there are stores that say AccessDenied to a key they do not know.
+    """
+    return code in _PERHAPS_KEYS
 
 
 def error_for_code(
-    code: str, status: int, message: str, *, operation: str, bucket: str, key: str | None
+    code: str,
+    status: int,
+    message: str,
+    *,
+    operation: str,
+    bucket: str,
+    key: str | None,
+    retry_after: object = None,
 ) -> StrandlineError:
-    """Our error for S3's `code` (or, where the answer had no body, its HTTP `status`)."""
+    """Our error for S3's `code` (or, where the answer had no body, its HTTP `status`).
+
+    `retry_after` is that header's value.
+    """
+    code = " ".join(code.split())[:_CODE_CHARS_MAX] or "nothing"
     what = (
-        f"{operation} of {key!a} in bucket {bucket!r}"
+        f"{operation} of {key[:_KEY_CHARS_MAX]!a} in bucket {bucket!r}"
         if key
         else f"{operation} in bucket {bucket!r}"
     )
@@ -104,7 +126,10 @@ def error_for_code(
     if code in _EXISTS:
         return AlreadyExists(f"{what}: an object is already there; it was left as it is")
     if code in _WRONG_CREDENTIALS:
-        return Refused(f"{what}: wrong or expired credentials ({said}); correct the store's keys")
+        return Refused(
+            f"{what}: wrong or expired credentials ({said}); correct the keys in the store's "
+            "credentials_file, or where the AWS look-up finds them: they are read again"
+        )
     if code in _CLOCK:
         return Refused(f"{what}: this machine's clock differs from the store's; set it ({said})")
     if code in _DAMAGED_ON_THE_WAY:
@@ -118,7 +143,9 @@ def error_for_code(
     if code in _NOT_IMPLEMENTED:
         return InvalidRequest(f"{what}: this store cannot do it ({said})")
     if code in _RETRY or status >= 500:
-        return RetryLater(f"{what}: failed for now ({said})")
+        pause_s = told_pause_s(retry_after)
+        failed = f"{what}: failed for now ({said})"
+        return SlowDown(failed, pause_s) if pause_s else RetryLater(failed)
     if code in _NOT_ALLOWED or status in (401, 403):
         return Refused(
             f"{what}: not allowed ({said}); grant the store's user this right on the bucket"

@@ -20,8 +20,9 @@ from xml.etree import ElementTree
 
 from aiobotocore.parsers import AioResponseParserFactory, AioRestXMLParser
 from botocore.handlers import _handle_200_error  # type: ignore[attr-defined]  # its stubs lack it
-from botocore.parsers import ResponseParser
+from botocore.parsers import ResponseParser, ResponseParserError
 
+from rsm_backends.s3_forms import check_form, truth
 from rsm_backends.s3_timestamps import ISO_TIME, parsed_timestamp
 
 _LIST = "ListObjectsV2"
@@ -139,9 +140,21 @@ class QuickParsers(AioResponseParserFactory):
 
 
 class _QuickParser(AioRestXMLParser):
+    async def parse(self, response: Any, shape: Any) -> Any:
+        """ResponseParserError for whatever is no answer of S3's: the library's own code meets a
+        size that is no number, or an element twice, with errors of its own.
+        """
+        try:
+            return await super().parse(response, shape)
+        except ResponseParserError:
+            raise
+        except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
+            raise ResponseParserError(f"a field of it is none: {type(error).__name__}") from error
+
     def _parse_payload(
         self, response: dict[str, Any], shape: Any, member_shapes: Any, final_parsed: dict[str, Any]
     ) -> None:
+        check_form(shape.name, response["body"])
         quick = quick_entries(response["body"]) if shape.name == _PAGE_SHAPE else None
         if quick is None:
             super()._parse_payload(response, shape, member_shapes, final_parsed)  # type: ignore[misc]
@@ -149,6 +162,9 @@ class _QuickParser(AioRestXMLParser):
         entries, rest = quick
         super()._parse_payload(response | {"body": rest}, shape, member_shapes, final_parsed)  # type: ignore[misc]
         final_parsed["Contents"] = entries
+
+    def _handle_boolean(self, shape: Any, text: Any) -> bool:  # noqa: ARG002
+        return truth(text if isinstance(text, str) else text.text or "")
 
 
 def read_pages_once(client: Any) -> None:

@@ -31,7 +31,7 @@ class QuickGets:
         self._impossible = False
 
     async def get(self, key: str, byte_range: str | None) -> dict[str, Any] | None:
-        """`Body` and `ContentRange` as the client answers them; None: go the general way.
+        """`Body` and `ResponseMetadata` as the client answers them; None: go the general way.
 
         Raises what the client's session raises when the connection fails.
         """
@@ -55,10 +55,13 @@ class QuickGets:
         if answer.status_code != (200 if byte_range is None else 206):
             answer.raw.close()
             return None
-        found = {"Body": StreamingBody(answer.raw, answer.headers.get("content-length"))}
-        if "content-range" in answer.headers:
-            found["ContentRange"] = answer.headers["content-range"]
-        return found
+        return {
+            "Body": StreamingBody(answer.raw, answer.headers.get("content-length")),
+            "ResponseMetadata": {
+                "HTTPStatusCode": answer.status_code,
+                "HTTPHeaders": answer.headers,
+            },
+        }
 
     async def _find_target(self) -> GetTarget | None:
         """By the endpoint rules of the client, from a URL that it signs."""

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from kafka_formats.errors import InvalidRequest
 
 StoreKind = Literal["s3", "filesystem", "memory"]
 AddressingStyle = Literal["auto", "path", "virtual"]
+Compatibility = Literal["delete-md5", "single-deletes", "no-checksums"]
+COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
+"""What a store may lack, by the word of its setting:
+
+    delete-md5      DeleteObjects is refused without Content-MD5
+    single-deletes  there is no DeleteObjects: objects are deleted one by one
+    no-checksums    CRC32C in headers is refused: bodies go with Content-MD5 instead
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +42,8 @@ class StoreConfig:
     store). Without `access_key_id` the AWS default chain is used (environment, profile, instance).
     `endpoint_url` None means AWS itself. `sign_payloads` puts a SHA-256 of every body under the
     request's signature, for stores that refuse UNSIGNED-PAYLOAD. `deadline_s` bounds one call, its
-    retries included.
+    retries included. With `credentials_file` the keys are read there, anew when they are others;
+    those given beside it hold as long as it can't be read.
     """
 
     name: str
@@ -47,6 +56,8 @@ class StoreConfig:
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+    credentials_file: Path | None = None
+    profile: str = "default"
     addressing_style: AddressingStyle = "auto"
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 30.0
@@ -55,6 +66,7 @@ class StoreConfig:
     deadline_s: float = 120.0
     ca_bundle: Path | None = None
     sign_payloads: bool = False
+    compatibility: frozenset[Compatibility] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse what can never work, naming the setting."""

@@ -36,7 +36,10 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from rsm_backends.s3 import S3Store, store_error
+from rsm_backends import s3
+from rsm_backends.s3 import S3Store
+from rsm_backends.s3_answers import Asked
+from rsm_backends.s3_client_errors import store_error
 from rsm_backends.store import UploadedPart
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
@@ -91,6 +94,12 @@ class FakeBody:
 
     def close(self) -> None:
         self.closed = True
+
+
+def got(body: FakeBody, status: int = 200, **headers: str | None) -> dict[str, Any]:
+    """An answer to a GET; a header's name with `_` for `-`."""
+    told = {name.replace("_", "-"): text for name, text in headers.items() if text is not None}
+    return {"Body": body, "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": told}}
 
 
 def fake_store(client: FakeClient) -> S3Store:
@@ -214,13 +223,35 @@ async def test_only_a_full_objects_checksum_is_told(
     assert described.last_modified_ms == 1_767_225_600_000
 
 
-@pytest.mark.parametrize("content_range", [None, "bytes 0-9/10", "bytes 40-9/10"])
+@pytest.mark.parametrize("content_range", [None, "bytes 0-9/10", "bytes 40-9/10", "bytes 4-8/10"])
 async def test_an_answer_with_another_range_is_not_handed_out(content_range: str | None) -> None:
+    """And the object is not called damaged: it was not even read."""
     body = FakeBody(b"wrong bytes")
-    answer = {"Body": body} | ({"ContentRange": content_range} if content_range else {})
-    with pytest.raises(CorruptData, match="asked for bytes from 4"):
+    answer = got(
+        body, 206 if content_range else 200, content_length="6", content_range=content_range
+    )
+    with pytest.raises(RetryLater, match=r"get of 'a' .* store 's3' .*Content-Range"):
         await read_all(fake_store(FakeClient(get_object=[answer])), "a", start=4)
     assert body.closed
+
+
+async def test_of_a_whole_object_that_came_for_its_beginning_the_beginning_is_read() -> None:
+    body = FakeBody(b"0123456", b"789")
+    answer = got(body, content_length="10")
+    assert await read_all(fake_store(FakeClient(get_object=[answer])), "a", end=8) == b"01234567"
+    assert body.closed
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(200, {"content_length": "12"}), (206, {"content_range": "bytes 2-13/20"})],
+)
+async def test_a_body_that_ends_too_soon_is_no_object(status: int, headers: Any) -> None:
+    """Where a proxy hands it on until the connection ends, nothing else tells."""
+    store = fake_store(FakeClient(get_object=[got(FakeBody(b"ten bytes."), status, **headers)]))
+    start, end = (0, None) if status == 200 else (2, 14)
+    with pytest.raises(RetryLater, match="ended 2 bytes before its end"):
+        await read_all(store, "a", start=start, end=end)
 
 
 @pytest.mark.parametrize(
@@ -235,15 +266,15 @@ async def test_an_answer_with_another_range_is_not_handed_out(content_range: str
 async def test_a_stream_that_breaks_off_says_so_and_closes(error: Exception) -> None:
     body = FakeBody(b"some bytes", error)
     with pytest.raises(RetryLater):
-        await read_all(fake_store(FakeClient(get_object=[{"Body": body}])), "a")
+        await read_all(fake_store(FakeClient(get_object=[got(body, content_length="99")])), "a")
     assert body.closed
 
 
 async def test_deleting_goes_in_thousands_and_tells_the_worst_refusal() -> None:
     client = FakeClient(
         delete_objects=[
-            {},
-            {"Errors": [{"Key": "k", "Code": "NoSuchKey"}]},
+            lambda asked: {"Deleted": asked["Delete"]["Objects"]},
+            {"Errors": [{"Key": "key-1000", "Code": "NoSuchKey"}]},
             {
                 "Errors": [
                     {"Key": "k1", "Code": "InternalError", "Message": "busy"},
@@ -260,6 +291,93 @@ async def test_deleting_goes_in_thousands_and_tells_the_worst_refusal() -> None:
         await store.delete_many(["k1", "k2"])
     with pytest.raises(RetryLater, match="'k1'"):
         await store.delete_many(["k1"])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"Deleted": [{"Key": "k1"}]}, {"Deleted": [{"Key": "k1"}, {"Key": None}, {}]}],
+)
+async def test_what_the_store_does_not_call_deleted_is_not(answer: dict[str, Any]) -> None:
+    store = fake_store(FakeClient(delete_objects=[answer]))
+    with pytest.raises(RetryLater, match=r"delete in bucket 'bkt' .* no element Deleted for"):
+        await store.delete_many(["k1", "k2"])
+
+
+async def test_a_list_that_is_cut_off_without_a_token_goes_on_behind_its_last_key() -> None:
+    def entry(key: str) -> dict[str, Any]:
+        return {"Key": key, "Size": 1, "LastModified": datetime(2026, 1, 1, tzinfo=UTC)}
+
+    first = {"IsTruncated": True, "Contents": [entry("p/a"), entry("p/b")]}
+    last = {"IsTruncated": False, "Contents": [entry("p/c")]}
+    client = FakeClient(list_objects_v2=[first, last, first, first])
+    store = fake_store(client)
+    page = await store.list_page("p/")
+    found = await store.list_page("p/", cursor=page.next_cursor)
+    assert [each.key for each in (*page.objects, *found.objects)] == ["p/a", "p/b", "p/c"]
+    assert client.asked[1][1]["StartAfter"] == "p/b"
+    with pytest.raises(RetryLater, match="not in order"):  # the same page again, for ever
+        await store.list_page("p/", cursor=(await store.list_page("p/")).next_cursor)
+
+
+async def test_folders_that_are_cut_off_without_a_token_go_on_behind_the_last_one() -> None:
+    first = {"IsTruncated": True, "CommonPrefixes": [{"Prefix": "p/a/"}, {"Prefix": "p/b/"}]}
+    last = {"IsTruncated": False, "CommonPrefixes": [{"Prefix": "p/c/"}]}
+    client = FakeClient(list_objects_v2=[first, last])
+    store = fake_store(client)
+    page = await store.list_folders("p/")
+    found = await store.list_folders("p/", cursor=page.next_cursor)
+    assert (*page.folders, *found.folders) == ("p/a/", "p/b/", "p/c/")
+    assert client.asked[1][1]["StartAfter"] > "p/b/\uffff"
+
+
+async def test_uploads_that_are_cut_off_without_markers_go_on_behind_the_last_one() -> None:
+    first = {"IsTruncated": True, "Uploads": [{"Key": "k", "UploadId": "u1"}]}
+    last = {"IsTruncated": False, "Uploads": [{"Key": "k", "UploadId": "u2"}]}
+    client = FakeClient(list_multipart_uploads=[first, last, first, first])
+    store = fake_store(client)
+    assert await store.list_uploads("k") == ("u1", "u2")
+    assert client.asked[1][1]["UploadIdMarker"] == "u1"
+    with pytest.raises(RetryLater, match="the same page again"):
+        await store.list_uploads("k")
+
+
+async def test_pages_of_nothing_are_followed_to_the_first_key_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    empty = {"IsTruncated": True, "NextContinuationToken": "t"}
+    monkeypatch.setattr(s3, "EMPTY_PAGES_MAX", 3)
+    store = fake_store(
+        FakeClient(list_objects_v2=[empty, empty, {"IsTruncated": False}, *[empty] * 6])
+    )
+    assert (await store.list_page("p/")).next_cursor is None
+    with pytest.raises(RetryLater, match="3 pages"):
+        await store.list_page("p/")
+    with pytest.raises(RetryLater, match="3 pages"):
+        await store.list_folders("p/")
+
+
+async def test_an_object_is_absent_only_in_the_stores_own_words() -> None:
+    bare, said = refusal("404", 404), refusal("NoSuchKey", 404)
+    store = fake_store(
+        FakeClient(head_object=[bare, bare, bare], get_object=[said, bare, got(FakeBody(b"a"))])
+    )
+    with pytest.raises(NotFound):
+        await store.head("a")
+    with pytest.raises(RetryLater, match="the status is 404, without an element Code"):
+        await store.head("a")
+    with pytest.raises(RetryLater, match="a GET of the same object is not"):
+        await store.head("a")
+
+
+async def test_a_range_is_behind_the_end_only_if_the_object_is_that_short() -> None:
+    described = {"ContentLength": 4, "ETag": "e"}
+    refused = refusal("InvalidRange", 416)
+    store = fake_store(
+        FakeClient(get_object=[refused, refused], head_object=[described, described])
+    )
+    assert await read_all(store, "a", start=4) == b""
+    with pytest.raises(RetryLater, match="the status is 416, and the object has 4 bytes"):
+        await read_all(store, "a", start=3)
 
 
 async def test_uploads_of_longer_keys_are_passed_over_page_by_page() -> None:
@@ -339,7 +457,7 @@ async def test_neither_the_store_nor_its_configuration_shows_a_secret() -> None:
     ],
 )
 def test_the_clients_errors_become_ours(error: Exception, kind: type[StrandlineError]) -> None:
-    raised = store_error(error, operation="put", bucket="bkt", key="a")
+    raised = store_error(error, Asked("put", "bkt", "a", "the store 's3'"))
     assert type(raised) is kind
     assert "put" in str(raised) or "bucket 'bkt'" in str(raised)
 

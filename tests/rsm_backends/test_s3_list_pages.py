@@ -86,8 +86,10 @@ async def parsed(parser: Any, body: bytes) -> Any:
     answer = {"status_code": 200, "headers": {}, "body": body, "context": {}}
     try:
         found = await parser.parse(answer, SHAPE)
-    except (ResponseParserError, BotoCoreError, ValueError, AttributeError, TypeError) as error:
+    except BotoCoreError as error:
         return type(error)
+    except (ResponseParserError, ValueError, AttributeError, TypeError):
+        return ResponseParserError  # whatever the general reading calls it
     listed = found.get("Contents", [])
     found["Contents"] = [
         {name: plain(entry[name]) for name in READ if name in entry} for entry in listed

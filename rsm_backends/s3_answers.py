@@ -1,0 +1,256 @@
+"""What S3's answers say, taken only in the form in which S3 says it.
+
+Pure. A proxy, a gateway or a captive page in between answers 200 too: an object is stored once its
+answer has an ETag, a key is deleted once the answer names it, and a list is at its end once the
+page says so. Anything else is `unexpected`: RetryLater with store, request and what is odd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from kafka_formats.errors import CorruptData, NotFound, RetryLater, StrandlineError
+from rsm_backends.s3_checksums import answered, answered_composite, composite
+from rsm_backends.s3_errors import error_for_code
+from rsm_backends.store import ObjectInfo, UnfinishedUpload, UploadedPart
+
+STORED = frozenset({200, 201, 204})
+"""Of a PUT: Ceph's `rgw_s3_success_create_obj_status` chooses among them."""
+REMOVED = frozenset({204})
+ANSWERED = frozenset({200})
+
+_GONE = ("NoSuchKey", "NoSuchVersion")
+_TEXT_CHARACTERS_MAX = 4096
+_UNCONFIRMED_SHOWN = 3
+_OBJECT_BYTES_MAX = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request to one store, as errors name it."""
+
+    operation: str
+    bucket: str
+    key: str | None
+    store: str
+
+    def unexpected(self, why: str) -> RetryLater:
+        """The error of an answer that is not S3's."""
+        what = f"{self.operation} of {self.key!a}" if self.key else self.operation
+        return RetryLater(
+            f"{what} in bucket {self.bucket!r} of {self.store}: the answer is not S3's: {why}. If "
+            "this lasts, look for a proxy in between, or correct the store's endpoint_url"
+        )
+
+    def status(self, answer: Mapping[str, Any], expected: frozenset[int]) -> None:
+        """RetryLater unless the answer came with one of the statuses."""
+        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if status is not None and status not in expected:
+            raise self.unexpected(f"the status is {status}")
+
+    def text(self, answer: Mapping[str, Any], name: str, what: str = "element") -> str:
+        """A field that is never left out."""
+        found = answer.get(name)
+        if not isinstance(found, str) or not 0 < len(found) <= _TEXT_CHARACTERS_MAX:
+            raise self.unexpected(f"it has no {what} {name}")
+        return found
+
+    def etag(self, answer: Mapping[str, Any]) -> str:
+        """Which a written object's answer always has."""
+        return self.text(answer, "ETag", "header")
+
+    def crc32c(self, answer: Mapping[str, Any]) -> int | None:
+        """The full object's; None: not told."""
+        try:
+            return answered(answer)
+        except ValueError:
+            raise self.unexpected("its header x-amz-checksum-crc32c is none") from None
+
+    def check_crc32c(
+        self, answer: Mapping[str, Any], sent: int, parts: Sequence[UploadedPart] = ()
+    ) -> None:
+        """CorruptData if the store tells another checksum than was sent."""
+        self._compare(self.crc32c(answer), sent)
+        if parts:
+            try:
+                self._compare(answered_composite(answer), composite(parts))
+            except ValueError:
+                raise self.unexpected("its element ChecksumCRC32C is none") from None
+
+    def _compare(self, told: int | None, sent: int) -> None:
+        if told is not None and told != sent:
+            raise CorruptData(
+                f"the store holds CRC32C {told:08x}, sent was {sent:08x}",
+                source=f"s3://{self.bucket}/{self.key}",
+                position=0,
+            )
+
+    def described(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:
+        """The object of a HEAD."""
+        self.status(answer, ANSWERED)
+        size = answer.get("ContentLength")
+        if not isinstance(size, int) or not 0 <= size < _OBJECT_BYTES_MAX:
+            raise self.unexpected("it has no header Content-Length")
+        return ObjectInfo(
+            key, size, self.crc32c(answer), _ms(answer.get("LastModified")), self.etag(answer)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedKeys:
+    """A page of keys. `token` goes on behind it, or None; at the end `more` is false."""
+
+    objects: tuple[ObjectInfo, ...]
+    more: bool
+    token: str | None
+
+
+def listed_keys(
+    asked: Asked, answer: Mapping[str, Any], prefix: str, after: str | None
+) -> ListedKeys:
+    """A page of ListObjectsV2: keys with the prefix, in order, behind `after`."""
+    more = _goes_on(asked, answer, prefix)
+    objects = tuple(_listed(asked, entry) for entry in answer.get("Contents", ()))
+    if answer.get("KeyCount", 0) > len(objects):
+        raise asked.unexpected("its element KeyCount counts more than are there")
+    keys = [info.key for info in objects]
+    if not all(key.startswith(prefix) for key in keys):
+        raise asked.unexpected("an element Key begins otherwise than was asked for")
+    behind = [] if after is None else [after]
+    if not all(earlier < later for earlier, later in pairwise(behind + keys)):
+        raise asked.unexpected("its elements Key are not in order, behind the ones before")
+    return ListedKeys(objects, more, answer.get("NextContinuationToken") or None)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFolders:
+    """A page of folders, as `ListedKeys`."""
+
+    folders: tuple[str, ...]
+    more: bool
+    token: str | None
+    last: str | None
+    """The last key or folder of the page."""
+
+
+def listed_folders(
+    asked: Asked, answer: Mapping[str, Any], prefix: str, after: str | None
+) -> ListedFolders:
+    """A page of ListObjectsV2 with a delimiter, of what is behind `after`."""
+    more = _goes_on(asked, answer, prefix)
+    folders = tuple(asked.text(each, "Prefix") for each in answer.get("CommonPrefixes", ()))
+    for each in folders:
+        if not each.startswith(prefix) or each.find("/", len(prefix)) != len(each) - 1:
+            raise asked.unexpected("an element CommonPrefixes is no folder below the prefix")
+    keys = [asked.text(each, "Key") for each in answer.get("Contents", ())]
+    if after is not None and not all(each > after for each in (*folders, *keys)):
+        raise asked.unexpected("its elements are not behind the ones before")
+    last = max([*folders, *keys], default=None)
+    return ListedFolders(folders, more, answer.get("NextContinuationToken") or None, last)
+
+
+def check_deleted(asked: Asked, answer: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Raises unless the answer to DeleteObjects names each of the keys as deleted or not there."""
+    asked.status(answer, ANSWERED)
+    refused: list[StrandlineError] = []
+    gone = {entry.get("Key") for entry in answer.get("Deleted", ())}
+    for entry in answer.get("Errors", ()):
+        code = str(entry.get("Code", "unknown"))
+        if code in _GONE:
+            gone.add(entry.get("Key"))
+            continue
+        refused.append(
+            error_for_code(
+                code,
+                0,
+                str(entry.get("Message", "")),
+                operation="delete",
+                bucket=asked.bucket,
+                key=entry.get("Key"),
+            )
+        )
+    if refused:
+        # What will not pass by itself comes first: a retry would only hide it.
+        raise min(refused, key=lambda error: isinstance(error, RetryLater))
+    left = [key for key in keys if key not in gone]
+    if left:
+        shown = ", ".join(ascii(key) for key in left[:_UNCONFIRMED_SHOWN])
+        raise asked.unexpected(
+            f"it has no element Deleted for {len(left)} of {len(keys)} keys, as {shown}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedUploads:
+    """A page of unfinished uploads, and what the next one is asked for with; None: the last."""
+
+    uploads: tuple[UnfinishedUpload, ...]
+    markers: dict[str, str] | None
+
+
+def listed_uploads(asked: Asked, answer: Mapping[str, Any], prefix: str) -> ListedUploads:
+    """A page of ListMultipartUploads."""
+    more = _goes_on(asked, answer, prefix)
+    uploads = tuple(
+        UnfinishedUpload(asked.text(each, "Key"), asked.text(each, "UploadId"))
+        for each in answer.get("Uploads", ())
+    )
+    if not all(each.key.startswith(prefix) for each in uploads):
+        raise asked.unexpected("an element Key begins otherwise than was asked for")
+    if not more:
+        return ListedUploads(uploads, None)
+    markers = {
+        "KeyMarker": answer.get("NextKeyMarker") or (uploads[-1].key if uploads else ""),
+        "UploadIdMarker": answer.get("NextUploadIdMarker")
+        or (uploads[-1].upload_id if uploads else ""),
+    }
+    if not all(markers.values()):
+        raise asked.unexpected("it is cut off, and has no element NextKeyMarker")
+    return ListedUploads(uploads, markers)
+
+
+def next_of(asked: Asked, more: bool, token: str | None, last: str | None) -> str | None:
+    """How the next page is asked for: `token`, or else behind the `last` key; None: no more."""
+    if more and token is None and last is None:
+        raise asked.unexpected("it is cut off, and has no element NextContinuationToken")
+    return (token or last) if more else None
+
+
+def believed(asked: Asked, error: StrandlineError, code: str) -> StrandlineError:
+    """An object is absent only if the store says so in words: any proxy answers 404."""
+    if isinstance(error, NotFound) and code.isdecimal():
+        return asked.unexpected(f"the status is {code}, without an element Code")
+    return error
+
+
+def _goes_on(asked: Asked, answer: Mapping[str, Any], prefix: str) -> bool:
+    """Whether a list is cut off; RetryLater if it is no answer to this question."""
+    asked.status(answer, ANSWERED)
+    more = answer.get("IsTruncated")
+    if not isinstance(more, bool):
+        raise asked.unexpected("it has no element IsTruncated")
+    if answer.get("Prefix", prefix) != prefix:
+        raise asked.unexpected("its element Prefix is another than was asked for")
+    return more
+
+
+def _listed(asked: Asked, entry: Mapping[str, Any]) -> ObjectInfo:
+    size = entry.get("Size")
+    if not isinstance(size, int) or not 0 <= size < _OBJECT_BYTES_MAX:
+        raise asked.unexpected("an entry has no element Size")
+    modified_ms, etag = _ms(entry.get("LastModified")), entry.get("ETag") or ""
+    return ObjectInfo(asked.text(entry, "Key"), size, None, modified_ms, etag)
+
+
+def _ms(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp() * 1000)
+
+
+def batches(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """The keys, so many at a time."""
+    for at in range(0, len(keys), size):
+        yield keys[at : at + size]

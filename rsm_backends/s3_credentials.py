@@ -1,0 +1,244 @@
+"""Keys that are looked for when a request needs them, and again when they may be others by now.
+
+botocore looks once, when a client is made: what isn't there then, it never finds, and what is
+rotated in a file later, it never reads. Here keys are looked for at the first signature; again,
+with growing pauses, as long as there are none; once their file is another one; on a refusal; and
+when somebody asked for it (`look_again`, on SIGHUP). While a look fails, the keys from before stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from aiobotocore.credentials import AioCredentials
+from aiobotocore.session import get_session as get_aio_session
+from botocore.credentials import Credentials, ReadOnlyCredentials
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+)
+from botocore.session import Session, get_session
+
+from kafka_formats.errors import StrandlineError
+from rsm_backends.credentials_file import read_access_keys
+from rsm_backends.store_config import StoreConfig
+
+LOOK_PAUSE_BASE_S, LOOK_PAUSE_MAX_S = 1.0, 30.0
+"""Between two looks that find nothing; doubles."""
+RENEWAL_PAUSE_S = 1.0
+"""Between two looks because of a refusal, or at the file's date."""
+
+_FAILURES = (
+    BotoCoreError, ClientError, StrandlineError, OSError, RuntimeError, ValueError, LookupError,
+)  # fmt: skip
+_METHOD = "strandline"
+_rounds = count(1)
+_round = 0
+
+
+def look_again() -> None:
+    """All stores of this process look for their keys anew, each at its next request."""
+    global _round  # stores are opened in many places; a signal is the process's
+    _round = next(_rounds)
+
+
+class _Looks:
+    """When to look. Not safe by itself: its owner holds a lock."""
+
+    def __init__(self, files: tuple[Path, ...], monotonic: Callable[[], float]) -> None:
+        self._files = files
+        self._monotonic = monotonic
+        self._failures = 0
+        self._not_before: float | None = None
+        self._seen: tuple[object, ...] | None = None
+        self._next_date_at = 0.0
+
+    def is_due(self, *, has_keys: bool, refused: bool = False) -> bool:
+        """Whether to look now."""
+        now = self._monotonic()
+        if self._not_before is not None and now < self._not_before:
+            return False
+        if not has_keys or refused:
+            return True
+        if self._seen is not None and self._seen[0] == _round and now < self._next_date_at:
+            return False
+        self._next_date_at = now + RENEWAL_PAUSE_S
+        return self._seen != self._dates()
+
+    def begin(self) -> None:
+        """What is found is as new as this."""
+        self._seen = self._dates()
+
+    def end(self, *, found: bool) -> None:
+        """After nothing there is a pause that grows; after keys, of a second."""
+        self._failures = 0 if found else self._failures + 1
+        pause_s = LOOK_PAUSE_BASE_S * 2.0 ** min(self._failures - 1, 10)
+        self._not_before = self._monotonic() + (
+            RENEWAL_PAUSE_S if found else min(pause_s, LOOK_PAUSE_MAX_S)
+        )
+        if not found:
+            self._seen = None
+
+    def _dates(self) -> tuple[object, ...]:
+        return (_round, *(_date(path) for path in self._files))
+
+
+class RenewedCredentials(AioCredentials):
+    """For the client on the event loop."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        super().__init__("", "", method=_METHOD)
+        self._config = config
+        self._within: Any = _given(config, AioCredentials)
+        self._looks = _Looks(_files_of(config), asyncio.get_running_loop().time)
+        self._lock = asyncio.Lock()
+
+    async def load_credentials(self) -> RenewedCredentials:
+        """As botocore's chain of providers, whose place this takes."""
+        return self
+
+    async def get_frozen_credentials(self) -> ReadOnlyCredentials:  # type: ignore[override]  # the stubs' mistake
+        """The keys to sign with now. NoCredentialsError or CredentialRetrievalError: none."""
+        async with self._lock:
+            if self._looks.is_due(has_keys=self._within is not None):
+                await self._look()
+            return await self._frozen()
+
+    async def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
+        """After a refusal: whether there are other keys by now."""
+        async with self._lock:
+            if self._looks.is_due(has_keys=True, refused=True):
+                await self._look()
+            return await self._frozen() != refused
+
+    async def _look(self) -> None:
+        self._looks.begin()
+        found = None
+        try:
+            async with asyncio.timeout(self._config.read_timeout_s):
+                found = await self._find()
+        except (*_FAILURES, TimeoutError) as error:
+            if self._within is None:
+                raise _unavailable(error) from error
+        finally:
+            self._looks.end(found=found is not None)
+        self._within = found or self._within
+
+    async def _find(self) -> Any:
+        config = self._config
+        if config.credentials_file is not None:
+            keys = await asyncio.to_thread(
+                read_access_keys, config.credentials_file, config.profile
+            )
+            return AioCredentials(*keys)
+        return await get_aio_session().get_credentials()
+
+    async def _frozen(self) -> ReadOnlyCredentials:
+        if self._within is None:
+            raise NoCredentialsError
+        try:
+            found: ReadOnlyCredentials = await self._within.get_frozen_credentials()
+        except _FAILURES as error:
+            raise _unavailable(error) from error
+        return found
+
+
+class BlockingCredentials(Credentials):
+    """For plain calls, from many threads."""
+
+    def __init__(self, config: StoreConfig, monotonic: Callable[[], float]) -> None:
+        super().__init__("", "", method=_METHOD)
+        self._config = config
+        self._within: Any = _given(config, Credentials)
+        self._looks = _Looks(_files_of(config), monotonic)
+        self._lock = threading.Lock()
+
+    def load_credentials(self) -> BlockingCredentials:
+        """As botocore's chain of providers, whose place this takes."""
+        return self
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """As of `RenewedCredentials`."""
+        with self._lock:
+            if self._looks.is_due(has_keys=self._within is not None):
+                self._look()
+            return self._frozen()
+
+    def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
+        """As of `RenewedCredentials`."""
+        with self._lock:
+            if self._looks.is_due(has_keys=True, refused=True):
+                self._look()
+            return self._frozen() != refused
+
+    def _look(self) -> None:
+        self._looks.begin()
+        found = None
+        try:
+            found = self._find()
+        except _FAILURES as error:
+            if self._within is None:
+                raise _unavailable(error) from error
+        finally:
+            self._looks.end(found=found is not None)
+        self._within = found or self._within
+
+    def _find(self) -> Any:
+        config = self._config
+        if config.credentials_file is not None:
+            return Credentials(*read_access_keys(config.credentials_file, config.profile))
+        return get_session().get_credentials()
+
+    def _frozen(self) -> ReadOnlyCredentials:
+        if self._within is None:
+            raise NoCredentialsError
+        try:
+            found: ReadOnlyCredentials = self._within.get_frozen_credentials()
+        except _FAILURES as error:
+            raise _unavailable(error) from error
+        return found
+
+
+def are_fixed(config: StoreConfig) -> bool:
+    """Whether the keys are given, and nothing says where others could be."""
+    return config.access_key_id is not None and config.credentials_file is None
+
+
+def _given(config: StoreConfig, kind: type[Any]) -> Any:
+    """Keys that were read when the settings were: good as long as their file can't be read."""
+    if config.access_key_id is None:
+        return None
+    return kind(config.access_key_id, config.secret_access_key, config.session_token)
+
+
+def _unavailable(error: Exception) -> BotoCoreError:
+    if isinstance(error, NoCredentialsError | CredentialRetrievalError):
+        return error
+    return CredentialRetrievalError(
+        provider="strandline", error_msg=f"{type(error).__name__}: {error}"
+    )
+
+
+def _files_of(config: StoreConfig) -> tuple[Path, ...]:
+    """Whose dates tell that keys may be others."""
+    if config.credentials_file is not None:
+        return (config.credentials_file,)
+    session: Session = get_session()
+    names = (session.get_config_variable(each) for each in ("credentials_file", "config_file"))
+    return tuple(Path(os.path.expanduser(name)) for name in names if name)
+
+
+def _date(path: Path) -> object:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

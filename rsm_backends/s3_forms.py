@@ -1,0 +1,50 @@
+"""The form that the body of each of S3's answers has, by the answer's shape.
+
+botocore takes an empty body, a page of HTML and somebody else's XML for an answer in which nothing
+stands: a list of no keys, a deletion without errors.
+"""
+
+from __future__ import annotations
+
+import re
+
+from botocore.parsers import ResponseParserError
+
+_ROOTS = {
+    "CompleteMultipartUploadOutput": "CompleteMultipartUploadResult",
+    "CreateMultipartUploadOutput": "InitiateMultipartUploadResult",
+    "DeleteObjectsOutput": "DeleteResult",
+    "ListMultipartUploadsOutput": "ListMultipartUploadsResult",
+    "ListObjectsV2Output": "ListBucketResult",
+    "ListObjectVersionsOutput": "ListVersionsResult",
+}
+_WITHOUT_BODY = frozenset(
+    {"AbortMultipartUploadOutput", "DeleteObjectOutput", "PutObjectOutput", "UploadPartOutput"}
+)
+_BEFORE_ROOT = rb"(?:\xef\xbb\xbf)?(?:\s|<\?xml[^>]*\?>|<!--.*?-->)*"
+_ROOT = {
+    shape: re.compile(
+        _BEFORE_ROOT + rb"<(?:[A-Za-z0-9]+:)?" + root.encode() + rb"[\s/>]", re.DOTALL
+    )
+    for shape, root in _ROOTS.items()
+}
+
+
+def check_form(shape_name: str, body: object) -> None:
+    """ResponseParserError unless the body begins as this answer's does, or is empty as it is."""
+    if not isinstance(body, bytes):
+        return
+    if shape_name in _WITHOUT_BODY and body.strip():
+        raise ResponseParserError(f"it has a body of {len(body)} bytes, where S3's has none")
+    root = _ROOT.get(shape_name)
+    if root is not None and root.match(body) is None:
+        what = f"{len(body)} bytes that begin otherwise" if body else "an empty body"
+        raise ResponseParserError(f"{what}, in place of an element {_ROOTS[shape_name]}")
+
+
+def truth(text: str) -> bool:
+    """Of an element; botocore takes all but `true` for false. ResponseParserError: neither."""
+    found = {"true": True, "false": False}.get(text.strip().lower())
+    if found is None:
+        raise ResponseParserError("an element is neither true nor false")
+    return found

@@ -1,0 +1,115 @@
+"""The client's HTTP session, held to what an object store may do to it.
+
+Redirects are not followed here: the library's session would send the request, body and all, to
+whatever host an answer names. What is read of a body that is no object has a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiobotocore.awsrequest import AioAWSResponse
+from aiobotocore.httpsession import AIOHTTPSession
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ReadTimeoutError
+from botocore.parsers import ResponseParserError
+
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""Of an answer that is no object's bytes: a page of a thousand of the longest keys, each character
+escaped, has 4 MiB.
+"""
+_PIECE_BYTES = 64 * 1024
+
+
+class S3HttpSession(AIOHTTPSession):
+    """aiobotocore's, as `http_session_cls` of its config."""
+
+    async def send(self, request: Any) -> Any:
+        """As there; ResponseParserError for an answer that is too long."""
+        is_object, request.stream_output = request.stream_output, True
+        try:
+            answer: Any = await super().send(request)
+        finally:
+            request.stream_output = is_object
+        bounded: Any = _BoundedAnswer(answer.url, answer.status_code, answer.headers, answer.raw)
+        if not is_object:
+            await bounded.content
+        return bounded
+
+    async def _get_session(self, proxy_url: str | None) -> Any:
+        return _WithoutRedirects(await super()._get_session(proxy_url))  # type: ignore[misc]  # stubs lack it
+
+
+class _WithoutRedirects:
+    """aiohttp's session, for the one method that is asked of it."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def request(self, method: str, **arguments: Any) -> Any:
+        return await self._session.request(method, allow_redirects=False, **arguments)
+
+
+class _BoundedAnswer(AioAWSResponse):
+    _content: bytes | None
+    raw: Any
+
+    async def _content_prop(self) -> bytes:
+        if self._content is None:
+            pieces, left = [], ANSWER_BYTES_MAX
+            try:
+                while piece := await self.raw.content.read(_PIECE_BYTES):
+                    left -= len(piece)
+                    _check_left(left)
+                    pieces.append(piece)
+            except BaseException:
+                self.raw.close()
+                raise
+            self._content = b"".join(pieces)
+        return self._content
+
+
+class BlockingHttpSession:
+    """botocore's session `within`; a body that is no object is read until `ends_at`, at most."""
+
+    def __init__(self, within: Any, monotonic: Callable[[], float], deadline_s: float) -> None:
+        self._within = within
+        self._monotonic = monotonic
+        self._deadline_s = deadline_s
+
+    def send(self, request: Any) -> AWSResponse:
+        """As there; ResponseParserError for an answer that is too long."""
+        ends_at = self._monotonic() + self._deadline_s
+        is_object, request.stream_output = request.stream_output, True
+        try:
+            answer = self._within.send(request)
+        finally:
+            request.stream_output = is_object
+        if not is_object or answer.status_code >= 300:  # as the library draws it
+            answer._content = self._read(answer, ends_at)
+        found: AWSResponse = answer
+        return found
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._within.close()
+
+    def _read(self, answer: Any, ends_at: float) -> bytes:
+        pieces, left = [], ANSWER_BYTES_MAX
+        while piece := answer.raw.read1(_PIECE_BYTES):
+            left -= len(piece)
+            try:
+                _check_left(left)
+                if self._monotonic() >= ends_at:
+                    raise ReadTimeoutError(endpoint_url=answer.url)
+            except BaseException:
+                answer.raw.close()
+                raise
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+def _check_left(left: int) -> None:
+    if left < 0:
+        raise ResponseParserError(f"it is longer than {ANSWER_BYTES_MAX} bytes")
