@@ -63,11 +63,14 @@ class CleanUp:
         *,
         expected: SegmentState = SegmentState.COPY_SEGMENT_STARTED,
         why: str = UNFINISHED,
+        policy_offset: int | None = None,
     ) -> bool:
         """Bring a row from the expected state (compare and set) to DELETE_SEGMENT_STARTED.
 
-        False: the row is in another state, is gone, or alone serves offsets from log start on;
-        nothing is to be deleted. Fenced: somebody newer claimed the partition and decides.
+        `policy_offset`: the topic's policy that decided, None for none. False: the row is in
+        another state, is gone, or alone serves offsets from log start on, the policy is another
+        one, or deleting is paused; nothing is to be deleted. Fenced: somebody newer claimed the
+        partition and decides.
         """
         marked = await self.proposals.mark_deleted(
             RemoteLogSegmentMetadataUpdate(
@@ -79,7 +82,10 @@ class CleanUp:
                 token=token,
                 writer=self.identity.incarnation,
                 expected_state=expected,
-            )
+                policy_offset=policy_offset,
+            ),
+            # A copy that did not finish is taken back whatever is paused; its objects wait.
+            lambda: None if expected is SegmentState.COPY_SEGMENT_STARTED else self._why_not(row),
         )
         if marked:
             self.audit(self._line(AuditAction.SEGMENT_MARKED, row, why))
@@ -152,9 +158,12 @@ class CleanUp:
         return wait_s > 0
 
     def _check_allowed(self, row: RemoteLogSegmentMetadata) -> None:
-        why_not = self.held_back(row.segment_id.partition.topic)
+        why_not = self._why_not(row)
         if why_not is not None:
             raise RetryLater(f"nothing is deleted now: {why_not}")
+
+    def _why_not(self, row: RemoteLogSegmentMetadata) -> str | None:
+        return self.held_back(row.segment_id.partition.topic)
 
     async def delete_objects(self, row: RemoteLogSegmentMetadata) -> None:
         """Of this row's segment, wherever they may be; see `rlm/object_deletion.py`."""
@@ -164,6 +173,7 @@ class CleanUp:
                     tier,
                     segment_keys(tier.prefix, row.segment_id, row.start_offset).all(),
                     confirm_prefix=self.confirm_prefix,
+                    held_back=lambda: self._why_not(row),
                     deadline_s=self.limits.store_deadline_s,
                     what=f"the objects of {row.segment_id}",
                 )

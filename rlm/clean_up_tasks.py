@@ -51,19 +51,28 @@ class CleanUpTasks:
         """True while a clean-up of the segment is under way."""
         return segment_uuid in self._running
 
-    async def begin(self, row: RemoteLogSegmentMetadata, token: int, why: str) -> bool:
+    async def begin(
+        self,
+        row: RemoteLogSegmentMetadata,
+        token: int,
+        why: str,
+        *,
+        policy_offset: int | None = None,
+    ) -> bool:
         """Mark the row deleted and start removing its objects beside everything else.
 
         The row is marked expecting the state that it has here, COPY_SEGMENT_STARTED for a clean-up
-        and COPY_SEGMENT_FINISHED for retention. True once DELETE_SEGMENT_STARTED is applied (a new
-        attempt may begin), False when nothing is to be deleted after all. The row's writer must not
-        be uploading any more if it is this incarnation. Fenced, RetryLater and OutcomeUnknown as
-        `CleanUp.mark` raises them.
+        and COPY_SEGMENT_FINISHED for retention, which names the policy it decided by. True once
+        DELETE_SEGMENT_STARTED is applied (a new attempt may begin), False when nothing is to be
+        deleted after all. The row's writer must not be uploading any more if it is this
+        incarnation. Fenced, RetryLater and OutcomeUnknown as `CleanUp.mark` raises them.
         """
         if row.segment_id.id in self._running:
             return True
         if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
-            if not await self._clean_up.mark(row, token, expected=row.state, why=why):
+            if not await self._clean_up.mark(
+                row, token, expected=row.state, why=why, policy_offset=policy_offset
+            ):
                 return False
             if was_finished(row):
                 # The delay for running readers counts from the mark, which stands in the row.

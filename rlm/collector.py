@@ -299,11 +299,14 @@ class Collector:
         return True
 
     def _is_held(self, orphan: Orphan, job: Collection) -> bool:
-        why = self._held_back(orphan.key.segment_id.partition.topic)
+        why = self._why_held(orphan)
         if why is None:
             return False
         job.held_back[why] = job.held_back.get(why, 0) + 1
         return True
+
+    def _why_held(self, orphan: Orphan) -> str | None:
+        return self._held_back(orphan.key.segment_id.partition.topic)
 
     async def _delete_batch(
         self, tier: TierStore, job: Collection, orphans: Sequence[Orphan]
@@ -327,6 +330,7 @@ class Collector:
             tier,
             [each.info.key for each in orphans],
             confirm_prefix=self._confirm_prefix,
+            held_back=lambda: next(filter(None, map(self._why_held, orphans)), None),
             deadline_s=self._copy_limits.store_deadline_s,
             what=f"{len(orphans)} orphans",
         )

@@ -234,28 +234,50 @@ class Expirer:
     async def _carry_out(self, order: _Order) -> None:
         try:
             move = order.plan.move_now
-            if move is not None and self._may_go_on(order):
+            if not await self._may_go_on(order):
+                return
+            if move is not None:
                 await self._move_log_start(order, move)
             for each in order.plan.delete_now:
-                if not self._may_go_on(order):
+                if not await self._may_go_on(order):
                     return
-                if not await self.clean_ups.begin(each.row, order.token, each.text):
-                    logger.info("segment %s is kept: it is in use or gone", each.row.segment_id)
+                if not await self.clean_ups.begin(
+                    each.row, order.token, each.text, policy_offset=order.plan.policy.offset
+                ):
+                    logger.info(
+                        "segment %s is kept: it is in use or gone, or the policy changed",
+                        each.row.segment_id,
+                    )
+        except Conflict as error:
+            if await self._may_go_on(order):
+                self._trouble(order.work, error)
+                return
+            logger.info("retention of %s is decided anew: %s", order.work.partition, error)
         except Exception as error:  # noqa: BLE001 - told in the partition's status
             self._trouble(order.work, error)
 
-    def _may_go_on(self, order: _Order) -> bool:
-        """Asked before every step: a claim may be lost and a switch be thrown in between."""
-        held, topic = order.work.held, order.work.partition.topic
+    async def _may_go_on(self, order: _Order) -> bool:
+        """Asked before every step: a claim may be lost, a switch be thrown, and what the plan was
+        decided by be replaced in between. (What is replaced after this is asked, apply refuses.)
+        """
+        topic = order.work.partition.topic
+        await self.rules.confirm(topic)
+        held, by = order.work.held, self.rules.in_force(topic)
         ours = held is not None and held.token == order.token
-        waits = self.held_back(topic) or self.rules.in_force(topic).held_back
-        return ours and waits is None
+        waits = self.held_back(topic) or by.held_back
+        return ours and waits is None and by.policy == order.plan.policy
 
     async def _move_log_start(self, order: _Order, move: LogStartMove) -> None:
         """Raises unless it is applied: then nothing goes in this pass."""
         tip = order.work.partition
         await self.metadata.record_log_start(
-            LogStart(tip, order.token, move.leader_epoch, move.offset),
+            LogStart(
+                tip,
+                order.token,
+                move.leader_epoch,
+                move.offset,
+                policy_offset=order.plan.policy.offset,
+            ),
             deadline_s=self.limits.propose_deadline_s,
         )
         self._note(AuditAction.LOG_START_MOVED, tip, move.offset, order.plan.text)

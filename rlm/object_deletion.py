@@ -14,6 +14,7 @@ async def delete_objects(
     keys: Sequence[str],
     *,
     confirm_prefix: Callable[[TierStore], Awaitable[None]],
+    held_back: Callable[[], str | None],
     deadline_s: float,
     what: str,
 ) -> None:
@@ -21,7 +22,8 @@ async def delete_objects(
 
     Uploads first: one that completed in between would leave an object behind the delete. Refused
     (of `confirm_prefix`): the prefix is another cluster's, nothing was touched. RetryLater: not
-    within the deadline; it may be repeated. `what` names the objects in that message.
+    within the deadline, or `held_back` says why nothing may be deleted now (asked last of all: the
+    steps before it take time); it may be repeated. `what` names the objects in that message.
     """
     try:
         # One deadline for both: nothing is deleted long after the marker was looked at.
@@ -30,6 +32,9 @@ async def delete_objects(
             for key in keys:
                 for upload_id in await tier.store.list_uploads(key):
                     await tier.store.abort_multipart(key, upload_id)
+            why_not = held_back()
+            if why_not is not None:
+                raise RetryLater(f"nothing is deleted now: {why_not}")
             await tier.store.delete_many(keys)
     except TimeoutError:
         raise RetryLater(

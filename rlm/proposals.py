@@ -6,6 +6,7 @@ outcome is settled by repeating it and looking at the row by its id (design 8), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
@@ -59,15 +60,19 @@ class Proposals:
         """
         await self._update(update, deadline_s=self.limits.finish_deadline_s)
 
-    async def mark_deleted(self, update: RemoteLogSegmentMetadataUpdate) -> bool:
+    async def mark_deleted(
+        self, update: RemoteLogSegmentMetadataUpdate, held_back: Callable[[], str | None]
+    ) -> bool:
         """DELETE_SEGMENT_STARTED. True: the row is in it now; False: it is in another state.
+        RetryLater, too, once `held_back` says why nothing may be marked now: a repetition may come
+        long after the first attempt.
 
         False is the answer to the race that matters: a COPY_SEGMENT_FINISHED whose response was
         lost was applied first, the row is not in the expected state, and nothing may be deleted.
         """
         deadline_s = self.limits.propose_deadline_s * self.limits.propose_attempts_max
         try:
-            await self._update(update, deadline_s=deadline_s)
+            await self._update(update, deadline_s=deadline_s, held_back=held_back)
         except Conflict:
             row = self.rows.segment(update.segment_id.partition, update.segment_id.id)
             return row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED
@@ -82,11 +87,20 @@ class Proposals:
             if self.rows.segment(update.segment_id.partition, update.segment_id.id) is not None:
                 raise
 
-    async def _update(self, update: RemoteLogSegmentMetadataUpdate, *, deadline_s: float) -> None:
+    async def _update(
+        self,
+        update: RemoteLogSegmentMetadataUpdate,
+        *,
+        deadline_s: float,
+        held_back: Callable[[], str | None] = lambda: None,
+    ) -> None:
         give_up_at = self.ambient.monotonic() + deadline_s
         attempt = 0
         while True:
             attempt += 1
+            why_not = held_back()
+            if why_not is not None:
+                raise RetryLater(f"nothing is deleted now: {why_not}")
             try:
                 await self.rows.update_remote_log_segment_metadata(
                     update, deadline_s=self.limits.propose_deadline_s

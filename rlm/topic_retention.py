@@ -22,6 +22,8 @@ from rlmm.partition_state import UNLIMITED, TopicPolicy
 CLEANUP_POLICY_DELETE = "delete"
 SETTLE_S = 45.0
 AGE_MAX_S = 3_600.0
+ASK_AGAIN_S = 5.0
+"""A step of a pass follows an answer that is no older."""
 TOPICS_PER_REQUEST_MAX = 500
 ASKED_TOPICS_MAX = 1_000
 """Answers that are kept for topics of which this node claims nothing."""
@@ -62,6 +64,10 @@ class RetentionRules(Protocol):
         """The same of one more topic, if nothing is known of it."""
         ...
 
+    async def confirm(self, topic: str) -> None:
+        """Learn anew what may have changed since it was learnt: a pass takes its time."""
+        ...
+
     def in_force(self, topic: str) -> RetentionInForce:
         """By what was learnt last."""
         ...
@@ -77,6 +83,9 @@ class ByPolicy:
         """Policies are in the view."""
 
     async def learn(self, topic: str) -> None:
+        """Policies are in the view."""
+
+    async def confirm(self, topic: str) -> None:
         """Policies are in the view."""
 
     def in_force(self, topic: str) -> RetentionInForce:
@@ -102,12 +111,13 @@ class ByTopicConfig:
     monotonic: Callable[[], float]
     known: dict[str, KnownConfig] = field(default_factory=dict)
     trouble: dict[str, str] = field(default_factory=dict)
+    asked_s: dict[str, float] = field(default_factory=dict)
 
     async def refresh(self, topics: Iterable[str]) -> None:
         """One request for many topics; an answer that is missing leaves the last one standing."""
         wanted = sorted(set(topics))
         self.known = {name: self.known[name] for name in wanted if name in self.known}
-        self.trouble = {}
+        self.trouble, self.asked_s = {}, {}
         left = iter(wanted)
         while asked := tuple(islice(left, TOPICS_PER_REQUEST_MAX)):
             await self._ask(asked)
@@ -115,6 +125,11 @@ class ByTopicConfig:
     async def learn(self, topic: str) -> None:
         """For a dry run on a node that claims nothing of the topic."""
         if topic not in self.known and len(self.known) < ASKED_TOPICS_MAX:
+            await self._ask((topic,))
+
+    async def confirm(self, topic: str) -> None:
+        """An answer may be raised in Kafka while a pass goes on."""
+        if self.monotonic() - self.asked_s.get(topic, -ASK_AGAIN_S) >= ASK_AGAIN_S:
             await self._ask((topic,))
 
     def in_force(self, topic: str) -> RetentionInForce:
@@ -130,6 +145,7 @@ class ByTopicConfig:
     async def _ask(self, topics: Sequence[str]) -> None:
         answers = await self.broker.topic_configs(topics)
         now = self.monotonic()
+        self.asked_s |= dict.fromkeys(topics, now)
         for topic in topics:
             answer = answers.get(topic)
             if isinstance(answer, TopicConfig):

@@ -11,6 +11,8 @@ from rlmm.apply_outcome import (
     Draft,
     Outcome,
     Verdict,
+    decided_otherwise,
+    deleting_paused,
     find_live,
     without_token,
 )
@@ -53,6 +55,11 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
             f"log start {record.offset} lies above the next offset {following} of {partition}: "
             "record what is between as a lost range first",
         )
+    if record.policy_offset is not None:
+        problem = deleting_paused(draft, partition)
+        problem = problem or decided_otherwise(draft, partition, record.policy_offset)
+        if problem is not None:
+            return problem
     draft.put_partition(partition, row._replace(log_start_offset=record.offset))
     forget_lost_below(draft, partition, record.offset)
     return ACCEPTED

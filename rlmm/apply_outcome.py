@@ -9,7 +9,7 @@ from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.partition_state import Totals
 from rlmm.row_partitions import PartitionRow, encode_partition
-from rlmm.row_reads import read_partition_row, read_restart, read_totals
+from rlmm.row_reads import read_partition_row, read_policy, read_restart, read_totals
 from rlmm.rows import OverlayRows
 from rlmm.segment import PartitionDeleteState, TopicIdPartition
 
@@ -119,6 +119,36 @@ def deletes_held_back(draft: Draft) -> Outcome | None:
         Verdict.CONFLICT,
         "nothing is deleted until the state is reconciled with the store: the metadata was "
         "restarted from a snapshot; run `strandline reconcile`",
+    )
+
+
+def deleting_paused(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
+    """CONFLICT while an admin has paused deleting of the topic: from the acknowledged record on
+    nothing of it is marked, whatever was under way on any node.
+    """
+    policy = read_policy(draft.rows, partition.topic)
+    if not policy.delete_paused:
+        return None
+    return Outcome(
+        Verdict.CONFLICT,
+        f"deleting of {partition.topic} is paused by its policy, set at metadata offset "
+        f"{policy.offset}: resume it first",
+    )
+
+
+def decided_otherwise(
+    draft: Draft, partition: TopicIdPartition, policy_offset: int | None
+) -> Outcome | None:
+    """CONFLICT unless the policy that a deletion was decided by, None for none, still stands."""
+    if policy_offset is None:
+        return None
+    standing = read_policy(draft.rows, partition.topic).offset
+    if standing == policy_offset:
+        return None
+    return Outcome(
+        Verdict.CONFLICT,
+        f"it was decided by the policy of {partition.topic} that was set at metadata offset "
+        f"{policy_offset} (-1: the defaults), and the one of {standing} stands: decide anew",
     )
 
 

@@ -16,6 +16,7 @@ from rlmm.apply_outcome import (
     Outcome,
     Verdict,
     deletes_held_back,
+    deleting_paused,
     find,
     is_gone,
     wrong_name,
@@ -62,7 +63,8 @@ def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) ->
             delete_marked_at_ms=draft.record_time_ms, delete_grace_ms=_grace_ms(step)
         )
     else:
-        problem = deletes_held_back(draft) or _in_grace(draft, partition, row)
+        problem = deletes_held_back(draft) or deleting_paused(draft, partition)
+        problem = problem or _in_grace(draft, partition, row)
         if problem is not None:
             return problem
         row = row._replace(claim_voided=row.claim is not None)

@@ -20,7 +20,9 @@ from rlmm.apply_outcome import (
     Draft,
     Outcome,
     Verdict,
+    decided_otherwise,
     deletes_held_back,
+    deleting_paused,
     find,
     find_live,
     is_gone,
@@ -279,6 +281,10 @@ def _delete_started(
     problem = None if partition_goes else without_token(row, update.token, "a delete")
     problem = problem or _not_expected(known, update) or _wrong_state(known, update)
     problem = problem or deletes_held_back(draft)
+    ours = partition_goes or row.mode is Mode.SIDECAR
+    if known.state is SegmentState.COPY_SEGMENT_FINISHED and ours:
+        problem = problem or deleting_paused(draft, partition)
+        problem = problem or decided_otherwise(draft, partition, update.policy_offset)
     if problem is None and not partition_goes and is_adopting(draft.rows, partition):
         problem = Outcome(
             Verdict.CONFLICT,

@@ -17,6 +17,7 @@ from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.segment import Incarnation, TopicIdPartition
 
 VERSION = 0
+_TAG_POLICY_OFFSET = 0  # of LOG_START
 WHY_CHARACTERS_MAX = 500
 
 Tags = tuple[tuple[int, bytes], ...]
@@ -60,13 +61,18 @@ class PartitionClaim:
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """The tier's log start moves forward to `offset`, which lies in epoch `offset_epoch`."""
+    """The tier's log start moves forward to `offset`, which lies in epoch `offset_epoch`.
+
+    `policy_offset`: the `offset` of the topic's policy by which retention moves it; None where it
+    is not retention that does.
+    """
 
     partition: TopicIdPartition
     token: int
     offset_epoch: int
     offset: int
     unknown_tags: Tags = ()
+    policy_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +256,16 @@ def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
     else:
         write_partition(writer, record.partition)
         type_ = _write_body(writer, record)
-    writer.tagged_fields(record.unknown_tags)
+    writer.tagged_fields((*_known_tags(record), *record.unknown_tags))
     return type_, writer.done()
+
+
+def _known_tags(record: ControlRecord) -> Tags:
+    if not isinstance(record, LogStart) or record.policy_offset is None:
+        return ()
+    value = Writer()
+    value.int64(record.policy_offset)
+    return ((_TAG_POLICY_OFFSET, value.done()),)
 
 
 def _write_policy(writer: Writer, record: TopicPolicyChange) -> ControlRecordType:
@@ -341,8 +355,7 @@ def _read_by_type(reader: Reader, type_: int) -> ControlRecord:
     if type_ == ControlRecordType.PARTITION_CLAIM:
         return _read_claim(reader, partition)
     if type_ == ControlRecordType.LOG_START:
-        token, epoch, offset = reader.int64(), reader.int32(), reader.int64()
-        return LogStart(partition, token, epoch, offset, reader.tagged_fields())
+        return _read_log_start(reader, partition)
     if type_ == ControlRecordType.LOST_RANGE:
         return _read_lost_range(reader, partition)
     if type_ == ControlRecordType.PARTITION_MODE:
@@ -388,6 +401,19 @@ def _read_claim(reader: Reader, partition: TopicIdPartition) -> PartitionClaim:
         local_log_start_offset=reader.int64(),
         unknown_tags=reader.tagged_fields(),
     )
+
+
+def _read_log_start(reader: Reader, partition: TopicIdPartition) -> LogStart:
+    token, epoch, offset = reader.int64(), reader.int32(), reader.int64()
+    tags = reader.tagged_fields()
+    unknown = tuple(each for each in tags if each[0] != _TAG_POLICY_OFFSET)
+    given = dict(tags).get(_TAG_POLICY_OFFSET)
+    if given is None:
+        return LogStart(partition, token, epoch, offset, unknown)
+    value = Reader(given, "policy offset of a log start")
+    policy_offset = value.int64()
+    value.expect_end()
+    return LogStart(partition, token, epoch, offset, unknown, policy_offset)
 
 
 def _read_lost_range(reader: Reader, partition: TopicIdPartition) -> LostRange:

@@ -146,7 +146,8 @@ class RemoteLogSegmentMetadata:
 class RemoteLogSegmentMetadataUpdate:
     """A state change of a known segment. `custom_metadata` None keeps the stored one.
 
-    `expected_state` (compare and set) is needed for DELETE_SEGMENT_STARTED.
+    `expected_state` (compare and set) is needed for DELETE_SEGMENT_STARTED. `policy_offset`: the
+    `offset` of the topic's policy that the deletion was decided by, None where no policy decided.
     """
 
     segment_id: RemoteLogSegmentId
@@ -158,6 +159,7 @@ class RemoteLogSegmentMetadataUpdate:
     writer: Incarnation | None = None
     expected_state: SegmentState | None = None
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
+    policy_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

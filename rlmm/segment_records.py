@@ -50,6 +50,7 @@ TAG_FINISHED_AT = 10003
 TAG_EXPECTED_STATE = 10004
 TAG_REPLACES_OFFSET = 10005
 TAG_GRACE = 10006
+TAG_POLICY_OFFSET = 10007
 
 SegmentRecord = (
     RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
@@ -129,6 +130,8 @@ def _write_update(writer: Writer, record: RemoteLogSegmentMetadataUpdate) -> Non
     known = _authority_tags(record.token, record.writer)
     if record.expected_state is not None:
         known.append((TAG_EXPECTED_STATE, bytes((record.expected_state,))))
+    if record.policy_offset is not None:
+        known.append((TAG_POLICY_OFFSET, _int64(record.policy_offset)))
     writer.tagged_fields((*known, *record.unknown_tags))
 
 
@@ -248,6 +251,7 @@ def _read_update(reader: Reader) -> RemoteLogSegmentMetadataUpdate:
         writer=_tag(known, TAG_WRITER, read_incarnation, None),
         expected_state=None if expected is None else _segment_state(reader, expected),
         unknown_tags=unknown,
+        policy_offset=_tag(known, TAG_POLICY_OFFSET, Reader.int64, None),
     )
 
 
@@ -282,7 +286,7 @@ def _segment_state(reader: Reader, number: int) -> SegmentState:
 _SEGMENT_TAGS = frozenset(
     {TAG_TXN_INDEX_EMPTY, TAG_TOKEN, TAG_WRITER, TAG_UPLOAD_DEADLINE, TAG_FINISHED_AT}
 )
-_UPDATE_TAGS = frozenset({TAG_TOKEN, TAG_WRITER, TAG_EXPECTED_STATE})
+_UPDATE_TAGS = frozenset({TAG_TOKEN, TAG_WRITER, TAG_EXPECTED_STATE, TAG_POLICY_OFFSET})
 _PARTITION_DELETE_TAGS = frozenset({TAG_REPLACES_OFFSET, TAG_GRACE})
 
 

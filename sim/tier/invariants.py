@@ -49,8 +49,6 @@ COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
 COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETE_STARTED = SegmentState.DELETE_SEGMENT_STARTED
 DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
-STALE_MS_MAX = 200_000
-"""So long a node may stand still, or be cut off, between reading a policy and acting on it."""
 
 
 class _Claim(NamedTuple):
@@ -74,7 +72,7 @@ class Auditor:
         self._ids: set[Uuid] = set()
         self._claims: dict[TopicIdPartition, list[_Claim]] = {}
         self._marked_ms: dict[Uuid, int] = {}
-        self._policies: dict[str, list[tuple[int, TopicPolicy]]] = {}
+        self._policies: dict[str, TopicPolicy] = {}
         self._uploads: dict[Process, set[TopicIdPartition]] = {}
         self._missing: set[str] = set()
 
@@ -115,8 +113,7 @@ class Auditor:
             case RemoteLogSegmentMetadataUpdate():
                 self._updated(decoded, before)
             case TopicPolicyChange():
-                policies = self._policies.setdefault(decoded.topic, [(-1, TopicPolicy())])
-                policies.append((self._world.schedule.now_ms, decoded.policy))
+                self._policies[decoded.topic] = decoded.policy
             case LostRange():
                 self._lost(decoded)
             case LogStart():
@@ -279,11 +276,11 @@ class Auditor:
         truth = self.truth(record.partition, self._offset)
         below = batches_within(truth, start, record.offset)
         below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
-        policies = self._policies_of_late(record.partition.topic)
+        policy = self._policies.get(record.partition.topic, TopicPolicy())
         self.check(
-            any(self._takes(each, record.partition, state, below) for each in policies),
-            "local_retention_deletes_nothing",
-            f"{record} takes what {policies} keep: {below}",
+            not policy.delete_paused and self._takes(policy, record.partition, state, below),
+            "the_policy_that_stands_decides",
+            f"{record} takes what {policy} keeps: {below}",
         )
 
     def _takes(
@@ -315,13 +312,6 @@ class Auditor:
             self.truth(partition, self._offset), first, state.highest_copied[0] + 1
         )
         return sum(len(batch.data) for batch in kept) >= policy.retention_bytes
-
-    def _policies_of_late(self, topic: str) -> list[TopicPolicy]:
-        """The present one, and those that a node which stood still may have read."""
-        since_ms = self._world.schedule.now_ms - STALE_MS_MAX
-        policies = self._policies.get(topic, [(0, TopicPolicy())])
-        before = [policy for at_ms, policy in policies if at_ms < since_ms][-1:]
-        return [*before, *(policy for at_ms, policy in policies if at_ms >= since_ms)]
 
     def _no_hole(self, tip: TopicIdPartition) -> None:
         rows = self.reference.rows

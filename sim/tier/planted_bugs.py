@@ -18,6 +18,7 @@ import rlm.expirer
 import rlm.hold
 import rlm.hold_plan
 import rlm.partition_work
+import rlmm.apply_offsets
 import rlmm.apply_segments
 import rlmm.served_ranges
 from kafka_formats.leader_epoch_checkpoint import Epochs
@@ -65,6 +66,10 @@ _remove = CleanUp.remove
 
 def _no_objection(*_: object, **__: object) -> None:
     pass
+
+
+async def _yes(*_: object, **__: object) -> bool:
+    return True
 
 
 async def _nothing(*_: object, **__: object) -> None:
@@ -238,6 +243,11 @@ BUGS: dict[str, Patches] = {
     "a gap is passed over in silence": (
         (rlmm.apply_segments, "_out_of_place", _no_objection),
         (rlm.copy_plan, "_gap", _jump_the_gap),
+    ),
+    "a pass goes on by a policy that was replaced": (
+        (rlmm.apply_offsets, "decided_otherwise", _no_objection),
+        (rlmm.apply_offsets, "deleting_paused", _no_objection),
+        (Expirer, "_may_go_on", _yes),
     ),
     "links of what the broker has count in the hold": (
         (rlm.hold, "over_budget", _links_cost_something),

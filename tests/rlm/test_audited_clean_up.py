@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -28,7 +29,9 @@ KEYS = segment_keys("", ROW.segment_id, ROW.start_offset).all()
 class Always:
     """Every proposal is accepted."""
 
-    async def mark_deleted(self, update: RemoteLogSegmentMetadataUpdate) -> bool:
+    async def mark_deleted(
+        self, update: RemoteLogSegmentMetadataUpdate, held_back: Callable[[], str | None]
+    ) -> bool:
         return True
 
     async def finish_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:

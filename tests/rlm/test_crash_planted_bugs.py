@@ -73,9 +73,10 @@ def delete_before_delete_started(patch: pytest.MonkeyPatch) -> None:
         *,
         expected: SegmentState,
         why: str,
+        policy_offset: int | None,
     ) -> bool:
         await self.delete_objects(row)
-        return await mark(self, row, token, expected=expected, why=why)
+        return await mark(self, row, token, expected=expected, why=why, policy_offset=policy_offset)
 
     patch.setattr(CleanUp, "mark", too_early)
 

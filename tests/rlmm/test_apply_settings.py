@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rlmm import queries
 from rlmm.apply_outcome import Verdict
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import FeatureLevel, TopicPolicyChange
+from rlmm.segment import PartitionDeleteState
 from tests.rlmm.state_world import World
 
 
@@ -59,3 +62,38 @@ def test_the_feature_level_goes_up_only(world: World) -> None:
     assert world.verdict(FeatureLevel(2, -1)) is Verdict.NO_EFFECT
     assert world.verdict(FeatureLevel(1, world.offset)) is Verdict.CONFLICT
     assert world.verdict(FeatureLevel(3, -1)) is Verdict.CONFLICT
+
+
+def test_what_retention_decided_by_another_policy_is_refused(world: World) -> None:
+    world.leads((0, 0))
+    world.copy(1, 0, 9, [(0, 0)])
+    world.copy(2, 10, 19, [(0, 10)])
+    world.accept(TopicPolicyChange("orders", TopicPolicy(retention_ms=0), -1))
+    policy, move = world.offset, world.a_log_start(10, 0)
+    delete = world.a_delete(1)
+    assert world.verdict(replace(move, policy_offset=-1)) is Verdict.CONFLICT
+    world.accept(replace(move, policy_offset=policy))
+    world.accept(TopicPolicyChange("orders", TopicPolicy(delete_paused=True), policy))
+    paused = world.offset
+    for named in (policy, paused, None):
+        outcome = world.put(replace(delete, policy_offset=named))
+        assert (outcome.verdict, "paused" in outcome.message) == (Verdict.CONFLICT, True)
+    further = replace(world.a_log_start(20, 0), policy_offset=paused)
+    assert world.verdict(further) is Verdict.CONFLICT
+    world.accept(TopicPolicyChange("orders", TopicPolicy(), paused))
+    assert world.verdict(replace(delete, policy_offset=paused)) is Verdict.CONFLICT
+    world.accept(replace(delete, policy_offset=world.offset - 1))
+
+
+def test_deleting_that_is_paused_by_the_policy_holds_a_topics_deletion_back(world: World) -> None:
+    world.leads((0, 0))
+    world.copy(1, 0, 9, [(0, 0)])
+    world.delete(PartitionDeleteState.DELETE_PARTITION_MARKED)
+    world.accept(TopicPolicyChange("orders", TopicPolicy(delete_paused=True), -1))
+    policy = world.offset
+    start = PartitionDeleteState.DELETE_PARTITION_STARTED
+    assert world.verdict(world.a_step(start)) is Verdict.CONFLICT
+    world.accept(TopicPolicyChange("orders", TopicPolicy(), policy))
+    world.delete(start)
+    world.accept(TopicPolicyChange("orders", TopicPolicy(delete_paused=True), world.offset - 1))
+    assert world.verdict(world.a_delete(1)) is Verdict.CONFLICT

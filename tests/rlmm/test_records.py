@@ -102,6 +102,7 @@ OURS: list[MetadataRecord] = [
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55),
     PartitionClaim(ORDERS, Mode.DELEGATED, 0, NODE_1, 0, epochs((0, 0)), unknown_tags=((7, b"x"),)),
     LogStart(ORDERS, 17, 6, 2**40),
+    LogStart(ORDERS, 17, 6, 70, unknown_tags=((7, b"x"),), policy_offset=-1),
     LostRange(ORDERS, 17, 5, 9, "local retention"),
     PartitionModeChange(ORDERS, Mode.PAUSED, -1),
     TopicPolicyChange("orders", TopicPolicy(1000, -1, copy_paused=True), 5),
@@ -133,6 +134,7 @@ WITH_TAGS: list[MetadataRecord] = [
         writer=NODE_1,
         expected_state=SegmentState.COPY_SEGMENT_STARTED,
         unknown_tags=((3, b"new"),),
+        policy_offset=-1,
     ),
     RemotePartitionDeleteMetadata(
         ORDERS, 2, 5, PartitionDeleteState.DELETE_PARTITION_STARTED, unknown_tags=((1, b"x"),)
@@ -163,7 +165,7 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
-        1000, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010
+        1000, 1000, 1001, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 
