@@ -76,7 +76,8 @@ def write_settings(hosts: Hosts, cluster: KafkaCluster, store: StoreConfig) -> N
             "kafka": {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap},
             "topics": {"include": [TOPIC]},
             "stores.main": store_settings(folder, store),
-            "copier": {"interval_s": 0.3},
+            "copier": {"interval_s": 0.3, "takeover_settle_s": 0.1},
+            "metadata": {"snapshot_upload_check_s": 0.2},
             "http": {
                 "host": hosts.address(number),
                 "port": HTTP_PORT,
@@ -153,6 +154,28 @@ def assert_the_loop_ends_where_it_may_not_go_on(fleet: Fleet) -> None:
     assert {number: hosts.pid(number) for number in NUMBERS} == before
 
 
+def assert_a_disaster_is_recovered_from(fleet: Fleet) -> None:
+    """All data directories are gone; a new quorum has everything that the bucket has."""
+    hosts = fleet.hosts
+    lost = hosts.get(1, "/v1/cluster").json()["cluster_id"]
+    before = fleet.partitions()
+    for number in NUMBERS:
+        hosts.typed(number, RECIPES["disaster, set aside"])
+    hosts.typed(1, RECIPES["new quorum"])
+    for number in NUMBERS:
+        hosts.typed(number, RECIPES["disaster, format"])
+    for number in (2, 3):
+        hosts.typed(number, "systemctl start strandline")
+    for number in (2, 3):
+        hosts.wait_until(lambda: hosts.ready(number), f"node {number} to be ready")  # noqa: B023
+    hosts.typed(1, RECIPES["disaster, reconcile"])
+    hosts.wait_until(lambda: hosts.ready(1), "node 1 to be ready")
+    fleet.wait_until_all_is_copied()
+    assert hosts.get(1, "/v1/cluster").json()["cluster_id"] != lost
+    for then, now in zip(before, fleet.partitions(), strict=True):
+        assert now["remote_segments"] == then["remote_segments"]
+
+
 def test_the_recipes_do_what_they_say(tmp_path: Path, minio_store_config: StoreConfig) -> None:
     store = replace(minio_store_config, prefix="e2e/recipes/")
     with fleet(tmp_path, store) as site:
@@ -163,3 +186,4 @@ def test_the_recipes_do_what_they_say(tmp_path: Path, minio_store_config: StoreC
         writer.write_filler()
         assert_the_loop_ends_where_it_may_not_go_on(site)
         site.wait_until_all_is_copied()
+        assert_a_disaster_is_recovered_from(site)
