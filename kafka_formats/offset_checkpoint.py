@@ -1,4 +1,5 @@
-"""Offset checkpoints of a log directory: high watermarks, recovery points, log start offsets.
+"""Offset checkpoints of a log directory: high watermarks, recovery points, log start offsets,
+and up to where the log cleaner came.
 
 Text: version, count, then `topic partition offset` a line. Source: Kafka's OffsetCheckpointFile.
 """
@@ -14,6 +15,7 @@ from kafka_formats.errors import CorruptData
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
+CLEANER_FILE = "cleaner-offset-checkpoint"
 _PARTITION_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 

@@ -44,7 +44,8 @@ SLACK_FACTOR = 1.5
 class CopyOrder:
     """What to copy under which claim. `lineage` is the merged one of the view, `log_start_offset`
     the tier's, `local_log_start_offset` that of the log the files are of. `held`: they are links
-    that were kept from local retention, with a history of their own.
+    that were kept from local retention, with a history of their own. `gaps_allowed` and
+    `removed_logs` as in `gap_rule.GapWatch`.
     """
 
     partition: TopicIdPartition
@@ -54,6 +55,8 @@ class CopyOrder:
     local_log_start_offset: int
     token: int
     held: bool = False
+    gaps_allowed: bool = False
+    removed_logs: tuple[int, ...] = ()
 
     @property
     def first_known_offset(self) -> int:
@@ -81,6 +84,11 @@ class AttemptFailed:
 
 FactsReader = Callable[[LocalSegment, Epochs, int], SegmentFacts]
 
+RecordCleaned = Callable[[TopicIdPartition, str], Awaitable[None]]
+"""Records that gaps are legal in the partition from here on, and why."""
+
+CLEANED = "batches of it show that Kafka's log cleaner was at work"
+
 SlackOf = Callable[[str, int], float]
 """How many seconds longer so many bytes of a topic may take for the sake of a rate limit."""
 
@@ -103,11 +111,13 @@ class Copier:
         ambient: Ambient,
         on_event: OnEvent,
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
+        record_cleaned: RecordCleaned,
         read_facts: FactsReader = segment_facts,
         slack_of: SlackOf = no_slack,
     ) -> None:
         """`read_facts` blocks for a few file reads and runs in an executor. `confirm_prefix` raises
-        Refused once the store's prefix is another cluster's.
+        Refused once the store's prefix is another cluster's. `record_cleaned` may raise like any
+        proposal.
         """
         self._proposals = proposals
         self._pool = pool
@@ -116,6 +126,7 @@ class Copier:
         self._ambient = ambient
         self._on_event = on_event
         self._confirm_prefix = confirm_prefix
+        self._record_cleaned = record_cleaned
         self._read_facts = read_facts
         self._slack_of = slack_of
         self._uploading: set[Uuid] = set()
@@ -211,6 +222,9 @@ class Copier:
         )
         try:
             result = await self._upload(self._job(order, store, row))
+            if result.cleaned and not order.gaps_allowed:
+                # Before the copy counts: after a restart nobody walks this segment again.
+                await self._record_cleaned(order.partition, CLEANED)
             await self._proposals.finish_copy(self._finished(row, result))
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
             return AttemptFailed(error, row)
@@ -244,6 +258,8 @@ class Copier:
             upload_deadline_ms=row.upload_deadline_ms,
             log_start_offset=max(order.log_start_offset, order.first_known_offset),
             limits=UploadLimits(self._limits.part_bytes, self._limits.parts_parallel),
+            gaps_allowed=order.gaps_allowed,
+            removed_logs=order.removed_logs,
         )
 
     def _finished(

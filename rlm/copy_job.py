@@ -32,7 +32,8 @@ class CopyJob:
     epochs may be missing from the lineage. No byte is sent at or after `upload_deadline_ms` (since
     the epoch). `store` names the store; `prefix` goes in front of every key.
     `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
-    COPY_SEGMENT_STARTED record and are repeated in the manifest.
+    COPY_SEGMENT_STARTED record and are repeated in the manifest. `gaps_allowed` and `removed_logs`
+    are those of `gap_rule.GapWatch`.
     """
 
     segment_id: RemoteLogSegmentId
@@ -50,6 +51,8 @@ class CopyJob:
     upload_deadline_ms: int
     log_start_offset: int = -1
     limits: UploadLimits = UploadLimits()
+    gaps_allowed: bool = False
+    removed_logs: tuple[int, ...] = ()
 
     @property
     def next_base_offset(self) -> int:
@@ -67,7 +70,9 @@ class ProducerSnapshotOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """A whole, verified, durable upload. `max_timestamp_ms` is the batches' own maximum."""
+    """A whole, verified, durable upload. `max_timestamp_ms` is the batches' own maximum; `cleaned`:
+    the batches show that Kafka's cleaner was there, so gaps from here on are legal.
+    """
 
     custom_metadata: CustomMetadata
     log_bytes: int
@@ -75,6 +80,7 @@ class CopyResult:
     max_timestamp_ms: int
     txn_index_empty: bool
     producer_snapshot: ProducerSnapshotOrigin
+    cleaned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

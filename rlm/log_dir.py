@@ -19,7 +19,7 @@ from kafka_formats.log_names import (
     parse_partition_directory,
     segment_file_name,
 )
-from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE, LOG_START_FILE
+from kafka_formats.offset_checkpoint import CLEANER_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE
 from kafka_formats.offset_checkpoint import parse as parse_offset_checkpoint
 from kafka_formats.properties import parse_meta_properties
 from rlm.replica_directory import (
@@ -65,7 +65,9 @@ class LocalPartition:
 
     `leader_epochs` are `checkpoint_bytes` parsed. `high_watermark` and `log_start_offset` are the
     broker's checkpoints, seconds old, None where not listed. `last_stable_offset_bound` is at or
-    below the last stable offset: a segment whose next base is at or below it is decided.
+    below the last stable offset: a segment whose next base is at or below it is decided. `cleaned`:
+    the broker's log cleaner has a checkpoint of it, so it was at work here once. `removed_logs` are
+    base offsets that have an index and no `.log`.
     """
 
     partition: TopicIdPartition
@@ -77,6 +79,8 @@ class LocalPartition:
     log_start_offset: int | None
     producer_snapshots: tuple[int, ...]
     last_stable_offset_bound: int
+    cleaned: bool = False
+    removed_logs: tuple[int, ...] = ()
 
     @property
     def local_log_start_offset(self) -> int:
@@ -186,6 +190,7 @@ class _Scan:
         """Read every live replica in it."""
         high_watermarks = self._checkpoint(log_dir / HIGH_WATERMARK_FILE)
         log_starts = self._checkpoint(log_dir / LOG_START_FILE)
+        cleaned = self._checkpoint(log_dir / CLEANER_FILE)
         try:
             with os.scandir(log_dir) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
@@ -214,7 +219,9 @@ class _Scan:
                 continue
             if replica.warning is not None:
                 self._problem(log_dir / name, replica.warning.kind, str(replica.warning), key)
-            self._take(key, replica, high_watermarks.get(key), log_starts.get(key))
+            self._take(
+                key, replica, high_watermarks.get(key), log_starts.get(key), cleaned=key in cleaned
+            )
 
     def result(self) -> LogDirScan:
         """What was found, without the partitions that lie in two directories."""
@@ -237,7 +244,13 @@ class _Scan:
         )
 
     def _take(
-        self, key: tuple[str, int], replica: Replica, hw: int | None, log_start: int | None
+        self,
+        key: tuple[str, int],
+        replica: Replica,
+        hw: int | None,
+        log_start: int | None,
+        *,
+        cleaned: bool,
     ) -> None:
         directory = replica.directory
         if key in self._found:
@@ -263,6 +276,8 @@ class _Scan:
             log_start_offset=log_start,
             producer_snapshots=replica.producer_snapshots,
             last_stable_offset_bound=replica.last_stable_offset_bound,
+            cleaned=cleaned,
+            removed_logs=replica.removed_logs,
         )
 
     def _checkpoint(self, path: Path) -> dict[tuple[str, int], int]:

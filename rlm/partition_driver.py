@@ -340,6 +340,10 @@ class PartitionDriver:
             work.partition, segment, state.lineage, state.log_start_offset,
             local.local_log_start_offset, work.held.token,
             held=any(unit.segment == segment for unit in work.kept),
+            gaps_allowed=local.cleaned or bool(state.gaps_allowed),
+            removed_logs=tuple(
+                base for base in local.removed_logs if step.base_offset < base <= step.end_offset
+            ),
         )  # fmt: skip
 
         def on_row(row: RemoteLogSegmentMetadata) -> None:

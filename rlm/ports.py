@@ -24,7 +24,7 @@ from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast
 from rlmm.manager import ClaimAnswer
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy
 from rlmm.queries import SegmentAnswer, ServedSegment
-from rlmm.records import LogStart, LostRange, PartitionAdopted, PartitionClaim
+from rlmm.records import GapsAllowed, LogStart, LostRange, PartitionAdopted, PartitionClaim
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -75,6 +75,10 @@ class MetadataPort(SegmentRows, Protocol):
 
     async def record_lost_range(self, record: LostRange, *, deadline_s: float) -> int:
         """Record offsets that are gone before they were copied."""
+        ...
+
+    async def record_gaps_allowed(self, record: GapsAllowed, *, deadline_s: float) -> int:
+        """Offsets without a batch are legal from here on."""
         ...
 
     def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:

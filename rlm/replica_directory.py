@@ -64,8 +64,8 @@ class _ChangedError(Exception):
 class Replica:
     """A consistent look at a replica. `logs` are (base offset, bytes) of every `.log`, ascending.
 
-    `sealed_at_ms` by base offset, of all but the active one. `warning`: it is whole, but something
-    beside it is not.
+    `sealed_at_ms` by base offset, of all but the active one. `warning`: something of it is not
+    whole. `removed_logs` are base offsets that have an index and no `.log`, ascending.
     """
 
     directory: Path
@@ -77,6 +77,7 @@ class Replica:
     checkpoint_bytes: bytes
     last_stable_offset_bound: int
     warning: ReplicaError | None
+    removed_logs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +144,12 @@ def _read_once(directory: Path, high_watermark: int | None) -> Replica:
     again = _list(directory)
     if again.logs != bases or _read_topic_id(directory) != topic_id:
         raise _ChangedError
-    missing = listing.without_log & again.without_log
-    if missing:
-        # The segment before it would seem to reach across, and its offsets would count as copied.
-        raise ReplicaError(
+    removed = tuple(sorted(listing.without_log & again.without_log))
+    if removed and warning is None:
+        # The segment before it seems to reach across, and the gap is looked at when it is copied.
+        warning = ReplicaError(
             ProblemKind.CORRUPT,
-            f"{directory / segment_file_name(min(missing), LOG_SUFFIX)} is missing, while its "
+            f"{directory / segment_file_name(removed[0], LOG_SUFFIX)} is missing, while its "
             "index and segments before and after it are there: restore the file, or let the "
             "broker fetch the replica anew",
         )
@@ -158,8 +159,9 @@ def _read_once(directory: Path, high_watermark: int | None) -> Replica:
             f"{directory} holds no .log file: the broker is still making it",
         )
     return Replica(
-        directory, topic_id, logs, sealed_at_ms, snapshots, epochs, checkpoint, bound, warning
-    )
+        directory, topic_id, logs, sealed_at_ms, snapshots, epochs, checkpoint, bound, warning,
+        removed,
+    )  # fmt: skip
 
 
 def _sealed_at_ms(

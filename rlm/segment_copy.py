@@ -120,6 +120,7 @@ class _Copy:
             max_timestamp_ms=verified.indexes.max_timestamp_ms,
             txn_index_empty=indexes.txn_index_empty,
             producer_snapshot=indexes.producer_snapshot,
+            cleaned=verified.cleaned,
         )
 
     async def _upload_log(self) -> VerifiedLog:

@@ -1,8 +1,9 @@
 """What a segment must be before its manifest may be written: held against every batch of it.
 
-CRC of every batch, magic 2, offsets ascending inside [base, next base) (gaps are legal:
-compaction), leader epochs as in the lineage, nothing behind the last batch. Along the way it
-gathers what the upload needs: checksums, the largest timestamp, checked indexes, the producers.
+CRC of every batch, magic 2, offsets ascending inside [base, next base) without a gap that
+`gap_rule` does not allow, leader epochs as in the lineage, nothing behind the last batch. Along
+the way it gathers what the upload needs: checksums, the largest timestamp, checked indexes, the
+producers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.log_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kafka_formats.record_batch import LOG_OVERHEAD
 from rlm.copy_job import CopyJob
+from rlm.gap_rule import GapWatch, shows_cleaner
 from rlm.index_check import IndexCheck
 from rlm.manifest import CHUNK_BYTES, ChunkChecksums
 from rlm.producer_replay import ProducerReplay
@@ -33,6 +35,7 @@ class VerifiedLog:
     """A `.log` that was read to its end and is right.
 
     `producers_known`: the replay began from a known state, so its snapshot is the true one.
+    `cleaned`: its batches show that Kafka's cleaner was there.
     """
 
     checksums: ChunkChecksums
@@ -40,6 +43,7 @@ class VerifiedLog:
     indexes: IndexCheck
     producers: ProducerReplay
     producers_known: bool
+    cleaned: bool
 
 
 class VerifiedPart(NamedTuple):
@@ -60,6 +64,7 @@ class SegmentVerification:
         self._epochs = job.leader_epochs
         self._enter_epoch(0)
         self._next_offset = job.start_offset
+        self._gaps = GapWatch(job.log_start_offset, job.gaps_allowed, job.removed_logs)
         self._position = 0
         self._finished = False
         self._crc = 0
@@ -104,6 +109,7 @@ class SegmentVerification:
             self._indexes,
             self._producers,
             self._producers_known,
+            self._gaps.cleaned,
         )
 
     def _fill(self, view: memoryview) -> VerifiedPart:
@@ -151,12 +157,30 @@ class SegmentVerification:
                 source=self._name,
                 position=self._scanner.position,
             )
+        if self._next_offset <= self._job.end_offset:
+            self._gaps.gap(self._next_offset, self._job.end_offset, self._position)
+        self._gaps.check(self._name)
         self._source.check_unchanged()
         self._finished = True
 
     def _check(self, run: BatchRun) -> None:
         next_offset, position, end_offset = self._next_offset, run.position, self._job.end_offset
-        for base_offset, length, epoch, _, _, _, delta, _, _, _, _, _, _ in run.headers:
+        cleaned = self._gaps.cleaned
+        for (
+            base_offset,
+            length,
+            epoch,
+            _,
+            _,
+            attributes,
+            delta,
+            _,
+            _,
+            _,
+            _,
+            _,
+            count,
+        ) in run.headers:
             last_offset = base_offset + delta
             if base_offset < next_offset or last_offset > end_offset:
                 raise CorruptData(
@@ -165,6 +189,11 @@ class SegmentVerification:
                     source=self._name,
                     position=position,
                 )
+            if base_offset != next_offset:
+                self._gaps.gap(next_offset, base_offset - 1, position)
+            if not cleaned and shows_cleaner(attributes, delta, count):
+                cleaned = True
+                self._gaps.cleaner_seen()
             if epoch != self._epoch or last_offset >= self._epoch_end:
                 self._check_epoch(base_offset, last_offset, epoch, position)
             if position >= self._next_chunk_at:

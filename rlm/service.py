@@ -52,6 +52,7 @@ from rlm.topic_deletion import TopicDeletion
 from rlm.topic_filter import TopicFilter
 from rlm.topic_retention import ByPolicy, ByTopicConfig, RetentionRules
 from rlm.work_table import WorkTable
+from rlmm.records import GapsAllowed
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
 logger = logging.getLogger(__name__)
@@ -182,6 +183,7 @@ class RemoteLogManager:
             ambient=self._ambient,
             on_event=self._copy_event,
             confirm_prefix=self.confirm_prefix,
+            record_cleaned=self._record_cleaned,
             slack_of=self._slack_of,
         )
         return PartitionDriver(
@@ -203,6 +205,11 @@ class RemoteLogManager:
             clock_trouble=self._clock.trouble,
             claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
             broker=broker,
+        )
+
+    async def _record_cleaned(self, partition: TopicIdPartition, why: str) -> None:
+        await self._metadata.record_gaps_allowed(
+            GapsAllowed(partition, why), deadline_s=self._limits.propose_deadline_s
         )
 
     def _new_expirer(self, of_configs: BrokerPort | None) -> Expirer:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
+from rlm.compaction_seen import CompactionSeen
 from rlm.copy_plan import Wait, WhyNot
 from rlm.events import SegmentProgress
 from rlm.hold import Hold
@@ -48,6 +49,7 @@ class WorkTable:
         self._hold = hold
         self._scanner = scanner
         self._looking = asyncio.Lock()
+        self._compaction_seen = CompactionSeen(metadata, driver.limits.propose_deadline_s)
         self._driver = driver
         self._metadata = metadata
         self._works: dict[TopicIdPartition, PartitionWork] = {}
@@ -98,6 +100,7 @@ class WorkTable:
                     self._gone(work)
             elif cancel_lost:
                 self.cancel_if_lost(work)
+        self._compaction_seen.after_look(self._works.values())
         if self._hold is not None:
             await self._hold.after_look(self._works.values())
 
@@ -181,6 +184,7 @@ class WorkTable:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._compaction_seen.close()
 
     async def clean_up_own_attempts(self) -> None:
         """After `cancel_all`: begin the clean-up of copies that were cancelled."""

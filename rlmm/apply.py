@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kafka_formats.errors import CorruptData
 from rlmm.apply_claims import apply_claim, apply_claim_reset, apply_mode_change
+from rlmm.apply_gaps import apply_gaps_allowed, apply_offsets_skipped
 from rlmm.apply_offsets import apply_log_start, apply_lost_range
 from rlmm.apply_outcome import Draft, Outcome, Verdict
 from rlmm.apply_partition_delete import apply_partition_delete, apply_partition_delete_undo
@@ -28,9 +29,11 @@ from rlmm.metadata_log import CommittedRecord
 from rlmm.records import (
     ClaimReset,
     FeatureLevel,
+    GapsAllowed,
     LogStart,
     LostRange,
     MetadataRecord,
+    OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
@@ -135,3 +138,7 @@ def _judge(draft: Draft, record: MetadataRecord) -> Outcome:
             return apply_segment_missing(draft, record)
         case Reconciled():
             return apply_reconciled(draft, record)
+        case GapsAllowed():
+            return apply_gaps_allowed(draft, record)
+        case OffsetsSkipped():
+            return apply_offsets_skipped(draft, record)

@@ -60,6 +60,8 @@ def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLin
         row = find_live(draft, partition)
         if isinstance(row, Outcome):
             return row, None
+        if row.claim is None and row.mode_offset < 0:  # known for its gaps alone
+            row = row._replace(mode=claim.mode, mode_offset=draft.offset)
     else:
         row = PartitionRow(partition.topic, claim.mode, mode_offset=draft.offset)
     if row.mode is not claim.mode:

@@ -16,7 +16,7 @@ from rlmm.apply_outcome import (
     find_live,
     without_token,
 )
-from rlmm.control_records import LogStart, LostRange
+from rlmm.control_records import LogStart, LostRange, OffsetsSkipped
 from rlmm.coverage import Range
 from rlmm.partition_state import Mode
 from rlmm.row_reads import next_offset, read_lineage, read_lost_ranges
@@ -95,7 +95,7 @@ def apply_lost_range(draft: Draft, record: LostRange) -> Outcome:
         return row
     if not 0 <= record.start <= record.end <= OFFSET_MAX:
         return Outcome(Verdict.INVALID, f"{record.start}-{record.end} is no range of offsets")
-    if _is_recorded(draft, record, row.log_start_offset):
+    if is_recorded(draft, record, row.log_start_offset):
         return NO_EFFECT
     problem = without_token(row, record.token, "a lost range")
     if problem is not None:
@@ -112,11 +112,11 @@ def apply_lost_range(draft: Draft, record: LostRange) -> Outcome:
             f"a lost range of {partition} starts at the next offset, {following}, not at "
             f"{record.start}: read the state again, then decide",
         )
-    _put_joined(draft, record)
+    put_joined(draft, record)
     return ACCEPTED
 
 
-def _is_recorded(draft: Draft, record: LostRange, log_start: int) -> bool:
+def is_recorded(draft: Draft, record: LostRange | OffsetsSkipped, log_start: int) -> bool:
     """As far as log start has not passed it."""
     start = max(record.start, log_start)
     return any(
@@ -125,8 +125,11 @@ def _is_recorded(draft: Draft, record: LostRange, log_start: int) -> bool:
     )
 
 
-def _put_joined(draft: Draft, record: LostRange) -> None:
-    """As one with the range that ends right below, if that has the same reason."""
+def put_joined(draft: Draft, record: LostRange | OffsetsSkipped) -> None:
+    """As one with the range that ends right below, if that has the same reason. What an admin gave
+    up above the next offset is taken in.
+    """
+    shrink_lost_ranges(draft, record.partition, [(record.start, record.end)])
     start = record.start
     if start > 0:
         for below in read_lost_ranges(draft.rows, record.partition, start - 1, start - 1):

@@ -37,6 +37,8 @@ class ControlRecordType(IntEnum):
     PARTITION_ADOPTED = 1008
     SEGMENT_MISSING = 1009
     RECONCILED = 1010
+    GAPS_ALLOWED = 1011
+    OFFSETS_SKIPPED = 1012
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/snapshot_rows.py
 
 
@@ -178,6 +180,32 @@ class Reconciled:
     unknown_tags: Tags = ()
 
 
+@dataclass(frozen=True, slots=True)
+class GapsAllowed:
+    """Offsets without a batch are legal in this partition from here on: a cleaner of Kafka's was
+    seen to have been at work in it, or an admin says that it is so. `why` tells which.
+    """
+
+    partition: TopicIdPartition
+    why: str
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsSkipped:
+    """An admin gives up [`start`, `end`] (inclusive), which can't be copied: a lost range with a
+    name behind it. It may lie above the next offset, never below it. `token` is that of the claim
+    that stands, as the admin saw it.
+    """
+
+    partition: TopicIdPartition
+    token: int
+    start: int
+    end: int
+    why: str
+    unknown_tags: Tags = ()
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -190,6 +218,8 @@ ControlRecord = (
     | PartitionAdopted
     | SegmentMissing
     | Reconciled
+    | GapsAllowed
+    | OffsetsSkipped
 )
 
 
@@ -287,7 +317,9 @@ def _write_body(
     | ClaimReset
     | PartitionDeleteUndo
     | PartitionAdopted
-    | SegmentMissing,
+    | SegmentMissing
+    | GapsAllowed
+    | OffsetsSkipped,
 ) -> ControlRecordType:
     if isinstance(record, PartitionClaim):
         return _write_claim(writer, record)
@@ -303,12 +335,17 @@ def _write_body(
         writer.int32(record.offset_epoch)
         writer.int64(record.offset)
         return ControlRecordType.LOG_START
-    if isinstance(record, LostRange):
+    if isinstance(record, LostRange | OffsetsSkipped):
         writer.int64(record.token)
         writer.int64(record.start)
         writer.int64(record.end)
         writer.string(record.why[:WHY_CHARACTERS_MAX])
-        return ControlRecordType.LOST_RANGE
+        if isinstance(record, LostRange):
+            return ControlRecordType.LOST_RANGE
+        return ControlRecordType.OFFSETS_SKIPPED
+    if isinstance(record, GapsAllowed):
+        writer.string(record.why[:WHY_CHARACTERS_MAX])
+        return ControlRecordType.GAPS_ALLOWED
     if isinstance(record, PartitionModeChange):
         writer.int8(record.mode)
         writer.int64(record.replaces_offset)
@@ -357,7 +394,11 @@ def _read_by_type(reader: Reader, type_: int) -> ControlRecord:
     if type_ == ControlRecordType.LOG_START:
         return _read_log_start(reader, partition)
     if type_ == ControlRecordType.LOST_RANGE:
-        return _read_lost_range(reader, partition)
+        return LostRange(*_read_lost_range(reader, partition))
+    if type_ == ControlRecordType.OFFSETS_SKIPPED:
+        return OffsetsSkipped(*_read_lost_range(reader, partition))
+    if type_ == ControlRecordType.GAPS_ALLOWED:
+        return GapsAllowed(partition, _read_why(reader), reader.tagged_fields())
     if type_ == ControlRecordType.PARTITION_MODE:
         mode = read_mode(reader)
         return PartitionModeChange(partition, mode, reader.int64(), reader.tagged_fields())
@@ -381,6 +422,8 @@ _ABOUT_A_PARTITION = frozenset(
         ControlRecordType.PARTITION_DELETE_UNDO,
         ControlRecordType.PARTITION_ADOPTED,
         ControlRecordType.SEGMENT_MISSING,
+        ControlRecordType.GAPS_ALLOWED,
+        ControlRecordType.OFFSETS_SKIPPED,
     }
 )
 
@@ -416,12 +459,18 @@ def _read_log_start(reader: Reader, partition: TopicIdPartition) -> LogStart:
     return LogStart(partition, token, epoch, offset, unknown, policy_offset)
 
 
-def _read_lost_range(reader: Reader, partition: TopicIdPartition) -> LostRange:
+def _read_lost_range(
+    reader: Reader, partition: TopicIdPartition
+) -> tuple[TopicIdPartition, int, int, int, str, Tags]:
     token, start, end = reader.int64(), reader.int64(), reader.int64()
+    return partition, token, start, end, _read_why(reader), reader.tagged_fields()
+
+
+def _read_why(reader: Reader) -> str:
     why = reader.string()
     if len(why) > WHY_CHARACTERS_MAX:
         raise reader.corrupt(f"the reason has {len(why)} characters, at most {WHY_CHARACTERS_MAX}")
-    return LostRange(partition, token, start, end, why, reader.tagged_fields())
+    return why
 
 
 def _read_policy(reader: Reader) -> TopicPolicyChange:

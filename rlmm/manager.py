@@ -35,9 +35,11 @@ from rlmm.readiness import Readiness
 from rlmm.records import (
     ClaimReset,
     FeatureLevel,
+    GapsAllowed,
     LogStart,
     LostRange,
     MetadataRecord,
+    OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
@@ -229,6 +231,18 @@ class RemoteLogMetadataManager(MetadataReads):
         self, record: LostRange, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Record that offsets were gone before they could be copied."""
+        return await self._write(record, deadline_s)
+
+    async def record_gaps_allowed(
+        self, record: GapsAllowed, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Offsets without a batch are legal in a partition from here on."""
+        return await self._write(record, deadline_s)
+
+    async def skip_offsets(
+        self, record: OffsetsSkipped, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """An admin gives up offsets that can't be copied."""
         return await self._write(record, deadline_s)
 
     async def set_partition_mode(

@@ -76,7 +76,7 @@ class PartitionState:
     COPY_SEGMENT_FINISHED segments. `adopting`: nobody recorded yet, since a restart from a
     snapshot, what the store holds of the partition; the claimant does before it copies anything.
     `cut_allowed`: a ClaimReset waits for the claim that uses it, which may cut the lineage without
-    limit.
+    limit. `gaps_allowed` is why offsets without a batch are legal, empty where they are damage.
     """
 
     partition: TopicIdPartition
@@ -98,6 +98,7 @@ class PartitionState:
     adopting: bool = False
     delete_grace_ms: int = UNKNOWN_OFFSET
     cut_allowed: bool = False
+    gaps_allowed: str = ""
 
     @property
     def last_claim(self) -> Claim | None:

@@ -323,6 +323,7 @@ def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionSt
         adopting=is_adopting(rows, partition),
         delete_grace_ms=row.delete_grace_ms,
         cut_allowed=row.cut_allowed,
+        gaps_allowed=row.gaps_allowed,
     )
 
 

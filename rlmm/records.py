@@ -10,8 +10,10 @@ from rlmm.control_records import (
     ClaimReset,
     ControlRecordType,
     FeatureLevel,
+    GapsAllowed,
     LogStart,
     LostRange,
+    OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
@@ -35,9 +37,11 @@ __all__ = [
     "ClaimReset",
     "ControlRecordType",
     "FeatureLevel",
+    "GapsAllowed",
     "LogStart",
     "LostRange",
     "MetadataRecord",
+    "OffsetsSkipped",
     "PartitionAdopted",
     "PartitionClaim",
     "PartitionDeleteUndo",
@@ -64,6 +68,8 @@ MetadataRecord = (
     | PartitionAdopted
     | SegmentMissing
     | Reconciled
+    | GapsAllowed
+    | OffsetsSkipped
 )
 
 

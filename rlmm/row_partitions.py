@@ -27,6 +27,8 @@ NO_DELETE_STATE = -1
 REMEMBERED_MAX = 1_024
 
 _TAG_DELETE_GRACE = 0  # only in rows of marked partitions, which are few
+_TAG_GAPS_ALLOWED = 1  # only in rows of partitions that were compacted once, which are few
+_KNOWN_TAGS = frozenset({_TAG_DELETE_GRACE, _TAG_GAPS_ALLOWED})
 
 # Mode and its offset; there is a claim; token, epoch, incarnation, claim number, time; voided, cut
 # allowed; log starts; delete state, offset, time; four counters; no tagged fields.
@@ -40,9 +42,9 @@ class PartitionRow(NamedTuple):
     """What is known of a partition, but its lineage, highest copied offsets and lost ranges.
 
     `claim` is the last accepted one; it stands unless `claim_voided`. `cut_allowed`: an admin's
-    ClaimReset waits for the claim that uses it. `delete_grace_ms` is -1 unless a mark named one. A
-    tuple, because each record makes one: a frozen
-    dataclass takes three times as long.
+    ClaimReset waits for the claim that uses it. `delete_grace_ms` is -1 unless a mark named one.
+    `gaps_allowed` is why offsets may be without a batch, empty where they may not. A tuple, because
+    each record makes one: a frozen dataclass takes three times as long.
     """
 
     topic: str
@@ -62,6 +64,7 @@ class PartitionRow(NamedTuple):
     size_bytes: int = 0
     unknown_tags: Tags = ()
     delete_grace_ms: int = -1
+    gaps_allowed: str = ""
 
     @property
     def standing_claim(self) -> Claim | None:
@@ -77,8 +80,7 @@ class PartitionRow(NamedTuple):
             self[12] + copy_finished,
             self[13] + delete_started,
             self[14] + size_bytes,
-            self[15],
-            self[16],
+            *self[15:],
         )
 
 
@@ -103,8 +105,8 @@ def encode_partition(row: PartitionRow) -> bytes:
 def _encode_claimed(row: PartitionRow) -> bytes | None:
     (topic, mode, mode_offset, claim, voided, cut_allowed, log_start, local_log_start,
      delete_state, delete_offset, marked_at_ms, started, finished, deleted, size,
-     tags, grace_ms) = row  # fmt: skip
-    if claim is None or tags or grace_ms >= 0:
+     tags, grace_ms, gaps_allowed) = row  # fmt: skip
+    if claim is None or tags or grace_ms >= 0 or gaps_allowed:
         return None
     incarnation = claim.incarnation
     try:
@@ -151,6 +153,10 @@ def encode_general(row: PartitionRow) -> bytes:
         grace = Writer()
         grace.int64(row.delete_grace_ms)
         known = ((_TAG_DELETE_GRACE, grace.done()),)
+    if row.gaps_allowed:
+        gaps = Writer()
+        gaps.string(row.gaps_allowed)
+        known = (*known, (_TAG_GAPS_ALLOWED, gaps.done()))
     writer.tagged_fields((*known, *row.unknown_tags))
     return writer.done()
 
@@ -218,9 +224,21 @@ def decode_general(value: bytes) -> PartitionRow:
     if not tags:
         return row
     return row._replace(
-        unknown_tags=tuple(each for each in tags if each[0] != _TAG_DELETE_GRACE),
+        unknown_tags=tuple(each for each in tags if each[0] not in _KNOWN_TAGS),
         delete_grace_ms=_read_delete_grace(dict(tags).get(_TAG_DELETE_GRACE)),
+        gaps_allowed=_read_gaps_allowed(dict(tags).get(_TAG_GAPS_ALLOWED)),
     )
+
+
+def _read_gaps_allowed(value: bytes | None) -> str:
+    if value is None:
+        return ""
+    reader = Reader(value, "partition row, gaps allowed")
+    why = reader.string()
+    reader.expect_end()
+    if not why:
+        raise reader.corrupt("gaps are allowed for no reason")
+    return why
 
 
 def _read_delete_grace(value: bytes | None) -> int:

@@ -21,9 +21,11 @@ from rlmm.partition_state import Mode, Restart, TopicPolicy
 from rlmm.records import (
     ClaimReset,
     FeatureLevel,
+    GapsAllowed,
     LogStart,
     LostRange,
     MetadataRecord,
+    OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
@@ -46,7 +48,7 @@ from tests.rlmm.test_records import GOLDEN
 _SOURCE = "the fuzzed bytes"
 _SEGMENT = Uuid(b"segment-id-16-by")
 _DIRECTORY = Path("metadata")
-_KINDS: tuple[int | None, ...] = (None, *range(999, 1_013), 1_100)
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_014), 1_100)
 _OURS: tuple[MetadataRecord, ...] = (
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, ((7, b"x"),)),
     LogStart(ORDERS, 9, 4, 1_000),
@@ -59,6 +61,8 @@ _OURS: tuple[MetadataRecord, ...] = (
     PartitionAdopted(ORDERS, 17),
     SegmentMissing(ORDERS, _SEGMENT, 12),
     Reconciled(400),
+    GapsAllowed(ORDERS, "compacted"),
+    OffsetsSkipped(ORDERS, 9, 10, 12, "skipped by ann"),
 )
 
 

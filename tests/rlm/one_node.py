@@ -411,7 +411,7 @@ async def _pull_the_plug() -> None:
     """A SIGKILL: what the remote log manager was doing ends where it is."""
     names = (
         "scan log directories", "compare clocks", "claim stores", "expire segments",
-        "delete topics", "drive ", "clean up ",
+        "delete topics", "drive ", "clean up ", "record compaction",
     )  # fmt: skip
     tasks = [
         task

@@ -85,6 +85,7 @@ def copier(pool: SlowPool, limits: CopyLimits, slack_of: SlackOf = no_slack) -> 
         ambient=ambient,
         on_event=ignore_event,
         confirm_prefix=ours,
+        record_cleaned=never_cleaned,
         read_facts=facts,
         slack_of=slack_of,
     )
@@ -92,6 +93,10 @@ def copier(pool: SlowPool, limits: CopyLimits, slack_of: SlackOf = no_slack) -> 
 
 async def ours(_store: TierStore) -> None:
     """The marker is as it was."""
+
+
+async def never_cleaned(partition: TopicIdPartition, _why: str) -> None:
+    raise AssertionError(f"{partition} was never compacted")
 
 
 def facts(segment: LocalSegment, lineage: Epochs, _: int) -> SegmentFacts:

@@ -326,12 +326,12 @@ def test_one_path_that_is_no_log_directory_stops_no_other(tmp_path: Path) -> Non
         ]
 
 
-def test_a_log_file_missing_in_the_middle_is_a_problem_and_no_wider_segment(tmp_path: Path) -> None:
+def test_a_log_file_missing_in_the_middle_is_a_problem_and_named(tmp_path: Path) -> None:
     replica = two_segments(write_log_dir(tmp_path))
     replica.roll()
     replica.path(10, ".log").unlink()
     scan = find(tmp_path)
-    assert scan.partitions == ()
+    assert [each.removed_logs for each in scan.partitions] == [(10,)]
     assert [(p.topic, p.kind) for p in scan.problems] == [("orders", ProblemKind.CORRUPT)]
     assert "00000000000000000010.log is missing" in scan.problems[0].message
 

@@ -33,7 +33,7 @@ def now_ms() -> int:
 
 
 def copy_job(partition: LocalPartition, segment: LocalSegment, *, attempt: int = 0) -> CopyJob:
-    """The job the control plane would make."""
+    """The job the control plane would make of a partition that was compacted once."""
     assert segment.next_base_offset is not None
     facts = segment_facts(segment, partition.leader_epochs, -1)
     id_ = Uuid(segment.base_offset.to_bytes(8, "big") + attempt.to_bytes(8, "big"))
@@ -52,6 +52,7 @@ def copy_job(partition: LocalPartition, segment: LocalSegment, *, attempt: int =
         prefix=PREFIX,
         upload_deadline_ms=NOW_MS + 60_000,
         log_start_offset=partition.local_log_start_offset,
+        gaps_allowed=True,
     )
 
 

@@ -17,9 +17,11 @@ from rlmm.records import (
     ClaimReset,
     ControlRecordType,
     FeatureLevel,
+    GapsAllowed,
     LogStart,
     LostRange,
     MetadataRecord,
+    OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
@@ -112,6 +114,8 @@ OURS: list[MetadataRecord] = [
     PartitionAdopted(ORDERS, 17),
     SegmentMissing(ORDERS, segment_uuid(3), 12),
     Reconciled(400, unknown_tags=((9, b"yy"),)),
+    GapsAllowed(ORDERS, "compacted"),
+    OffsetsSkipped(ORDERS, 17, 5, 9, "skipped by ann: the disk died"),
 ]
 WITH_TAGS: list[MetadataRecord] = [
     replace(
@@ -165,7 +169,8 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
-        1000, 1000, 1001, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010
+        1000, 1000, 1001, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010, 1011,
+        1012,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 
@@ -227,7 +232,7 @@ def test_other_frames_keys_and_versions_are_refused(value: str) -> None:
         decode(None, bytes.fromhex(value))
 
 
-@pytest.mark.parametrize("control_type", [0, 2, 999, 1011, 1100, 32_767])
+@pytest.mark.parametrize("control_type", [0, 2, 999, 1013, 1100, 32_767])
 def test_other_control_types_are_refused(control_type: int) -> None:
     with pytest.raises(CorruptData, match="is no control record type"):
         decode(control_type, b"\0\0\1\0\0")

@@ -1,0 +1,101 @@
+"""Whether offsets that a sealed segment has no batch for are legal, or missing. Pure.
+
+In a log that the cleaner never touched, the first batch starts at the segment's base, each next one
+where the last ended, and the last ends at the next base: markers take an offset each, and no
+setting, truncation or election leaves a gap. So a gap is damage of this replica (its files were
+removed, or a broker that made a lost index anew cut the segment at its first bad batch), unless the
+partition shows that Kafka's cleaner was there: in the gap's own segment, or below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import CorruptData
+
+RANGES_TOLD_MAX = 1_000
+"""More are not remembered of one segment; the rest is found once these are there again."""
+
+DELETE_HORIZON = 0x40
+"""Attribute bit of a batch that the cleaner wrote (KIP-534)."""
+
+Offsets = tuple[int, int]  # first and last, both inclusive
+
+
+class MissingBatches(CorruptData):
+    """The segment lacks the batches of `ranges`, and nothing says that a cleaner removed them."""
+
+    def __init__(self, ranges: tuple[Offsets, ...], *, source: str, position: int) -> None:
+        self.ranges = ranges
+        super().__init__(
+            f"the batches of {ranges_text(ranges)} are missing, and no cleaner of Kafka's was at "
+            "work here: this replica lost them",
+            source=source,
+            position=position,
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the ranges when the error crosses a process border."""
+        return _restored, (self.ranges, self.source, self.position)
+
+
+def _restored(ranges: tuple[Offsets, ...], source: str, position: int) -> MissingBatches:
+    return MissingBatches(ranges, source=source, position=position)
+
+
+def ranges_text(ranges: Collection[Offsets]) -> str:
+    """`offsets 10 to 19, 25 to 25 and 3 more ranges`."""
+    shown = [f"{first} to {last}" for first, last in list(ranges)[:3]]
+    more = len(ranges) - len(shown)
+    return f"offsets {', '.join(shown)}" + (f" and {more} more ranges" if more > 0 else "")
+
+
+def shows_cleaner(attributes: int, last_offset_delta: int, record_count: int) -> bool:
+    """A batch that only the cleaner makes: it has fewer records than offsets, perhaps none, or its
+    delete horizon is set. Brokers take no such batch from a producer (LogValidator).
+    """
+    return record_count <= last_offset_delta or bool(attributes & DELETE_HORIZON)
+
+
+@dataclass(slots=True)
+class GapWatch:
+    """Takes what is odd about one segment while its batches are walked, and judges at the end.
+
+    `wanted_from`: below it nothing is asked. `allowed`: the partition is known to have been
+    cleaned. `removed_logs` are base offsets inside the segment whose `.index` is there without a
+    `.log`: no cleaner leaves that, so a gap over one is damage whatever else is known.
+    """
+
+    wanted_from: int = 0
+    allowed: bool = False
+    removed_logs: Collection[int] = ()
+    cleaned: bool = False
+    _gaps: list[Offsets] = field(default_factory=list)
+    _position: int = 0
+
+    def gap(self, first: int, last: int, position: int) -> None:
+        """No batch has the offsets `first` to `last`; the next one stands at `position`."""
+        first = max(first, self.wanted_from)
+        if first > last or len(self._gaps) >= RANGES_TOLD_MAX:
+            return
+        if self.allowed and not self._is_removed(first, last):
+            return
+        if not self._gaps:
+            self._position = position
+        self._gaps.append((first, last))
+
+    def cleaner_seen(self) -> None:
+        """A batch of the segment shows it (`shows_cleaner`)."""
+        self.cleaned = True
+
+    def check(self, source: str) -> None:
+        """At the segment's end: MissingBatches when a gap is not legal."""
+        gaps = self._gaps
+        if self.cleaned:
+            gaps = [gap for gap in gaps if self._is_removed(*gap)]
+        if gaps:
+            raise MissingBatches(tuple(gaps), source=source, position=self._position)
+
+    def _is_removed(self, first: int, last: int) -> bool:
+        return any(first <= base <= last for base in self.removed_logs)
