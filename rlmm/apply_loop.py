@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
 from kafka_formats.errors import NotFound
 from rlmm import queries
@@ -30,6 +31,8 @@ from rlmm.segment import TopicIdPartition
 from rlmm.segment_records import SEGMENT_FRONT
 from rlmm.view import View
 from rlmm.view_snapshots import install_if_needed
+
+T = TypeVar("T")
 
 COST_OF_OTHERS = 10
 """How many added segments any other record counts for: these read and write coverage and more."""
@@ -61,6 +64,7 @@ class ApplyLoop:
         self._pace = ApplyPace(limits.apply_rest_ms, proposing=lambda: waiters.may_ask)
         waiters.on_proposal = self._pace.awaited
         self._flush_lock = asyncio.Lock()
+        self._group_lock = asyncio.Lock()
         self._claims: Counter[bytes] = Counter()
         self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ended = False
@@ -122,6 +126,11 @@ class ApplyLoop:
                     await asyncio.shield(self._advanced)
         return True
 
+    async def between_groups(self, call: Callable[[], T]) -> T:
+        """Run `call` while the view ends where a group, and with it a record batch, does."""
+        async with self._group_lock:
+            return call()
+
     async def flush(self, *, busy: bool | None = None) -> None:
         """Make the view durable up to what is applied, and let the log be cut so far; `busy` as
         `View.flush` takes it.
@@ -158,6 +167,10 @@ class ApplyLoop:
             self.snapshot_due.set()
 
     async def _apply_group(self, group: CommittedGroup) -> None:
+        async with self._group_lock:
+            await self._apply_steps(group)
+
+    async def _apply_steps(self, group: CommittedGroup) -> None:
         records = group.records
         # A group without records still moves the applied offset, over records of the log's own.
         start = 0

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from kafka_formats.errors import (
@@ -60,7 +61,7 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 from rlmm.view import View
-from rlmm.view_snapshots import install_if_needed, write_snapshot
+from rlmm.view_snapshots import install_if_needed, view_now, write_snapshot
 
 __all__ = ["ClaimAnswer", "MetadataLimits", "RemoteLogMetadataManager"]
 
@@ -330,9 +331,11 @@ class RemoteLogMetadataManager(MetadataReads):
             await self._applying.flush()
             # Only now: what was applied during the flush is in it. Still due, it would be for ever.
             self._applying.snapshot_begun()
+            # A snapshot that ended inside a batch would leave who installs it with half of that.
+            taken = await self._applying.between_groups(partial(view_now, self._view))
             slice_rows = self._limits.snapshot_slice_rows
             snapshot = await write_snapshot(
-                self._log, self._view, slice_rows=slice_rows, check_open=self._check_open
+                self._log, taken, slice_rows=slice_rows, check_open=self._check_open
             )
             self._snapshot_taken_ms = self._now_ms()
             return snapshot

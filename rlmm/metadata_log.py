@@ -161,6 +161,8 @@ class MetadataLog(Protocol):
         """Start writing a snapshot of everything below `snapshot.end_offset`, which is committed.
 
         InvalidRequest: it lies above the high watermark. Conflict: that snapshot exists.
+        RetryLater: it would end inside a record batch. Batches go from node to node whole: whoever
+        installed it could take neither that one nor what comes behind.
         """
         ...
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
 
 from kafka_formats.errors import CorruptData
@@ -17,20 +18,37 @@ from rlmm.view import View
 log = logging.getLogger(__name__)
 
 
-async def write_snapshot(
-    metadata_log: MetadataLog, view: View, *, slice_rows: int, check_open: Callable[[], None]
-) -> SnapshotId:
-    """Write the logical rows as they are at this call, in key order; durable on return.
+@dataclass(frozen=True, slots=True)
+class ViewAtOffset:
+    """The logical rows of one moment, in key order, and where in the log that was. Close `rows`."""
 
-    The view goes on changing meanwhile: its scan is bound to this moment. Slices keep each step on
-    the event loop short; after each, `check_open` may raise to end it, and nothing of it stays.
-    """
+    snapshot: SnapshotId
+    record_time_ms: int
+    rows: Generator[tuple[bytes, bytes], None, None]
+
+
+def view_now(view: View) -> ViewAtOffset:
+    """The view goes on changing meanwhile: the rows are bound to this call."""
     snapshot = SnapshotId(view.applied_offset + 1, view.applied_epoch)
-    record_time_ms = view.record_time_ms
+    return ViewAtOffset(snapshot, view.record_time_ms, view.rows_in_key_order())
+
+
+async def write_snapshot(
+    metadata_log: MetadataLog,
+    taken: ViewAtOffset,
+    *,
+    slice_rows: int,
+    check_open: Callable[[], None],
+) -> SnapshotId:
+    """Write what was taken of the view at the end of a record batch; durable on return.
+
+    Slices keep each step on the event loop short; after each, `check_open` may raise to end it, and
+    nothing of it stays. Errors: `MetadataLog.begin_snapshot`.
+    """
     # Closed also when the caller is cancelled: a scan left behind keeps the database open.
-    with closing(view.rows_in_key_order()) as rows:
+    with closing(taken.rows) as rows:
         sink = await metadata_log.begin_snapshot(
-            snapshot, last_contained_timestamp_ms=record_time_ms
+            taken.snapshot, last_contained_timestamp_ms=taken.record_time_ms
         )
         try:
             while part := list(islice(rows, slice_rows)):
@@ -40,7 +58,7 @@ async def write_snapshot(
             await sink.abandon()
             raise
         await sink.finish()
-    return snapshot
+    return taken.snapshot
 
 
 async def install_if_needed(

@@ -287,8 +287,9 @@ class LogDirectory:
     def read(self, from_offset: int, end_offset: int, *, bytes_max: int) -> tuple[StoredBatch, ...]:
         """Whole batches, from the one that holds `from_offset` to below `end_offset`.
 
-        About `bytes_max` bytes, at least one batch. NotFound: below the log start. CorruptData: the
-        stored bytes fail their check, or are not the batches that belong there.
+        About `bytes_max` bytes, at least one batch unless that ends above. NotFound: below the log
+        start. CorruptData: the stored bytes fail their check, or are not the batches that belong
+        there.
         """
         if from_offset >= end_offset:
             return ()
@@ -315,6 +316,13 @@ class LogDirectory:
             _check_epoch(batch, epochs)
         return found
 
+    def border_from(self, offset: int) -> int:
+        """`offset`, or the end of the batch that it cuts in two. Errors: `read`."""
+        if not self.log_start_offset < offset < self.log_end_offset:
+            return offset
+        holding = self.read(offset - 1, self.log_end_offset, bytes_max=HEADER_BYTES)
+        return holding[0].header.last_offset + 1
+
     def _batches(
         self, segment: SegmentFile, length: int, from_offset: int, end_offset: int
     ) -> tuple[StoredBatch, ...]:
@@ -330,7 +338,7 @@ class LogDirectory:
             header = parse_header(data, at, source=source, position=start + at)
             check_place(header, next_offset, source, start + at)
             next_offset = header.last_offset + 1
-            if next_offset > end_offset:
+            if found and next_offset > end_offset:
                 break
             if len(data) - at < header.size_bytes:
                 if found:
@@ -338,6 +346,8 @@ class LogDirectory:
                 data, start, at = self._read_one(path, start + at, header), start + at, 0
             if header.last_offset >= from_offset:
                 check_crc(data, at, header, source=source, position=start + at)
+                if next_offset > end_offset:
+                    return ()
                 batch = data[at : at + header.size_bytes]
                 found.append(StoredBatch(header, batch, source, start + at))
             at += header.size_bytes

@@ -11,12 +11,14 @@ in one pass.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
 from rlmm.log import quorum_state
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
@@ -38,6 +40,8 @@ from rlmm.raft.events import (
     SnapshotDamaged,
     SnapshotInstalled,
 )
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +204,30 @@ class DiskQueue:
         try:
             check_snapshot(self._disk, part)
             voters = voter_set(snapshot_voters(self._disk, part))
-        except CorruptData:
+            self._check_end(job)
+        except CorruptData as error:
+            log.warning("a fetched snapshot is refused: %s", error)
             self._disk.remove(part)
             return SnapshotDamaged(job.snapshot)
         snapshot = SnapshotId(*job.snapshot)
         self._directory.install_snapshot(snapshot, part)
         self._generation = job.generation
         return SnapshotInstalled(job.snapshot, job.size_bytes, voters)
+
+    def _check_end(self, job: InstallSnapshot) -> None:
+        """Where the log here has the record before the snapshot's end, it knows where its batch
+        ends: a log is to begin there, and batches are sent whole.
+        """
+        end, epoch = job.snapshot
+        if epoch_for_offset(self._directory.epochs, end - 1) != epoch:
+            return
+        try:
+            border = self._directory.border_from(end)
+        except CorruptData:
+            return  # the snapshot takes the place of what is damaged
+        if border != end:
+            raise CorruptData(
+                f"snapshot {job.snapshot} ends inside the record batch that ends at {border}",
+                source="metadata log",
+                position=0,
+            )

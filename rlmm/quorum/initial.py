@@ -82,6 +82,8 @@ def initial_state(
             position=0,
         )
     snapshots = directory.snapshots()
+    for each in snapshots:
+        _check_end(directory, each)
     sets = _voter_sets(directory)
     if snapshots:
         newest = snapshots[-1]
@@ -102,9 +104,23 @@ def initial_state(
         ),
         voter_sets=tuple(sorted(set(sets))),
         format_voters=format_voters,
-        committed_offset=min(view_flushed_end, directory.log_end_offset),
+        # A batch is committed whole; the view may have been flushed in the middle of one.
+        committed_offset=directory.border_from(min(view_flushed_end, directory.log_end_offset)),
         cut=_cut(directory),
     )
+
+
+def _check_end(directory: LogDirectory, snapshot: SnapshotId) -> None:
+    """A snapshot ends where a record batch does: who installs it goes on with the next one."""
+    border = directory.border_from(snapshot.end_offset)
+    if border != snapshot.end_offset:
+        raise CorruptData(
+            f"the snapshot ends inside the record batch that ends at offset {border}: no other "
+            "node could go on behind it. If the file was put here by hand, remove it; otherwise "
+            "restore the data directory from a backup, or format this node anew",
+            source=str(directory.snapshot_path(snapshot)),
+            position=0,
+        )
 
 
 def _pair(snapshot: SnapshotId) -> tuple[int, int]:

@@ -259,6 +259,9 @@ class QuorumLog:
                 await asyncio.shield(self._advanced)
                 continue
             group = await self._group_at(position)
+            if group is None:
+                await asyncio.shield(self._advanced)
+                continue
             yield group
             position = group.end_offset
 
@@ -267,11 +270,14 @@ class QuorumLog:
         position = from_offset
         while len(found) < limit and position < self.driver.apply_to:
             group = await self._group_at(position)
+            if group is None:
+                break
             found.extend(group.records)
             position = group.end_offset
         return tuple(found[:limit])
 
-    async def _group_at(self, position: int) -> CommittedGroup:
+    async def _group_at(self, position: int) -> CommittedGroup | None:
+        """None: the batch there is not committed whole."""
         if position < self._directory.log_start_offset:
             raise NotFound(
                 f"offset {position} is below the metadata log's start "
@@ -281,16 +287,20 @@ class QuorumLog:
         group = self.driver.tail.group_at(position, end, GROUP_RECORDS_MAX)
         if group is not None:
             return group
+        return await self._read_in(self._read_group, position, end)
+
+    async def _read_in(self, call: Callable[..., T], *args: object) -> T:
+        """In the reader's thread; damage that it meets is this node's end."""
         try:
-            return await self._in(self._reader, self._read_group, position, end)
+            return await self._in(self._reader, call, *args)
         except (OSError, CorruptData) as error:
             if is_damage(error):
                 self.driver.damaged(error)
             raise
 
-    def _read_group(self, position: int, end: int) -> CommittedGroup:
+    def _read_group(self, position: int, end: int) -> CommittedGroup | None:
         batches = self._directory.read(position, end, bytes_max=self._limits.read_bytes_max)
-        return committed_group(batches, position)
+        return committed_group(batches, position) if batches else None
 
     # ---- snapshots
 
@@ -312,6 +322,12 @@ class QuorumLog:
         if refusal is not None:
             raise InvalidRequest(
                 f"no snapshot up to {snapshot.end_offset} may be taken: {refusal}", field="snapshot"
+            )
+        border = await self._read_in(self._directory.border_from, wanted.end_offset)
+        if border != wanted.end_offset:
+            raise RetryLater(
+                f"no snapshot up to {wanted.end_offset} may be taken: it would end inside the "
+                f"record batch that ends at {border}"
             )
         open_writer = partial(
             SnapshotWriter,

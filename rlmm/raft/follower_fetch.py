@@ -168,9 +168,17 @@ def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> bool:
     good = acceptable(r, state, batches)
     if len(good) < len(batches):
         bad = batches[len(good)]
+        end = r.log.end_offset + sum(batch.record_count for batch in good)
+        why = "does not continue this log: dropped and fetched again"
+        if bad.base_offset < end < bad.end_offset:
+            why = (
+                f"begins below the end of this log, offset {end}, where the snapshot it began with "
+                "ended inside that batch: it can't go on. Format this node anew once the leader "
+                "has a newer snapshot"
+            )
         r.warn(
             f"node {state.leader_id} sent a batch at offset {bad.base_offset} of epoch {bad.epoch} "
-            f"that does not continue this log: dropped and fetched again"
+            f"that {why}"
         )
         r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
     if good:

@@ -133,6 +133,7 @@ def damaged(r: Replica, event: SnapshotDamaged) -> None:
         r.download = None
         replica_log.request_flush(r)
         _resume(r)
+        r.fetch.due_ms += r.settings.pre_vote_retry_ms
 
 
 def _resume(r: Replica) -> None:

@@ -7,6 +7,7 @@ unknown. An unknown outcome is resolved as the design says: by reading the row b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 from kafka_formats.errors import Conflict, Fenced, InvalidRequest, OutcomeUnknown, RetryLater
@@ -59,6 +60,8 @@ class Clients:
         self._uses: dict[bytes, int] = {}
         self._never: set[bytes] = set()
         self._period_ms = random.choice((2, 10, 40))
+        self._bursts = Random(f"bursts of {world.seed}")
+        self._burst_max = self._bursts.choice((0, 15, 40))
         self._deadline_s = random.choice((0.2, 1.0, 3.0))
         self.partitions = [
             Partition(TopicIdPartition(f"t{at}", Uuid(b"topic-%010d" % at), at))
@@ -90,6 +93,7 @@ class Clients:
             record = self._next_record(process, partition, draw)
             if record is not None:
                 self.propose(process, record)
+                self._burst(process, partition)
         elif draw < 80:
             self._policy(process)
         elif draw < 95:
@@ -135,6 +139,20 @@ class Clients:
         if draw < 45 or not segments:
             return partition.an_add(process.incarnation, token, self._number(), state, random)
         return self._update(process, token, random.choice(segments))
+
+    def _burst(self, process: Process, partition: Partition) -> None:
+        """Segments begun in one turn with what was just proposed: these share a batch."""
+        manager, draw = process.manager, self._bursts
+        token = self._tokens.get((process, partition.tip))
+        if not self._burst_max or token is None or draw.randrange(4):
+            return
+        assert manager is not None
+        state = manager.partition_state(partition.tip)
+        for _ in range(draw.randrange(self._burst_max)):
+            if state is not None:
+                add = partition.an_add(process.incarnation, token, self._number(), state, draw)
+                if add is not None:
+                    self.propose(process, add)
 
     def _update(
         self, process: Process, token: int, segment: RemoteLogSegmentMetadata

@@ -345,6 +345,14 @@ class Auditor:
             f"{machine.name} at {offset}",
         )
 
+    def snapshot_begun(self, machine: Machine, end: int) -> None:
+        """Batches go from log to log whole: a log can begin only where one does."""
+        self.check(
+            end == self.committed_end or end in self.committed,
+            "snapshot_at_batch_end",
+            f"{machine.name} takes a snapshot that ends at {end}, inside a batch",
+        )
+
     def acknowledged(self, end_offset: int) -> None:
         self.acknowledged_end = max(self.acknowledged_end, end_offset)
 

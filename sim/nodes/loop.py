@@ -41,6 +41,9 @@ class Life:
     paused: bool = False
     latency_ms: int = 2
     """Of what runs in an executor, at most."""
+    busy_until_ms: int = 0
+    """Its event loop is at something: no callback runs before."""
+    backlog: deque[asyncio.Handle] = field(default_factory=deque)
     held: list[Callable[[], None]] = field(default_factory=list)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     lanes: dict[Executor, Lane] = field(default_factory=dict)
@@ -121,9 +124,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if life.paused:
                 life.held.append(partial(self._turns.append, handle))
                 return
+            if life.backlog or life.busy_until_ms > self._schedule.now_ms:
+                life.backlog.append(handle)
+                if len(life.backlog) == 1:
+                    self._work_off(life)
+                return
+        self._run(handle)
+
+    def _run(self, handle: asyncio.Handle) -> None:
         if not handle.cancelled():
             self.looks = 0
             handle._run()
+
+    def _work_off(self, life: Life) -> None:
+        """What had to wait, in order, until the loop is busy again."""
+        while life.backlog and life.alive:
+            if life.paused:
+                life.held.append(partial(self._work_off, life))
+                return
+            if (wait_ms := life.busy_until_ms - self._schedule.now_ms) > 0:
+                self._schedule.after(wait_ms, partial(self._work_off, life))
+                return
+            self._run(life.backlog[0])
+            life.backlog.popleft()
 
     def resume(self, life: Life) -> None:
         """Everything that happened meanwhile happens now."""

@@ -20,6 +20,8 @@ from rlmm.log import quorum_state
 from rlmm.log.quorum_records import Endpoint
 from rlmm.log.quorum_state import QuorumState
 from rlmm.manager import RemoteLogMetadataManager
+from rlmm.metadata_log import SnapshotId as StoredSnapshotId
+from rlmm.metadata_log import SnapshotSink
 from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
@@ -119,6 +121,17 @@ class AuditedLog(QuorumLog):
         assert isinstance(life, MachineLife)
         life.machine.log_opens(self)
         await super()._start()
+
+    async def begin_snapshot(
+        self, snapshot: StoredSnapshotId, *, last_contained_timestamp_ms: int
+    ) -> SnapshotSink:
+        sink = await super().begin_snapshot(
+            snapshot, last_contained_timestamp_ms=last_contained_timestamp_ms
+        )
+        life = LIFE.get()
+        assert isinstance(life, MachineLife)
+        life.machine.world.auditor.snapshot_begun(life.machine, snapshot.end_offset)
+        return sink
 
 
 @dataclass(eq=False)
@@ -273,6 +286,7 @@ class Machine:
     def _view_changed(self, process: Process, view: View) -> None:
         if process.life.alive:
             self.world.auditor.applied(self, process, view)
+            process.life.busy_until_ms = self.world.schedule.now_ms + self.world.step_ms()
 
     def _failed(self, process: Process, message: str) -> None:
         """The process has to stop. Unless its disk was tampered with, that must not happen."""

@@ -8,6 +8,7 @@ again from the batches, and that of a truncation, whose tail is cut again or app
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,14 @@ async def _believe_to_lead(log: QuorumLog, *, deadline_s: float) -> int:
     return log.driver.high_watermark
 
 
+async def _at_once(_: ApplyLoop, call: Callable[[], object]) -> object:
+    return call()
+
+
+def _any_border(_: LogDirectory, offset: int) -> int:
+    return offset
+
+
 BUGS: dict[str, Patches] = {
     "the log is acknowledged before its sync": ((LogDirectory, "_sync_active", _nothing),),
     "a pass syncs before it writes": ((DiskQueue, "_run", _sync_before_writing),),
@@ -165,6 +174,10 @@ BUGS: dict[str, Patches] = {
     "a lost answer counts as not appended": ((Proposals, "answered", _propose_again),),
     "outcomes are told before they are known": ((ProposalWaiters, "wait", _guess),),
     "a read asks no majority": ((QuorumLog, "barrier", _believe_to_lead),),
+    "a snapshot ends inside a batch": (
+        (ApplyLoop, "between_groups", _at_once),
+        (LogDirectory, "border_from", _any_border),
+    ),
     "a snapshot stays due": ((ApplyLoop, "snapshot_begun", _nothing),),
 }
 

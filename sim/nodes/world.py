@@ -99,6 +99,8 @@ class World:
         self.clients = Clients(self)
         self.operators = Operators(self)
         self._snapshots: dict[str, bytes] = {}
+        self._steps = Random(f"steps of {seed}")
+        self._step_ms_max = self._steps.choice((0, 10))
 
     def _draw_settings(self) -> None:
         choose = self.random.choice
@@ -154,6 +156,10 @@ class World:
     def new_directory_id(self) -> Uuid:
         self._directories += 1
         return Uuid(b"directory-%06d" % self._directories)
+
+    def step_ms(self) -> int:
+        """How long a step of applying keeps a node's event loop busy."""
+        return self._steps.randrange(self._step_ms_max + 1)
 
     def is_impostor(self, machine: Machine) -> bool:
         """A second machine with the node id of another."""
@@ -266,6 +272,7 @@ class World:
 
     def _heal(self) -> int:
         self.faults.stop()
+        self._step_ms_max = 0
         self.clients.on = self.operators.on = False
         began_ms = self.schedule.now_ms
         next_try_ms, accepted = began_ms, False

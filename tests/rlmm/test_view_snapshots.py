@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kafka_formats.errors import CorruptData
 from rlmm.log.limits import LogLimits
+from rlmm.manager import MetadataLimits
 from rlmm.metadata_log import SnapshotId
 from rlmm.view import View
-from rlmm.view_snapshots import install_if_needed, write_snapshot
-from tests.rlmm.metadata_node import copied, open_log, open_node, running_node
+from rlmm.view_snapshots import install_if_needed, view_now, write_snapshot
+from tests.rlmm.metadata_node import copied, open_log, open_node, running_node, started, until
 
 ROLLING = LogLimits(segment_bytes_max=1_000, retain_bytes_max=0)
 
@@ -103,6 +106,25 @@ async def test_a_gap_that_no_snapshot_closes_is_a_hard_error(tmp_path: Path) -> 
         await open_node(tmp_path, boot=2)
 
 
+async def test_a_snapshot_asked_for_inside_a_batch_ends_behind_it(tmp_path: Path) -> None:
+    limits = MetadataLimits(apply_cost_max=1)
+    async with running_node(tmp_path, limits=limits) as node:
+        token = await copied(node.manager, 1)
+        before = node.view.applied_offset
+        adding = asyncio.gather(
+            *(
+                node.manager.add_remote_log_segment_metadata(started(number, token))
+                for number in range(1, 9)
+            )
+        )
+        await until(lambda: node.view.applied_offset > before)
+        assert node.view.applied_offset < before + 8  # a step applies one record of the batch
+        taken = await node.manager._applying.between_groups(partial(view_now, node.view))
+        taken.rows.close()
+        assert taken.snapshot.end_offset == before + 9
+        await adding
+
+
 async def test_a_failing_snapshot_leaves_nothing_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,8 +137,12 @@ async def test_a_failing_snapshot_leaves_nothing_and_can_be_repeated(
 
         monkeypatch.setattr(node.view, "rows_in_key_order", rotten)
         with pytest.raises(CorruptData, match="rotten"):
-            await write_snapshot(node.log, node.view, slice_rows=1, check_open=lambda: None)
+            await write_snapshot(
+                node.log, view_now(node.view), slice_rows=1, check_open=lambda: None
+            )
         monkeypatch.undo()
         assert list((tmp_path / "metadata").rglob("*.part")) == []
-        snapshot = await write_snapshot(node.log, node.view, slice_rows=1, check_open=lambda: None)
+        snapshot = await write_snapshot(
+            node.log, view_now(node.view), slice_rows=1, check_open=lambda: None
+        )
         assert snapshot == SnapshotId(node.view.applied_offset + 1, 1)

@@ -63,8 +63,8 @@ async def test_downloads_given_up_do_not_pile_up_and_none_is_mixed_with_a_snapsh
     await replica.start()
     await leader_of([replica])
     driver, directory = replica.log.driver, METADATA / PARTITION_DIRECTORY
-    own = await replica.log.begin_snapshot(SnapshotId(2, 1), last_contained_timestamp_ms=5)
-    for end_offset in (2, 5, 9):
+    own = await replica.log.begin_snapshot(SnapshotId(3, 1), last_contained_timestamp_ms=5)
+    for end_offset in (3, 5, 9):
         for position in (0, 3):
             chunk = WriteSnapshotChunk(CoreSnapshotId(end_offset, 1), position, b"abc", 3)
             driver.jobs.submit(chunk)
@@ -75,5 +75,5 @@ async def test_downloads_given_up_do_not_pile_up_and_none_is_mixed_with_a_snapsh
     fetched = directory / download_name(SnapshotId(9, 1))
     assert replica.disk.read(fetched) == b"abcabc"
     await own.finish()
-    assert replica.log.latest_snapshot() == SnapshotId(2, 1)
+    assert replica.log.latest_snapshot() == SnapshotId(3, 1)
     await replica.stop()
