@@ -61,6 +61,7 @@ from rlm.worker_messages import (
 )
 from rlm.worker_pace import GrantBook, WorkerPace
 from rlm.worker_store_calls import StoreCallLog
+from rsm_backends.key_rounds import look_again
 from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore
@@ -86,6 +87,7 @@ def run(
     """
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, lambda *_: look_again())
     status = 1
     try:
         asyncio.Runner(loop_factory=loop_factory).run(_connect_and_serve(socket_fd, ambient))

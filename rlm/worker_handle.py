@@ -178,6 +178,12 @@ class WorkerHandle:
         """Tell the worker of other limits."""
         self._send(SetPaces(paces))
 
+    def look_for_keys(self) -> None:
+        """Have the worker look for its stores' keys anew."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGHUP)
+
     def kill(self, why: str) -> None:
         """End the process at once; its calls fail with `why`."""
         if not self.dead.is_set() and not self._why:

@@ -101,6 +101,11 @@ class WorkerPool:
         """Process ids of the workers that are up."""
         return tuple(worker.pid for worker in self._workers.values())
 
+    def look_for_keys(self) -> None:
+        """Have the workers look for their stores' keys anew."""
+        for worker in self._workers.values():
+            worker.look_for_keys()
+
     def chunk_counts(self) -> ChunkCounts:
         """What readers found in the workers' memory, those that have ended included."""
         return sum((worker.told.chunks for worker in self._workers.values()), self._ended_chunks)

@@ -3,7 +3,8 @@
 botocore looks once, when a client is made: what isn't there then, it never finds, and what is
 rotated in a file later, it never reads. Here keys are looked for at the first signature; again,
 with growing pauses, as long as there are none; once their file is another one; on a refusal; and
-when somebody asked for it (`look_again`, on SIGHUP). While a look fails, the keys from before stay.
+when somebody asked for it (`rsm_backends.key_rounds`, on SIGHUP). While a look fails, the keys from
+before stay.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from botocore.session import Session, get_session
 
 from kafka_formats.errors import StrandlineError
 from rsm_backends.credentials_file import read_access_keys
+from rsm_backends.key_rounds import current_round
 from rsm_backends.store_config import StoreConfig
 
 LOOK_PAUSE_BASE_S, LOOK_PAUSE_MAX_S = 1.0, 30.0
@@ -40,14 +41,6 @@ _FAILURES = (
     BotoCoreError, ClientError, StrandlineError, OSError, RuntimeError, ValueError, LookupError,
 )  # fmt: skip
 _METHOD = "strandline"
-_rounds = count(1)
-_round = 0
-
-
-def look_again() -> None:
-    """All stores of this process look for their keys anew, each at its next request."""
-    global _round  # stores are opened in many places; a signal is the process's
-    _round = next(_rounds)
 
 
 class _Looks:
@@ -68,7 +61,7 @@ class _Looks:
             return False
         if not has_keys or refused:
             return True
-        if self._seen is not None and self._seen[0] == _round and now < self._next_date_at:
+        if self._seen is not None and self._seen[0] == current_round() and now < self._next_date_at:
             return False
         self._next_date_at = now + RENEWAL_PAUSE_S
         return self._seen != self._dates()
@@ -88,7 +81,7 @@ class _Looks:
             self._seen = None
 
     def _dates(self) -> tuple[object, ...]:
-        return (_round, *(_date(path) for path in self._files))
+        return (current_round(), *(_date(path) for path in self._files))
 
 
 class RenewedCredentials(AioCredentials):

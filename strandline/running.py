@@ -19,6 +19,7 @@ from rlm.events import (
     SegmentDeleted,
     SegmentFailed,
 )
+from rsm_backends.key_rounds import look_again
 from strandline.event_loop import leave_out_of_collections, node_runner
 from strandline.node import Node
 from strandline.serving import HttpInterface, serving
@@ -57,7 +58,7 @@ async def _run(settings: Settings) -> None:
         metrics.hold.read_from(node.hold.usage)
     try:
         async with serving(node, metrics) as http:
-            loop.add_signal_handler(signal.SIGHUP, _reload, http)
+            loop.add_signal_handler(signal.SIGHUP, _reload, http, node)
             leave_out_of_collections()
             await node.remote_log.start()
             node.snapshots.start()
@@ -111,7 +112,10 @@ def _nothing_to_reload() -> None:
     logger.info("SIGHUP while the node starts: tokens and certificates are read now anyway")
 
 
-def _reload(http: HttpInterface) -> None:
+def _reload(http: HttpInterface, node: Node) -> None:
+    look_again()
+    node.pool.look_for_keys()
+    logger.info("the stores' keys are read again at their next request")
     try:
         http.reload()
         logger.info("tokens and certificates were read again")

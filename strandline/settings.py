@@ -109,7 +109,8 @@ class StoreSettings(_Section):
     path: Path | None = Field(default=None, description="Directory (filesystem).")
     credentials_file: Path | None = Field(
         default=None,
-        description="AWS shared credentials file. Without one the usual AWS lookup applies.",
+        description="AWS shared credentials file. Without one the usual AWS lookup applies. Keys "
+        "that change are read again, also on a refusal and on SIGHUP.",
     )
     profile: str = Field(default="default", description="Profile in the credentials file.")
     addressing_style: Literal["auto", "path", "virtual"] = Field(

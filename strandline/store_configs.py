@@ -1,11 +1,9 @@
-"""From `[stores.NAME]` to what the backends take; credentials are read from their file here."""
+"""From `[stores.NAME]` to what the backends take; a credentials file of no use is told here."""
 
 from __future__ import annotations
 
-import configparser
-from pathlib import Path
-
 from kafka_formats.errors import InvalidRequest
+from rsm_backends.credentials_file import read_access_keys
 from rsm_backends.store_config import StoreConfig, StoreLocation
 from strandline.settings import Settings, StoreSettings
 
@@ -39,7 +37,7 @@ def store_locations(settings: Settings) -> dict[str, StoreLocation]:
 def _config(name: str, section: StoreSettings) -> StoreConfig:
     key_id, secret, session = None, None, None
     if section.credentials_file is not None:
-        key_id, secret, session = _credentials(section.credentials_file, section.profile)
+        key_id, secret, session = read_access_keys(section.credentials_file, section.profile)
     return StoreConfig(
         name=name,
         kind=section.kind,
@@ -51,6 +49,8 @@ def _config(name: str, section: StoreSettings) -> StoreConfig:
         access_key_id=key_id,
         secret_access_key=secret,
         session_token=session,
+        credentials_file=section.credentials_file,
+        profile=section.profile,
         addressing_style=section.addressing_style,
         sign_payloads=section.sign_payloads,
         connect_timeout_s=section.connect_timeout_s,
@@ -59,25 +59,3 @@ def _config(name: str, section: StoreSettings) -> StoreConfig:
         attempts_max=section.attempts_max,
         ca_bundle=section.ca_file,
     )
-
-
-def _credentials(path: Path, profile: str) -> tuple[str, str, str | None]:
-    """The keys of one profile of an AWS shared credentials file. Never put values in a message."""
-    parser = configparser.RawConfigParser()
-    try:
-        parser.read_string(path.read_text())
-    except OSError as error:
-        raise InvalidRequest(f"credentials_file {path} can't be read: {error.strerror}") from None
-    except (configparser.Error, UnicodeDecodeError):
-        raise InvalidRequest(
-            f"credentials_file {path} is not an AWS shared credentials file: it needs [{profile}] "
-            "with aws_access_key_id and aws_secret_access_key"
-        ) from None
-    try:
-        section = parser[profile]
-        keys = section["aws_access_key_id"], section["aws_secret_access_key"]
-    except KeyError as missing:
-        raise InvalidRequest(
-            f"credentials_file {path}: profile [{profile}] has no {missing.args[0]}"
-        ) from None
-    return *keys, section.get("aws_session_token")

@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "node": (
         "run_command:node_command",
-        "Run the node until SIGTERM or SIGINT. SIGHUP reads the tokens file again.",
+        "Run the node until SIGTERM or SIGINT. SIGHUP reads tokens and keys again.",
     ),
     "config": (
         "node_commands:config_command",

@@ -9,7 +9,7 @@ from strandline.settings_loading import load_settings
 
 
 def node_command(config: ConfigOption = None) -> int:
-    """Run the node until SIGTERM or SIGINT. SIGHUP reads the tokens file again.
+    """Run the node until SIGTERM or SIGINT. SIGHUP reads tokens and keys again.
 
     Example: `strandline node --config strandline.toml`
     """

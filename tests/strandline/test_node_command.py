@@ -144,6 +144,8 @@ def test_tokens_are_asked_for_and_read_again_at_sighup(tmp_path: Path) -> None:
         )
         assert invoke(*status, "--token-file", own).exit_code == ExitCode.REFUSED
         assert "token-of-the-test" not in process.log
+        assert "the stores' keys are read again" in process.log
+        assert "worker process" not in process.log, "a hang-up ends no worker"
 
 
 def write_config(home: Path, **changed: dict[str, object]) -> Path:

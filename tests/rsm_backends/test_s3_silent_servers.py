@@ -1,0 +1,115 @@
+"""Servers that do not go on: no wait is longer than `read_timeout_s`, and then comes a try."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import RetryLater
+from rsm_backends.store_config import StoreConfig
+from rsm_backends.streams import read_all
+from tests.rsm_backends.stores import opened
+
+SILENCE_S = 0.2
+LARGE = bytes(16 * 1024 * 1024)
+"""More than a connection's buffers take."""
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+STORED = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n'
+
+
+@asynccontextmanager
+async def server(*talks: Talk) -> AsyncIterator[StoreConfig]:
+    """Each connection has its own talk; the config of a store there."""
+    left, talking = list(talks), []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talking.append(asyncio.current_task())
+        try:
+            await left.pop(0)(reader, writer)
+        finally:
+            writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    try:
+        yield StoreConfig(
+            name="main", kind="s3", bucket="b", endpoint_url=f"http://127.0.0.1:{port}",
+            addressing_style="path", access_key_id="k", secret_access_key="s", attempts_max=2,
+            read_timeout_s=SILENCE_S,
+        )  # fmt: skip
+        assert left == [], "a connection was not made"
+    finally:
+        for task in talking:
+            if task is not None:
+                task.cancel()
+        listener.close()
+
+
+async def read_request(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(
+        int(line.partition(b":")[2])
+        for line in head.lower().split(b"\r\n")
+        if line.startswith(b"content-length:")
+    )
+    await reader.readexactly(length)
+    return head
+
+
+async def forever(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("data", [b"data", LARGE])
+async def test_a_body_is_sent_without_asking_for_leave(data: bytes) -> None:
+    """The server never says `100 Continue`; many proxies do not."""
+    heads = []
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await read_request(reader))
+        writer.write(STORED)
+        heads.append(await read_request(reader))
+        writer.write(STORED)
+
+    async with server(take) as config, opened(config) as store:
+        await store.put("k", data, crc32c=crc32c(data))
+        await store.put_part("k", "u", 1, data, crc32c=crc32c(data))
+    assert len(heads) == 2
+    assert not any(b"expect" in head.lower() for head in heads)
+
+
+async def test_a_server_that_takes_no_body_is_tried_again() -> None:
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(STORED)
+
+    async with server(forever, take) as config, opened(config) as store:
+        info = await store.put("k", LARGE, crc32c=crc32c(LARGE))
+    assert info.size == len(LARGE)
+
+
+async def test_a_server_that_never_answers_is_tried_again_and_then_told() -> None:
+    async with server(forever, forever) as config, opened(config) as store:
+        with pytest.raises(RetryLater, match="connection failed"):
+            await store.head("k")
+
+
+async def test_a_server_that_stops_within_a_body_is_tried_again_from_there() -> None:
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
+        await forever()
+
+    async def rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"bytes=3-" in head
+        told = b"Content-Length: 3\r\nContent-Range: bytes 3-5/6\r\n\r\ndef"
+        writer.write(b"HTTP/1.1 206 OK\r\n" + told)
+
+    async with server(half, rest) as config, opened(config) as store:
+        assert await read_all(store, "k") == b"abcdef"
