@@ -31,6 +31,7 @@ from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem
 from rlm.partition_status import PartitionStatus
 from rlm.read_request import IndexType, RecordsRequest
+from rlm.repair_run import RepairRequest, RepairRun
 from rlm.retention_plan import RetentionPlan
 from rlm.scrub_results import ScrubResults
 from rlmm.history import HistoryEntry
@@ -300,6 +301,18 @@ class GarbageCollector(Protocol):
         ...
 
 
+class SegmentRepair(Protocol):
+    """Met by `rlm.repairs.Repairs`."""
+
+    def start(self, request: RepairRequest, by: str, /) -> RepairRun:
+        """Begin a run. Conflict: one is under way. NotFound: there is no such partition."""
+        ...
+
+    def run_of(self, id_: Uuid, /) -> RepairRun:
+        """The run under way or the last one. NotFound for any other."""
+        ...
+
+
 class Retention(Protocol):
     """What retention would take, met by `rlm.expirer.Expirer`."""
 
@@ -367,6 +380,7 @@ class ApiContext:
     switches: Switches
     flow: FlowControl
     scrubs: ScrubResults
+    repairs: SegmentRepair
     identity: NodeIdentity
     tokens: TokenBook
     monotonic: Callable[[], float]

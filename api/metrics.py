@@ -20,6 +20,7 @@ from api.flow_metrics import FlowMetrics
 from api.hold_metrics import HoldMetrics
 from api.lag_metrics import LagMetrics
 from api.quorum_metrics import QuorumMetrics
+from api.repair_metrics import RepairMetrics
 from rlm.events import (
     ClaimLost,
     CopyEvent,
@@ -279,6 +280,7 @@ class NodeMetrics:
         self.copy = CopyMetrics(self.registry)
         self.state = StateMetrics(self.registry)
         self.hold = HoldMetrics(self.registry)
+        self.repair = RepairMetrics(self.registry)
         self.quorum = QuorumMetrics(self.registry)
         self.flow = FlowMetrics(self.registry)
         self.cache = CacheMetrics(self.registry)

@@ -40,6 +40,8 @@ class AuditAction(StrEnum):
     RESUMED = "resumed"
     CLAIM_RESET = "claim_reset"
     MODE_SET = "mode_set"
+    SEGMENT_REPAIRED = "segment_repaired"
+    REPAIR = "repair"
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,14 @@ SlackOf = Callable[[str, int], float]
 """How many seconds longer so many bytes of a topic may take for the sake of a rate limit."""
 
 
+BeforeFinish = Callable[[RemoteLogSegmentMetadata, CopyResult], Awaitable[None]]
+"""What an uploaded copy has to pass before it is recorded as finished."""
+
+
+async def nothing_more(_row: RemoteLogSegmentMetadata, _result: CopyResult) -> None:
+    """The upload verified it all."""
+
+
 def no_slack(_topic: str, _size_bytes: int) -> float:
     """Nothing is limited."""
     return 0.0
@@ -140,8 +148,11 @@ class Copier:
         order: CopyOrder,
         store: TierStore,
         on_row: Callable[[RemoteLogSegmentMetadata], None],
+        before_finish: BeforeFinish = nothing_more,
     ) -> Copied | AttemptFailed:
-        """Try once. `on_row` is told the row before it is proposed. Raises only CancelledError."""
+        """Try once. `on_row` is told the row before it is proposed; what `before_finish` raises
+        ends the attempt. Raises only CancelledError.
+        """
         try:
             await self._confirm_prefix(store)
             row = await self._describe(order)
@@ -150,7 +161,7 @@ class Copier:
         on_row(row)
         self._uploading.add(row.segment_id.id)
         try:
-            return await self._attempt(order, store, row)
+            return await self._attempt(order, store, row, before_finish)
         finally:
             # The pool's promise makes this true: returned, raised or cancelled, no byte follows.
             self._uploading.discard(row.segment_id.id)
@@ -208,7 +219,11 @@ class Copier:
         return limits.stall_deadline_s + SLACK_FACTOR * self._slack_of(topic, parts_bytes)
 
     async def _attempt(
-        self, order: CopyOrder, store: TierStore, row: RemoteLogSegmentMetadata
+        self,
+        order: CopyOrder,
+        store: TierStore,
+        row: RemoteLogSegmentMetadata,
+        before_finish: BeforeFinish,
     ) -> Copied | AttemptFailed:
         began = self._ambient.monotonic()
         try:
@@ -222,6 +237,7 @@ class Copier:
         )
         try:
             result = await self._upload(self._job(order, store, row))
+            await before_finish(row, result)
             if result.cleaned and not order.gaps_allowed:
                 # Before the copy counts: after a restart nobody walks this segment again.
                 await self._record_cleaned(order.partition, CLEANED)

@@ -13,6 +13,7 @@ from rlm.chunk_cache import ChunkCache, ChunkCounts
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.held_read import HeldRead
 from rlm.json_lines import JsonLines
+from rlm.object_check import check_objects
 from rlm.part_buffers import PartBuffers
 from rlm.read_request import (
     IndexRequest,
@@ -21,7 +22,9 @@ from rlm.read_request import (
     RecordsRequest,
     SegmentResolver,
 )
+from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rlm.segment_copy import copy_segment
+from rlm.segment_gathering import gather
 from rlm.segment_reader import SegmentReader
 from rlm.tiered_read import RecordsRead, read_index, read_log
 from rlm.verified_chunks import Parts
@@ -62,13 +65,19 @@ class DataPlane:
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
         """See `rlm/segment_copy.py`."""
-        store = self._stores.get(job.store)
-        if store is None:
-            raise Refused(f"the store {job.store!r} is not among this node's [stores]")
+        store = self._store(job.store)
         tell = on_progress if on_progress is not None else _tell_nobody
         return await copy_segment(
             job, store, now_ms=self._now_ms, buffers=self._buffers, on_progress=tell
         )
+
+    async def check(self, job: CheckJob) -> CheckResult:
+        """See `rlm/object_check.py`."""
+        return await check_objects(job, self._store(job.store))
+
+    async def gather(self, job: GatherJob) -> GatherResult:
+        """See `rlm/segment_gathering.py`."""
+        return await gather(job, self._store(job.store))
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a segment's `.log`."""
@@ -104,6 +113,12 @@ class DataPlane:
         if isinstance(request, IndexRequest):
             return read_index(self._reader, request)
         return RecordsRead(self._reader, self._json, request, resolver, on_end).pieces()
+
+    def _store(self, name: str) -> ObjectStore:
+        store = self._stores.get(name)
+        if store is None:
+            raise Refused(f"the store {name!r} is not among this node's [stores]")
+        return store
 
 
 async def _joined(stream: AsyncIterator[Parts]) -> AsyncIterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kafka_formats.kafka_uuid import Uuid
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 
 
@@ -110,6 +111,17 @@ class HoldReleased:
     missed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentRepaired:
+    """A damaged segment [start, end] (inclusive) was copied anew from `source`, and read back."""
+
+    segment_id: RemoteLogSegmentId
+    new_segment: Uuid
+    start_offset: int
+    end_offset: int
+    source: str
+
+
 CopyEvent = (
     PartitionClaimed
     | ClaimLost
@@ -121,6 +133,7 @@ CopyEvent = (
     | SegmentFailed
     | SegmentDeleted
     | HoldReleased
+    | SegmentRepaired
 )
 OnEvent = Callable[[CopyEvent], None]
 

@@ -24,6 +24,7 @@ class ProblemArea(StrEnum):
     TOPICS = "topics"
     TASKS = "tasks"
     SCRUB = "scrub"
+    DAMAGE = "damage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from rsm_backends.store import (
     ListPage,
     ObjectInfo,
     ObjectStore,
+    ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
 )
@@ -62,14 +63,8 @@ class PacedStore:
             key, len(data), lambda: self._store.replace(key, data, crc32c=crc32c, etag=etag)
         )
 
-    async def get(
-        self, key: str, *, start: int = 0, end: int | None = None
-    ) -> AsyncIterator[bytes]:
-        topic = self._topic(key)
-        async with closing_stream(self._store.get(key, start=start, end=end)) as stream:
-            async for piece in stream:
-                await self._pace.take(Flow.READ, topic, len(piece))
-                yield piece
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        return self._received(key, self._store.get(key, start=start, end=end))
 
     async def head(self, key: str) -> ObjectInfo:
         return await self._store.head(key)
@@ -121,8 +116,21 @@ class PacedStore:
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         return await self._store.uploads_below(prefix)
 
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        return await self._store.versions(key)
+
+    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
+        return self._received(key, self._store.get_version(key, version_id, start=start))
+
     async def close(self) -> None:
         await self._store.close()
+
+    async def _received(self, key: str, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        topic = self._topic(key)
+        async with closing_stream(stream) as pieces:
+            async for piece in pieces:
+                await self._pace.take(Flow.READ, topic, len(piece))
+                yield piece
 
     async def _sent(self, key: str, size: int, send: Callable[[], Awaitable[_Answer]]) -> _Answer:
         topic = self._topic(key)

@@ -162,6 +162,8 @@ class PartitionDriver:
         """Forget the claim; what is left over is the next leader's to find."""
         if work.held is not None:
             work.held = None
+            if work.repair is not None:
+                work.repair.cancel()
             self.on_event(ClaimLost(work.partition, why))
 
     async def _next_step(self, work: PartitionWork) -> Step:
@@ -324,7 +326,7 @@ class PartitionDriver:
         lso = work.word.last_stable_offset if isinstance(work.word, Leads) else 0
         oldest_s = lag(work.segments, state.next_offset, self.ambient.now_ms()).age_ms / 1000
         backlog = Backlog(eligible_bytes(self._plan_facts(work, state, lso)), oldest_s)
-        async with self.slots.slot(backlog, work.log_dir):
+        async with self.slots.slot(backlog, work.log_dir), work.one_copy:
             # Time has passed in the queue: plan again, and copy only what still stands.
             if await self._next_step(work) != step:
                 return

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.backoff import NO_BACK_OFF, BackOff
+from rlm.copier import AttemptFailed, Copied
 from rlm.copy_plan import Wait, WhyNot
 from rlm.hold_plan import Unit, unbroken, usable, with_heads
 from rlm.leadership import BrokerWord, HeldClaim, Leads, NoAnswer, NotLeading, RefusedClaim
@@ -41,6 +42,7 @@ class PartitionWork:
     `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
     `leadership` is whether the broker led when it last answered, and the leader epoch.
     `units` are all that is held of it, `hold_wait` why they are not known.
+    `one_copy` is taken around every copy, a `repair` included, which is what it copies now.
     `fills_failed` are base offsets of segments that were to fill a lost range.
     """
 
@@ -62,6 +64,8 @@ class PartitionWork:
     last_error: LastError | None = None
     copying: CopyUnderWay | None = None
     task: asyncio.Task[None] | None = None
+    one_copy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    repair: asyncio.Task[Copied | AttemptFailed] | None = None
 
     @property
     def role(self) -> Role:

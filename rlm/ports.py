@@ -20,6 +20,7 @@ from rlm.read_request import (
     RecordsRequest,
     SegmentResolver,
 )
+from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast
 from rlmm.manager import ClaimAnswer
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy
@@ -149,6 +150,14 @@ class PoolPort(Protocol):
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
         """Verify and upload one segment. Returned, raised or cancelled: no byte follows."""
+        ...
+
+    async def check(self, job: CheckJob) -> CheckResult:
+        """Compare objects with what the metadata has of them, byte by byte."""
+        ...
+
+    async def gather(self, job: GatherJob) -> GatherResult:
+        """Look for a whole copy of a segment, and put its files together."""
         ...
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:

@@ -7,13 +7,14 @@ reaches a reader (no_bad_byte).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 
-from kafka_formats.errors import InvalidRequest, NotFound
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from rlm.custom_metadata import CustomMetadata
+from rlm.damage_seen import DamageSeen
 from rlm.held_read import HeldRead
 from rlm.ports import MetadataPort, PoolPort
 from rlm.read_request import (
@@ -38,25 +39,34 @@ class ResolvedReads:
     metadata: MetadataPort
     pool: PoolPort
     stores: TierStores
+    seen: DamageSeen = field(default_factory=DamageSeen)
 
     async def open_log(
         self, segment_uuid: Uuid, start: int, end: int | None
     ) -> AsyncIterator[bytes]:
         """Verified bytes [start, end) of a finished segment's `.log`."""
-        async for piece in self.pool.read_log(self._log_request(segment_uuid, start, end)):
-            yield piece
+        with self._telling():
+            async for piece in self.pool.read_log(self._log_request(segment_uuid, start, end)):
+                yield piece
 
     def hold_log(
         self, segment_uuid: Uuid, start: int, end: int | None
     ) -> AbstractAsyncContextManager[HeldRead]:
         """The same bytes for a client's own connection; what is wrong is raised at once."""
-        return self.pool.hold_log(self._log_request(segment_uuid, start, end))
+        return self._hold(self._log_request(segment_uuid, start, end))
+
+    @asynccontextmanager
+    async def _hold(self, request: LogRequest) -> AsyncIterator[HeldRead]:
+        with self._telling():
+            async with self.pool.hold_log(request) as held:
+                yield held
 
     async def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
         """Verified bytes of one index of a finished segment."""
         segment = self._finished(segment_uuid)
-        async for piece in self.pool.read_index(IndexRequest(segment, index)):
-            yield piece
+        with self._telling():
+            async for piece in self.pool.read_index(IndexRequest(segment, index)):
+                yield piece
 
     async def records(
         self,
@@ -70,8 +80,18 @@ class ResolvedReads:
             raise InvalidRequest("must be above 0", field="max_bytes")
         check_readable(state, request.offset)
         resolver = ViewResolver(self, partition)
-        async for piece in self.pool.read_records(request, resolver, on_end):
-            yield piece
+        with self._telling():
+            async for piece in self.pool.read_records(request, resolver, on_end):
+                yield piece
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Damage is told to whoever may mend it, and then to the reader."""
+        try:
+            yield
+        except CorruptData as error:
+            self.seen.note(error, self.stores)
+            raise
 
     def state_of(self, partition: TopicIdPartition) -> PartitionState:
         """The partition in the view; NotFound if the log never heard of it."""

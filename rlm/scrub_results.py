@@ -125,6 +125,23 @@ class ScrubResults:
                 self._keep(result)
             await self._compact()
 
+    async def forget_damage(self, partition: TopicIdPartition, segment_id: Uuid) -> None:
+        """Another segment is in the place of a damaged one."""
+        async with self._one_at_a_time:
+            known = self._known.get(_key(partition))
+            if known is None or known.damage_of(segment_id) is None:
+                return
+            left = tuple(each for each in known.damage if each.segment_id != segment_id)
+            now = replace(known, damaged=known.damaged - 1, damage=left)
+            if self._path is not None:
+                line = _encoded(now)
+                try:
+                    await asyncio.to_thread(_append, self._path, [line])
+                except OSError as error:
+                    logger.warning("%s can't be written to: %s", self._path, error)
+                self._due_bytes += len(line)
+            self._keep(now)
+
     def of(self, partition: TopicIdPartition) -> PartitionScrub | None:
         """The last scrub of a partition."""
         return self._known.get(_key(partition))

@@ -42,9 +42,11 @@ from rlm.partition_status import PartitionStatus
 from rlm.ports import MetadataPort, PoolPort
 from rlm.proposals import Proposals
 from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
+from rlm.repairs import RepairLimits, RepairParts, Repairs
 from rlm.resolved_reads import ResolvedReads
 from rlm.run_report import CopyRunReport
 from rlm.scanner import BrokerPort, Scanner
+from rlm.scrub_results import ScrubResults
 from rlm.store_claims import StoreClaims
 from rlm.task_watch import TaskWatch
 from rlm.tier_store import TierStore, TierStores
@@ -350,6 +352,15 @@ class RemoteLogManager:
     def tell_problems_of(self, beside: Callable[[], Iterable[NodeProblem]]) -> None:
         """`node_problems` includes from now on what another part of the node has to say."""
         self._beside.append(beside)
+
+    def new_repairs(self, limits: RepairLimits, scrubs: ScrubResults) -> Repairs:
+        """Of this node's partitions; `start` begins what they do by themselves."""
+        works, hold_back = self._table.works, self.delete_held_back
+        parts = RepairParts(self._driver, self._reader, works, hold_back, self._audit, scrubs)
+        repairs = Repairs(parts, limits)
+        self.run_beside(repairs.run, "repair segments")
+        self.tell_problems_of(repairs.problems)
+        return repairs
 
     async def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
         """Where a new leader goes on copying (design 6.6). Read-only."""

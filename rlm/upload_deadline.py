@@ -17,6 +17,7 @@ from rsm_backends.store import (
     ListPage,
     ObjectInfo,
     ObjectStore,
+    ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
 )
@@ -97,6 +98,12 @@ class DeadlineStore:
 
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         return await self._store.uploads_below(prefix)
+
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        return await self._store.versions(key)
+
+    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
+        return self._store.get_version(key, version_id, start=start)
 
     async def close(self) -> None:
         await self._store.close()

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
 from kafka_formats.errors import InternalError, StrandlineError
-from rlm.client_send import ClientSend, SendRules, Sent
-from rlm.copy_job import CopyJob, CopyProgress, CopyResult
+from rlm.client_send import ClientSend, SendRules
+from rlm.copy_job import CopyJob, CopyProgress
 from rlm.copy_turns import CopyTurns
 from rlm.data_plane import DataPlane
 from rlm.descriptor_channel import take_descriptor
@@ -25,6 +25,7 @@ from rlm.flow_limits import Flow, Paces
 from rlm.limits import Ambient
 from rlm.paced_store import PacedStore
 from rlm.read_request import LogRequest, RecordsEnd, SegmentPiece
+from rlm.repair_jobs import CheckJob, GatherJob
 from rlm.verified_chunks import Parts
 from rlm.worker_messages import (
     NO_JOB,
@@ -47,6 +48,7 @@ from rlm.worker_messages import (
     Question,
     Ready,
     Request,
+    Result,
     SendToClient,
     SentSoFar,
     SetPaces,
@@ -71,7 +73,6 @@ ORPHAN_GRACE_S = 5.0
 """How long jobs may take to abort their uploads once the supervisor is gone."""
 
 _SEND_BUFFER_BYTES_MAX = 4 * 1024 * 1024
-_Result = CopyResult | RecordsEnd | Sent | None
 _log = logging.getLogger(__name__)
 
 
@@ -195,7 +196,7 @@ class _Worker:
         self._welcome = welcome
         self._ambient = ambient
         self._jobs: dict[int, _Job] = {}
-        self._tasks: dict[int, asyncio.Task[_Result]] = {}
+        self._tasks: dict[int, asyncio.Task[Result | None]] = {}
 
     async def serve(self) -> None:
         heartbeat = asyncio.create_task(self._beat())
@@ -247,7 +248,7 @@ class _Worker:
         if job is None or not job.lend(client, rules):
             client.close()
 
-    def _ended(self, job_id: int, task: asyncio.Task[_Result]) -> None:
+    def _ended(self, job_id: int, task: asyncio.Task[Result | None]) -> None:
         """A task's end, however it ended: also one cancelled before its first step."""
         ended: FromWorker
         if task.cancelled():
@@ -303,14 +304,18 @@ class _Job:
             asyncio.get_running_loop().create_future()
         )
 
-    async def perform(self, request: Request, monotonic: Callable[[], float]) -> _Result:
+    async def perform(self, request: Request, monotonic: Callable[[], float]) -> Result | None:
         if isinstance(request, CopyJob):
             return await self._plane.copy(request, self._progress(request, monotonic))
+        if isinstance(request, CheckJob):
+            return await self._plane.check(request)
+        if isinstance(request, GatherJob):
+            return await self._plane.gather(request)
         ends: list[RecordsEnd] = []
         await self._send_all(self._plane.parts(request, self, ends.append))
         return ends[0] if ends else None
 
-    async def perform_held(self, request: Request, monotonic: Callable[[], float]) -> _Result:
+    async def perform_held(self, request: Request, monotonic: Callable[[], float]) -> Result | None:
         """A read whose bytes go to the client itself, once its first are verified."""
         if not isinstance(request, LogRequest):
             raise InternalError(f"a {type(request).__name__} is not held")

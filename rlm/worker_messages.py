@@ -26,6 +26,7 @@ from rlm.read_request import (
     RecordsRequest,
     SegmentPiece,
 )
+from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rsm_backends.measured import StoreCall
 from rsm_backends.store_config import StoreConfig
 
@@ -37,7 +38,9 @@ STREAM_LIMIT_BYTES = 2 * 1024 * 1024
 NO_JOB = 0
 _HEAD = struct.Struct(">IQ")
 
-Request = CopyJob | LogRequest | IndexRequest | RecordsRequest
+Request = CopyJob | CheckJob | GatherJob | LogRequest | IndexRequest | RecordsRequest
+Result = CopyResult | CheckResult | GatherResult | RecordsEnd | Sent
+"""What a job may end with; streams end with nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,7 @@ class End:
     """The job is done."""
 
     job_id: int
-    result: CopyResult | RecordsEnd | Sent | None
+    result: Result | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from rlm.read_request import (
     SegmentPiece,
     SegmentResolver,
 )
+from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rlm.worker_call import Call
 from rlm.worker_handle import WorkerAmbient, WorkerHandle, WorkerLimits, take_no_flow
 from rlm.worker_messages import (
@@ -154,6 +155,26 @@ class WorkerPool:
                     return message.result
                 else:
                     raise call_error(message)
+        finally:
+            call.cancel()
+            await _until(call.finished)
+
+    async def check(self, job: CheckJob) -> CheckResult:
+        """Compare objects with what the metadata has of them, byte by byte."""
+        return await self._result(job, CheckResult)
+
+    async def gather(self, job: GatherJob) -> GatherResult:
+        """Look for a whole copy of a segment, and put its files together."""
+        return await self._result(job, GatherResult)
+
+    async def _result(self, job: CheckJob | GatherJob, kind: type[_Answer]) -> _Answer:
+        """Ended, raised or cancelled: the worker does nothing more of it."""
+        call = await self._call(job)
+        try:
+            message = await call.next()
+            if isinstance(message, End) and isinstance(message.result, kind):
+                return message.result
+            raise call_error(message)
         finally:
             call.cancel()
             await _until(call.finished)

@@ -23,6 +23,7 @@ from rsm_backends.conformance_lists import (
     lists_are_complete_and_in_byte_order,
     lists_order_other_scripts_by_their_bytes,
 )
+from rsm_backends.conformance_versions import versions_are_of_exactly_their_key
 from rsm_backends.multipart import upload_parts
 from rsm_backends.store import PART_BYTES_MIN, ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
@@ -414,6 +415,7 @@ CHECKS: tuple[Check, ...] = tuple(
         a_part_that_was_not_stored_is_refused,
         bad_arguments_are_refused_before_anything_happens,
         a_stream_is_uploaded_in_parallel_parts,
+        versions_are_of_exactly_their_key,
     )
 )
 

@@ -15,6 +15,7 @@ from rsm_backends.store import (
     ListPage,
     ObjectInfo,
     ObjectStore,
+    ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
 )
@@ -100,6 +101,17 @@ class DeferredStore:
 
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         return await (await self._opened()).uploads_below(prefix)
+
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        return await (await self._opened()).versions(key)
+
+    async def get_version(
+        self, key: str, version_id: str, *, start: int = 0
+    ) -> AsyncIterator[bytes]:
+        store = await self._opened()
+        async with closing_stream(store.get_version(key, version_id, start=start)) as stream:
+            async for piece in stream:
+                yield piece
 
     async def close(self) -> None:
         async with self._opening:

@@ -20,6 +20,7 @@ from rsm_backends.store import (
     ListPage,
     ObjectInfo,
     ObjectStore,
+    ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
 )
@@ -130,20 +131,23 @@ class FaultyStore:
             "replace", key, lambda: self._store.replace(key, data, crc32c=crc32c, etag=etag)
         )
 
-    async def get(
-        self, key: str, *, start: int = 0, end: int | None = None
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        return self._torn("get", key, self._store.get(key, start=start, end=end))
+
+    async def _torn(
+        self, operation: str, key: str, stream: AsyncIterator[bytes]
     ) -> AsyncIterator[bytes]:
-        fault = await self._fate("get", key)
+        fault = await self._fate(operation, key)
         if fault.kind is FaultKind.BEFORE_EFFECT:
-            raise _planted("get", key)
-        async with closing_stream(self._store.get(key, start=start, end=end)) as stream:
-            async for piece in stream:
+            raise _planted(operation, key)
+        async with closing_stream(stream) as pieces:
+            async for piece in pieces:
                 if fault.kind is not FaultKind.NONE:
                     yield piece[: len(piece) // 2]
-                    raise _planted("get", key)
+                    raise _planted(operation, key)
                 yield piece
         if fault.kind is not FaultKind.NONE:
-            raise _planted("get", key)
+            raise _planted(operation, key)
 
     async def head(self, key: str) -> ObjectInfo:
         return await self._maybe("head", key, lambda: self._store.head(key))
@@ -209,6 +213,12 @@ class FaultyStore:
 
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         return await self._maybe("uploads_below", prefix, lambda: self._store.uploads_below(prefix))
+
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        return await self._maybe("versions", key, lambda: self._store.versions(key))
+
+    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
+        return self._torn("get_version", key, self._store.get_version(key, version_id, start=start))
 
     async def close(self) -> None:
         await self._store.close()

@@ -48,7 +48,14 @@ from rsm_backends.object_files import (
     object_info,
     write_all,
 )
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectVersion,
+    UnfinishedUpload,
+    UploadedPart,
+)
 from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
@@ -263,6 +270,19 @@ class FilesystemStore:
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         check_prefix(prefix)
         return await self._run(prefix, lambda: self._uploads.below(prefix))
+
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        _check_key(key)
+        return ()  # a file system keeps none
+
+    async def get_version(
+        self, key: str, version_id: str, *, start: int = 0
+    ) -> AsyncIterator[bytes]:
+        _check_key(key)
+        check_range(start, None)
+        for _ in await self.versions(key):
+            yield b""
+        raise NotFound(f"{shown(key)} has no version {shown(version_id)}: none is kept here")
 
     async def close(self) -> None:
         """Wait for writes under way, then close the root folder. Idempotent."""

@@ -17,6 +17,7 @@ from rsm_backends.store import (
     ListPage,
     ObjectInfo,
     ObjectStore,
+    ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
 )
@@ -78,13 +79,13 @@ class MeasuredStore:
             bytes_sent=len(data),
         )
 
-    async def get(
-        self, key: str, *, start: int = 0, end: int | None = None
-    ) -> AsyncIterator[bytes]:
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        return self._streamed("get", self._store.get(key, start=start, end=end))
+
+    async def _streamed(self, operation: str, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         waited_s = 0.0
         received = 0
         error: str | None = None
-        stream = self._store.get(key, start=start, end=end)
         try:
             async with closing_stream(stream):
                 while True:
@@ -103,7 +104,7 @@ class MeasuredStore:
             error = _kind_of(raised)
             raise
         finally:
-            self._observer.store_call_ended(StoreCall("get", waited_s, 0, received, error))
+            self._observer.store_call_ended(StoreCall(operation, waited_s, 0, received, error))
 
     async def head(self, key: str) -> ObjectInfo:
         return await self._measured("head", self._store.head(key))
@@ -161,6 +162,12 @@ class MeasuredStore:
 
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         return await self._measured("uploads_below", self._store.uploads_below(prefix))
+
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        return await self._measured("versions", self._store.versions(key))
+
+    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
+        return self._streamed("get_version", self._store.get_version(key, version_id, start=start))
 
     async def close(self) -> None:
         await self._store.close()

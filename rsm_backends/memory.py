@@ -24,7 +24,15 @@ from rsm_backends.arguments import (
     check_range,
     shown,
 )
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
+from rsm_backends.store import (
+    VERSIONS_MAX,
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectVersion,
+    UnfinishedUpload,
+    UploadedPart,
+)
 
 GET_PIECE_BYTES = 256 * 1024
 
@@ -38,8 +46,10 @@ class _Upload:
 class MemoryStore:
     """Objects in a dict, keys also in a sorted list. One event loop; no locks needed."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], int], *, versioned: bool = False) -> None:
+        """`versioned`: it keeps what is replaced and deleted, as a bucket may."""
         self._now_ms = now_ms
+        self._kept: dict[str, list[tuple[ObjectVersion, bytes]]] | None = {} if versioned else None
         self._objects: dict[str, tuple[ObjectInfo, bytes]] = {}
         self._order: list[tuple[bytes, str]] = []  # (key in UTF-8, key), for list_page
         self._uploads: dict[str, _Upload] = {}
@@ -174,6 +184,24 @@ class MemoryStore:
             if upload.key.startswith(prefix)
         )
 
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        check_key(key)
+        kept = [] if self._kept is None else self._kept.get(key, [])
+        return tuple(version for version, _ in reversed(kept))[:VERSIONS_MAX]
+
+    async def get_version(
+        self, key: str, version_id: str, *, start: int = 0
+    ) -> AsyncIterator[bytes]:
+        check_key(key)
+        check_range(start, None)
+        kept = [] if self._kept is None else self._kept.get(key, [])
+        for version, data in kept:
+            if version.version_id == version_id:
+                for at in range(start, len(data), GET_PIECE_BYTES):
+                    yield data[at : at + GET_PIECE_BYTES]
+                return
+        raise NotFound(f"there is no version {shown(version_id)} of {shown(key)}")
+
     async def close(self) -> None:
         """Nothing to free."""
 
@@ -186,6 +214,9 @@ class MemoryStore:
         self._writes += 1
         info = ObjectInfo(key, len(data), crc32c, self._now_ms(), f'"{self._writes}"')
         self._objects[key] = (info, data)
+        if self._kept is not None:
+            version = ObjectVersion(str(self._writes), len(data))
+            self._kept.setdefault(key, []).append((version, data))
         return info
 
     def _find(self, key: str) -> tuple[ObjectInfo, bytes]:

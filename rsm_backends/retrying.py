@@ -31,6 +31,7 @@ from rsm_backends.store import (
     ListPage,
     ObjectInfo,
     ObjectStore,
+    ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
 )
@@ -109,17 +110,26 @@ class RetryingStore:
             _Settling((Conflict,), lambda: self._ours(key, len(data), crc32c)),
         )
 
-    async def get(
-        self, key: str, *, start: int = 0, end: int | None = None
-    ) -> AsyncIterator[bytes]:
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        return self._resumed(
+            f"get of {shown(key)}",
+            lambda at: self._store.get(key, start=at, end=end),
+            start,
+            end,
+        )
+
+    async def _resumed(
+        self, what: str, from_byte: Callable[[int], AsyncIterator[bytes]], start: int,
+        end: int | None,
+    ) -> AsyncIterator[bytes]:  # fmt: skip
         at = start
         failures = 0
         while True:
-            stream = self._store.get(key, start=at, end=end)
+            stream = from_byte(at)
             try:
                 async with closing_stream(stream):
                     while True:
-                        async with self._deadline(f"get of {shown(key)}"):
+                        async with self._deadline(what):
                             piece = await anext(stream, None)
                         if piece is None:
                             return
@@ -206,6 +216,19 @@ class RetryingStore:
         return await self._repeated(
             f"list of the uploads below {shown(prefix)}",
             lambda: self._store.uploads_below(prefix),
+        )
+
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        return await self._repeated(
+            f"list of the versions of {shown(key)}", lambda: self._store.versions(key)
+        )
+
+    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
+        return self._resumed(
+            f"get of a version of {shown(key)}",
+            lambda at: self._store.get_version(key, version_id, start=at),
+            start,
+            None,
         )
 
     async def close(self) -> None:

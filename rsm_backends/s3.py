@@ -61,8 +61,17 @@ from rsm_backends.s3_range_answers import (
 )
 from rsm_backends.s3_requests import S3Requests, sign_deletes_with_md5, translated
 from rsm_backends.s3_uploads import S3Uploads
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
+from rsm_backends.s3_versions import list_versions
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectVersion,
+    UnfinishedUpload,
+    UploadedPart,
+)
 from rsm_backends.store_config import StoreConfig
+from rsm_backends.streams import closing_stream
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3.client import S3Client
@@ -172,6 +181,14 @@ class S3Store:
         answer = await self._answer(asked, key, start, end)
         if answer is None:
             return
+        async with closing_stream(self._pieces(asked, answer, start, end)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _pieces(
+        self, asked: Asked, answer: Any, start: int, end: int | None
+    ) -> AsyncIterator[bytes]:
+        """The body of an answer to a GET, as far as it is what was asked for."""
         body = answer["Body"]
         # Leaving early closes the connection: the rest of the object is not read for nothing.
         try:
@@ -190,19 +207,38 @@ class S3Store:
                         return
             if wanted.size is not None and got < wanted.size:
                 raise RetryLater(
-                    f"get of {shown(key)} in bucket {self._bucket!r}: the answer ended "
+                    f"get of {shown(asked.key or '')} in bucket {self._bucket!r}: the answer ended "
                     f"{wanted.size - got} bytes before its end"
                 )
         finally:
             body.close()
 
-    async def _answer(self, asked: Asked, key: str, start: int, end: int | None) -> Any:
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        check_key(key)
+        return await list_versions(self._requests, key)
+
+    async def get_version(
+        self, key: str, version_id: str, *, start: int = 0
+    ) -> AsyncIterator[bytes]:
+        check_key(key)
+        check_range(start, None)
+        asked = self._requests.asked("get version", key)
+        answer = await self._answer(asked, key, start, None, VersionId=version_id)
+        if answer is None:
+            return
+        async with closing_stream(self._pieces(asked, answer, start, None)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _answer(
+        self, asked: Asked, key: str, start: int, end: int | None, **extra: str
+    ) -> Any:
         """To a GET, its body to come; None: the object ends before the range."""
-        extra: dict[str, Any] = {}
+        versioned = bool(extra)
         if start > 0 or end is not None:
             extra["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         with translated(asked):
-            if self._quick_gets is not None:
+            if self._quick_gets is not None and not versioned:
                 answer = await self._quick_gets.get(key, extra.get("Range"))
                 if answer is not None:
                     return answer
@@ -216,9 +252,9 @@ class S3Store:
                     raise
                 headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
                 size = bytes_of_object(headers.get("content-range"))
-        if size is None:
+        if size is None and not versioned:
             size = (await self.head(key)).size
-        if start < size:
+        if size is not None and start < size:
             raise asked.unexpected(f"the status is 416, and the object has {size} bytes")
         return None
 

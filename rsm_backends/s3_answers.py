@@ -16,7 +16,7 @@ from typing import Any
 from kafka_formats.errors import CorruptData, NotFound, RetryLater, StrandlineError
 from rsm_backends.s3_checksums import answered, answered_composite, composite
 from rsm_backends.s3_errors import error_for_code
-from rsm_backends.store import ObjectInfo, UnfinishedUpload, UploadedPart
+from rsm_backends.store import ObjectInfo, ObjectVersion, UnfinishedUpload, UploadedPart
 
 STORED = frozenset({200, 201, 204})
 """Of a PUT: Ceph's `rgw_s3_success_create_obj_status` chooses among them."""
@@ -211,6 +211,45 @@ def listed_uploads(asked: Asked, answer: Mapping[str, Any], prefix: str) -> List
     if not all(markers.values()):
         raise asked.unexpected("it is cut off, and has no element NextKeyMarker")
     return ListedUploads(uploads, markers)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVersions:
+    """A page of ListObjectVersions: those of the key. `beyond`: longer keys have begun. `markers`
+    None: the last page.
+    """
+
+    versions: tuple[ObjectVersion, ...]
+    beyond: bool
+    markers: dict[str, str] | None
+
+
+def listed_versions(asked: Asked, answer: Mapping[str, Any], key: str) -> ListedVersions:
+    """A page of ListObjectVersions with `key` as its prefix: longer keys come after it."""
+    more = _goes_on(asked, answer, key)
+    keys = [
+        asked.text(each, "Key")
+        for each in (*answer.get("Versions", ()), *answer.get("DeleteMarkers", ()))
+    ]
+    if not all(each.startswith(key) for each in keys):
+        raise asked.unexpected("an element Key begins otherwise than was asked for")
+    versions = []
+    for each in answer.get("Versions", ()):
+        size = each.get("Size")
+        if not isinstance(size, int) or not 0 <= size < _OBJECT_BYTES_MAX:
+            raise asked.unexpected("an entry has no element Size")
+        if each["Key"] == key:
+            versions.append(ObjectVersion(asked.text(each, "VersionId"), size))
+    beyond = any(each != key for each in keys)
+    if not more or beyond:
+        return ListedVersions(tuple(versions), beyond, None)
+    markers = {
+        "KeyMarker": answer.get("NextKeyMarker") or "",
+        "VersionIdMarker": answer.get("NextVersionIdMarker") or "",
+    }
+    if not all(markers.values()):
+        raise asked.unexpected("it is cut off, and has no element NextKeyMarker")
+    return ListedVersions(tuple(versions), beyond, markers)
 
 
 def next_of(asked: Asked, more: bool, token: str | None, last: str | None) -> str | None:

@@ -72,6 +72,14 @@ class UnfinishedUpload:
     upload_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """One state of an object that a store kept, of `size` bytes; `version_id` opaque."""
+
+    version_id: str
+    size: int
+
+
 class ObjectStore(Protocol):
     """The port. Implementations: memory, filesystem, s3. Decorators: retrying, measured, faulty."""
 
@@ -166,6 +174,16 @@ class ObjectStore(Protocol):
         """
         ...
 
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        """What the store kept of exactly this key, newest first, at most `VERSIONS_MAX`; deletions
+        are left out. Empty where it keeps none: only some buckets do.
+        """
+        ...
+
+    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
+        """Stream one of `versions` from `start` to its end; NotFound once the store dropped it."""
+        ...
+
     async def close(self) -> None:
         """Free connections and handles. Idempotent."""
         ...
@@ -173,3 +191,6 @@ class ObjectStore(Protocol):
 
 PART_BYTES_MIN = 5 * 1024 * 1024
 """The smallest part but the last that S3 accepts (AWS S3 multipart limits)."""
+
+VERSIONS_MAX = 100
+"""Of one key: a segment's is written once, so that more are somebody else's doing."""

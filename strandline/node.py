@@ -26,6 +26,8 @@ from rlm.hold import Hold
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
+from rlm.repairs import RepairLimits, Repairs
 from rlm.scrub_results import FILE_NAME as SCRUBS_FILE
 from rlm.scrub_results import ScrubResults
 from rlm.service import RemoteLogManager
@@ -104,6 +106,7 @@ class Node:
     hold: Hold | None
     flow: FlowControl
     scrubs: ScrubResults
+    repairs: Repairs
     pool: WorkerPool
     failure: Failure
     _parts: AsyncExitStack
@@ -163,11 +166,11 @@ class Node:
                 settings, KnownSegments(log, metadata, view), stores, remote_log, audit
             )
             building.push_async_callback(collector.close)
-            scrubs = ScrubResults(directory.path / SCRUBS_FILE)
+            scrubs, repairs = _new_repairs(settings, directory, remote_log, building)
             _tell_problems(remote_log, snapshots, audit, scrubs, hold)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
-                collector, hold, flow, scrubs, pool, failure, building.pop_all(),
+                collector, hold, flow, scrubs, repairs, pool, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
@@ -184,6 +187,27 @@ def _tell_problems(
 ) -> None:
     for part in (snapshots, audit, scrubs, *((hold,) if hold else ())):
         remote_log.tell_problems_of(part.problems)
+
+
+def _new_repairs(
+    settings: Settings,
+    directory: DataDirectory,
+    remote_log: RemoteLogManager,
+    building: AsyncExitStack,
+) -> tuple[ScrubResults, Repairs]:
+    """What is known to be damaged, and what mends it."""
+    scrubs = ScrubResults(directory.path / SCRUBS_FILE)
+    repair = settings.repair
+    limits = RepairLimits(
+        directory.path / REPAIR_DIRECTORY,
+        automatic=repair.automatic,
+        interval_s=repair.interval_s,
+        per_hour_max=repair.per_hour_max,
+        free_bytes_min=repair.free_bytes_min,
+    )
+    repairs = remote_log.new_repairs(limits, scrubs)
+    building.push_async_callback(repairs.close)
+    return scrubs, repairs
 
 
 def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:

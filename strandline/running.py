@@ -45,6 +45,7 @@ async def _run(settings: Settings) -> None:
     def on_event(event: CopyEvent) -> None:
         metrics.copy.on_event(event)
         metrics.hold.on_event(event)
+        metrics.repair.on_event(event)
         log_event(event)
 
     stop = asyncio.Event()

@@ -70,6 +70,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
     metrics.quorum.watch(node.metadata_log.stats)
     metrics.flow.watch(node.flow)
     metrics.cache.watch(node.pool)
+    metrics.repair.watch(node.repairs)
     context = ApiContext(
         manager=node.metadata,
         rlm=node.remote_log,
@@ -80,6 +81,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         switches=node.remote_log.switches,
         flow=node.flow,
         scrubs=node.scrubs,
+        repairs=node.repairs,
         identity=NodeIdentity(
             cluster_id=str(node.directory.cluster_id),
             kafka_cluster_id=node.directory.kafka_cluster_id,

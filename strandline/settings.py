@@ -269,6 +269,25 @@ class CollectorSettings(_Section):
     )
 
 
+class RepairSettings(_Section):
+    """Copying damaged segments anew, from where a whole copy is."""
+
+    automatic: bool = Field(
+        default=False,
+        description="Segments that reads or scrubs found damaged are repaired without being asked.",
+    )
+    interval_s: PositiveSeconds = Field(
+        default=300.0, description="Pause between two looks at what they found."
+    )
+    per_hour_max: PositiveInt = Field(
+        default=4, description="Segments that a node looks at by itself within an hour."
+    )
+    free_bytes_min: PositiveInt = Field(
+        default=2**30,
+        description="Kept free on the disk of `node.data_dir`, where a segment is put together.",
+    )
+
+
 class HoldSettings(_Section):
     """Keeping sealed segments from the broker's local retention until they are copied."""
 
@@ -432,6 +451,7 @@ class Settings(BaseSettings):
     audit: AuditSettings = AuditSettings()
     collector: CollectorSettings = CollectorSettings()
     retention: RetentionSettings = RetentionSettings()
+    repair: RepairSettings = RepairSettings()
     hold: HoldSettings = HoldSettings()
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()

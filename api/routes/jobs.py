@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from api.admission import Context, require
 from api.cursors import decode_cursor, encode_cursor
 from api.models.jobs import CollectionView, CollectRequest
+from api.models.repair import RepairAsked, RepairView
 from api.models.scrub import PartitionScrubView, ScrubKept, ScrubPage, ScrubPost
 from api.tokens import Principal, Role
 from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
@@ -70,6 +71,27 @@ async def list_scrubs(
         damaged_segments=context.scrubs.damaged_segments(),
         next_cursor=encode_cursor(SCRUBS, filters, page[-1].key) if more else None,
     )
+
+
+@router.post("/repair", summary="Look for damaged segments, or copy them anew")
+async def repair(
+    context: Context,
+    body: RepairAsked,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> RepairView:
+    """Role admin. Reads every byte of the partitions that this node leads. One runs at a time (409
+    RUNNING); ask for it by its id until it ended.
+    """
+    return RepairView.of(context.repairs.start(body.request(), principal.name))
+
+
+@router.get("/repair/{job_id}", summary="A repair: how far it is, how it ended")
+async def describe_repair(
+    context: Context,
+    job_id: Annotated[str, Path(max_length=1_000, description="The job's id, a Kafka Uuid.")],
+) -> RepairView:
+    """The last one is remembered until the node stops."""
+    return RepairView.of(context.repairs.run_of(parse_uuid(job_id, "job_id")))
 
 
 @router.get("/{job_id}", summary="A job: how far it is, how it ended")

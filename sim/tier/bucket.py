@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.memory import MemoryStore
-from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UnfinishedUpload, UploadedPart
+from rsm_backends.store import (
+    FolderPage,
+    ListPage,
+    ObjectInfo,
+    ObjectVersion,
+    UnfinishedUpload,
+    UploadedPart,
+)
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
@@ -156,6 +163,15 @@ class NodeStore:
 
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         return await self._request("uploads", prefix, lambda: self._bucket.uploads_below(prefix))
+
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        return await self._request("versions", key, lambda: self._bucket.versions(key))
+
+    async def get_version(
+        self, key: str, version_id: str, *, start: int = 0
+    ) -> AsyncIterator[bytes]:
+        async for piece in self._bucket.get_version(key, version_id, start=start):
+            yield piece
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -24,7 +24,7 @@ import rlmm.served_ranges
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.clean_up import CleanUp
 from rlm.collection_plan import ObjectClass, classify
-from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
+from rlm.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder
 from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
 from rlm.delete_due import objects_due_ms
 from rlm.expirer import Expirer
@@ -97,10 +97,14 @@ def _live_for_anybody(draft: Draft, partition: TopicIdPartition) -> PartitionRow
 
 
 async def _clean_up_on_suspicion(
-    copier: Copier, order: CopyOrder, store: TierStore, row: RemoteLogSegmentMetadata
+    copier: Copier,
+    order: CopyOrder,
+    store: TierStore,
+    row: RemoteLogSegmentMetadata,
+    before_finish: BeforeFinish,
 ) -> Copied | AttemptFailed:
     """No answer, so it surely did not happen."""
-    outcome = await _attempt(copier, order, store, row)
+    outcome = await _attempt(copier, order, store, row, before_finish)
     if isinstance(outcome, AttemptFailed) and outcome.row is not None:
         keys = segment_keys(store.prefix, row.segment_id, row.start_offset).all()
         await store.store.delete_many(keys)

@@ -99,6 +99,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "retention_command:retention_app",
         "What retention takes from a partition's tier: plan, accept.",
     ),
+    "repair": (
+        "repair_command:repair_command",
+        "Copy damaged segments anew, from where a whole copy is; a dry run without `--yes`.",
+    ),
     "limits": (
         "limits_commands:limits_app",
         "How fast a node copies to the stores and reads from them: show, set.",
@@ -139,6 +143,7 @@ PANELS = {
         "pause",
         "resume",
         "collect",
+        "repair",
         "stores",
         "audit",
         "retention",

@@ -68,8 +68,8 @@ from rlmm.segment import (
 )
 from rlmm.served_ranges import ServedRange
 from tests.api.fake_audit import FakeAudit
-from tests.api.fake_collector import FakeCollector
 from tests.api.fake_quorum import FakeQuorum
+from tests.api.fake_repairs import FakeCollector, FakeRepairs
 from tests.api.fake_retention import FakeRetention
 from tests.api.fake_stream import FakeStream as FakeStream
 
@@ -454,6 +454,7 @@ def _context(
         quorum=quorum or FakeQuorum(),
         audit=FakeAudit(),
         collector=FakeCollector(),
+        repairs=FakeRepairs(),
         retention=FakeRetention(),
         switches=KillSwitches(None, now_ms=lambda: 1_000),
         flow=FlowControl(FlowLimits(), part_bytes=2**20, workers=1, monotonic=lambda: 0.0),

@@ -81,6 +81,7 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
     },
     "transfer": {"node_id": 2},
     "collect": {"apply": True, "accept_objects": 3},
+    "repair": {"topic": "orders", "partition": 0, "from_scrub": True, "apply": True},
     "feature-level": {"feature_level": 1},
     "accepted-percent": {"percent": 85},
     "reset": {"token": 3, "cut_at": 15, "cut_offsets": 5, "dry_run": True},

@@ -13,7 +13,9 @@ from starlette.types import Message
 
 from api.limits import ApiLimits
 from rlm.collector import CollectionRequest
+from rlm.repair_run import RepairRequest
 from tests.api.fake_collector import JOB_ID, FakeCollector
+from tests.api.fake_repairs import FakeRepairs
 from tests.api.fakes import BASE, make_node, openapi, segment_uuid
 
 POLICY = "/v1/topics/payments/policy"
@@ -258,7 +260,9 @@ async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch
     collector = FakeCollector()
     collector.start(CollectionRequest(), "somebody")
     node = make_node()
-    node = replace(node, context=replace(node.context, collector=collector))
+    repairs = FakeRepairs()
+    repairs.start(RepairRequest("payments"), "somebody")
+    node = replace(node, context=replace(node.context, collector=collector, repairs=repairs))
     async with node.client() as client:
         for path, operations in document["paths"].items():
             if "get" not in operations:

@@ -12,6 +12,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.collection_plan import Known
 from rlmm.segment import SegmentState
 from tests.api.fake_collector import JOB_ID, FakeCollector
+from tests.api.fake_repairs import REPAIR_ID, FakeRepairs
 from tests.api.fakes import FakeNode, make_node, make_segment, write_tokens
 
 COLLECT = "/v1/jobs/collect"
@@ -96,3 +97,24 @@ async def test_what_the_metadata_knows_of_listed_segments_is_told_in_their_order
     assert (found[1]["state"], found[1]["due_ms"]) == ("DELETE_SEGMENT_STARTED", 1234)
     assert elsewhere.json()["segments"][0]["knowledge"] == "never"
     assert (wrong.status_code, many.status_code) == (400, 400)
+
+
+async def test_a_repair_is_asked_for_by_an_admin_and_told_by_its_id() -> None:
+    plain = make_node()
+    repairs = FakeRepairs()
+    asked = replace(plain, context=replace(plain.context, repairs=repairs))
+    async with asked.client() as client:
+        answer = await client.post("/v1/jobs/repair", json={"topic": "orders", "partition": 0})
+        assert answer.status_code == 200
+        job = answer.json()
+        assert (job["checked"], job["damaged"], job["standing"]) == (3, 1, 1)
+        assert job["segments"][0]["source"] == "the broker's segments"
+        assert job["segments"][0]["outcome"] == "would"
+        again = await client.get(f"/v1/jobs/repair/{REPAIR_ID}")
+        assert again.json() == job
+        assert (await client.get("/v1/jobs/repair/AAAAAAAAAAAAAAAAAAAAAA")).status_code == 404
+        wrong = await client.post("/v1/jobs/repair", json={"topic": "orders", "segment": "x"})
+        assert (wrong.status_code, wrong.json()["kind"]) == (400, "invalid_request")
+        repairs.runs = True
+        busy = await client.post("/v1/jobs/repair", json={"topic": "orders"})
+        assert (busy.status_code, busy.json()["reason"]) == (409, "RUNNING")

@@ -31,10 +31,14 @@ def client(config: StoreConfig, service: str = "s3") -> Any:
     )
 
 
-def make_bucket(config: StoreConfig) -> None:
-    """Create the bucket of `config`."""
+def make_bucket(config: StoreConfig, *, versioned: bool = False) -> None:
+    """Create the bucket of `config`; one that keeps versions if asked to."""
     s3 = client(config)
     s3.create_bucket(Bucket=config.bucket)
+    if versioned:
+        s3.put_bucket_versioning(
+            Bucket=config.bucket, VersioningConfiguration={"Status": "Enabled"}
+        )
     s3.close()
 
 

@@ -15,6 +15,7 @@ from rsm_backends.store import (
     ListPage,
     ObjectInfo,
     ObjectStore,
+    ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
 )
@@ -137,6 +138,13 @@ class HookedStore:
 
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         return await self._step("list uploads", lambda: self._store.uploads_below(prefix))
+
+    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
+        return await self._step(f"versions of {_kind(key)}", lambda: self._store.versions(key))
+
+    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
+        self._check_alive()
+        return self._store.get_version(key, version_id, start=start)
 
     async def close(self) -> None:
         await self._store.close()

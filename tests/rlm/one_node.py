@@ -30,6 +30,7 @@ from rlm.held_read import HeldRead
 from rlm.hold import Hold, HoldLimits
 from rlm.hold_directory import hold_directories
 from rlm.limits import CopyLimits, Identity
+from rlm.object_check import check_objects
 from rlm.object_keys import segment_keys
 from rlm.ports import MetadataPort
 from rlm.read_request import (
@@ -39,7 +40,11 @@ from rlm.read_request import (
     RecordsRequest,
     SegmentResolver,
 )
+from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.repairs import RepairLimits, Repairs
 from rlm.scanner import BrokerPort
+from rlm.scrub_results import ScrubResults
+from rlm.segment_gathering import gather
 from rlm.service import RemoteLogManager
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
@@ -88,6 +93,10 @@ class Steps:
         self.names: list[str] = []
         self.stopped = asyncio.Event()
         self._stop_at = stop_at
+
+    def stop_at(self, number: int) -> None:
+        """The step with this number is the last one."""
+        self._stop_at = number
 
     async def __call__(self, name: str) -> None:
         self.names.append(name)
@@ -144,8 +153,8 @@ class Bucket(MemoryStore):
     go only after DELETE_SEGMENT_STARTED (delete_order).
     """
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        super().__init__(lambda: now_ms() + self.clock_offset_ms)
+    def __init__(self, now_ms: Callable[[], int], *, versioned: bool = False) -> None:
+        super().__init__(lambda: now_ms() + self.clock_offset_ms, versioned=versioned)
         self.clock_offset_ms = 0
         self.unfinished_uploads: set[str] = set()
         self.metadata: RemoteLogMetadataManager | None = None
@@ -221,6 +230,12 @@ class LocalPool:
             ProducerSnapshotOrigin.ABSENT,
         )  # fmt: skip
 
+    async def check(self, job: CheckJob) -> CheckResult:
+        return await check_objects(job, self.store)
+
+    async def gather(self, job: GatherJob) -> GatherResult:
+        return await gather(job, self.store)
+
     async def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         segment = request.segment
         keys = segment_keys(segment.prefix, segment.segment_id, segment.start_offset)
@@ -253,7 +268,8 @@ class Node:
     events: list[CopyEvent]
     proposed: list[Any]
     accepted: list[tuple[int, Any]]
-    hold: Hold | None = None
+    hold: Hold | None
+    repairs: Repairs
 
     def rows(self, partition: TopicIdPartition) -> list[tuple[int, int, str]]:
         """(start, end, state) of all rows."""
@@ -298,6 +314,7 @@ class World:
     cluster_id: str = "strandline-cluster"
     kafka_cluster_id: str | None = None
     store_name: str = "main"
+    scrubs: ScrubResults = field(default_factory=lambda: ScrubResults(None))
 
     @asynccontextmanager
     async def boot(
@@ -382,9 +399,13 @@ class World:
             on_event=events.append,
             hold=holder,
         )
+        repairs = remote_log.new_repairs(
+            RepairLimits(self.path / "repair", free_bytes_min=0), self.scrubs
+        )
         return Node(
-            remote_log, manager, self.store, pool, events, hooked.proposed, hooked.accepted, holder
-        ), store
+            remote_log, manager, self.store, pool, events, hooked.proposed, hooked.accepted, holder,
+            repairs,
+        ), store  # fmt: skip
 
     def _hold(self, manager: RemoteLogMetadataManager, limits: HoldLimits, told: OnEvent) -> Hold:
         path = self.path / "hold"
@@ -394,11 +415,11 @@ class World:
         return Hold(directories, manager, limits, breathe=breathe, on_event=told)
 
 
-def new_world(tmp_path: Path, log_dirs: tuple[Path, ...]) -> World:
-    """Formatted and empty."""
+def new_world(tmp_path: Path, log_dirs: tuple[Path, ...], *, versioned: bool = False) -> World:
+    """Formatted and empty. `versioned`: the bucket keeps what is replaced and deleted."""
     (tmp_path / "log").mkdir(exist_ok=True)
     ambient = virtual_ambient()
-    return World(tmp_path, log_dirs, Bucket(ambient.now_ms))
+    return World(tmp_path, log_dirs, Bucket(ambient.now_ms, versioned=versioned))
 
 
 def _rows(manager: RemoteLogMetadataManager | None) -> Iterator[RemoteLogSegmentMetadata]:
@@ -411,7 +432,7 @@ async def _pull_the_plug() -> None:
     """A SIGKILL: what the remote log manager was doing ends where it is."""
     names = (
         "scan log directories", "compare clocks", "claim stores", "expire segments",
-        "delete topics", "drive ", "clean up ", "record compaction",
+        "delete topics", "drive ", "clean up ", "record compaction", "repair segments",
     )  # fmt: skip
     tasks = [
         task

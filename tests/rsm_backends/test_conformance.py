@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rsm_backends.conformance import CHECKS, Check
+from rsm_backends.conformance_versions import what_is_replaced_or_deleted_can_be_read
 from rsm_backends.faulty import FaultyStore, RandomFaults
 from rsm_backends.measured import MeasuredStore, StoreCall
+from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
-from tests.rsm_backends.stores import memory_store, opened, retrying
+from tests.real.s3_admin import make_bucket
+from tests.rsm_backends.stores import clock_ms, memory_store, opened, retrying
 
 
 def every_check(**gaps: str) -> pytest.MarkDecorator:
@@ -82,3 +86,29 @@ async def test_s3_on_minio(check: Check, minio_store_config: StoreConfig) -> Non
 async def test_s3_on_localstack(check: Check, localstack_store_config: StoreConfig) -> None:
     async with opened(localstack_store_config) as store:
         await hold(store, check, "localstack")
+
+
+async def test_a_store_in_memory_may_keep_versions() -> None:
+    await what_is_replaced_or_deleted_can_be_read(MemoryStore(clock_ms(), versioned=True), "v/")
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_retries_hide_random_faults_of_versions(seed: int) -> None:
+    kept = MemoryStore(clock_ms(), versioned=True)
+    faulty = FaultyStore(kept, RandomFaults(random.Random(seed).random, lost_answer=0))
+    await what_is_replaced_or_deleted_can_be_read(retrying(faulty, attempts_max=30), "v/")
+
+
+async def test_a_bucket_of_moto_may_keep_versions(moto_store_config: StoreConfig) -> None:
+    config = replace(moto_store_config, bucket="strandline-versions")
+    make_bucket(config, versioned=True)
+    async with opened(config) as store:
+        await what_is_replaced_or_deleted_can_be_read(store, "v/")
+
+
+@pytest.mark.integration
+async def test_a_bucket_of_minio_may_keep_versions(minio_store_config: StoreConfig) -> None:
+    config = replace(minio_store_config, bucket="strandline-versions")
+    make_bucket(config, versioned=True)
+    async with opened(config) as store:
+        await what_is_replaced_or_deleted_can_be_read(store, "v/")

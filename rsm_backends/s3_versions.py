@@ -1,0 +1,31 @@
+"""Versions of an object in a versioned bucket, listed.
+
+A bucket without versioning has one version of each object, `null`, which is what a plain GET reads.
+"""
+
+from __future__ import annotations
+
+from kafka_formats.errors import RetryLater
+from rsm_backends.s3_answers import listed_versions
+from rsm_backends.s3_requests import S3Requests
+from rsm_backends.store import VERSIONS_MAX, ObjectVersion
+
+VERSION_PAGES_MAX = 1000
+"""How many pages of versions are followed before the list is called endless."""
+
+
+async def list_versions(requests: S3Requests, key: str) -> tuple[ObjectVersion, ...]:
+    """Of exactly this key, newest first, deletions left out."""
+    found: list[ObjectVersion] = []
+    markers: dict[str, str] = {}
+    asked = requests.asked("list versions", key)
+    for _ in range(VERSION_PAGES_MAX):
+        answer = await requests.call(asked, "list_object_versions", Prefix=key, **markers)
+        page = listed_versions(asked, answer, key)
+        found += page.versions
+        if len(found) >= VERSIONS_MAX or page.beyond or page.markers is None:
+            return tuple(found[:VERSIONS_MAX])
+        if page.markers == markers:
+            raise asked.unexpected("its element NextKeyMarker leads to the same page again")
+        markers = page.markers
+    raise RetryLater(f"{asked.operation} in bucket {asked.bucket!r}: it pages endlessly")
