@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
@@ -38,8 +39,31 @@ class ProducerState:
     current_txn_first_offset: int
 
 
+class OpenTransaction(NamedTuple):
+    """One that has no marker yet, and where it began."""
+
+    producer_id: int
+    first_offset: int
+
+
 def parse(data: Buffer, *, source: str) -> tuple[ProducerState, ...]:
     """Read a snapshot. An empty file is damage, as everywhere in Kafka."""
+    return tuple(ProducerState(*fields) for fields in _ENTRY.iter_unpack(_entries(data, source)))
+
+
+def parse_open(data: Buffer, *, source: str) -> frozenset[OpenTransaction]:
+    """Only the transactions that are open: a snapshot may have 100,000 producers, a few of which
+    are in one.
+    """
+    return frozenset(
+        OpenTransaction(fields[0], fields[-1])
+        for fields in _ENTRY.iter_unpack(_entries(data, source))
+        if fields[-1] >= 0
+    )
+
+
+def _entries(data: Buffer, source: str) -> memoryview:
+    """Their bytes, once all that is around them is right."""
     if len(data) < _ENTRIES_AT:
         raise CorruptData(
             f"a producer snapshot has at least {_ENTRIES_AT} bytes, and the file has {len(data)}",
@@ -67,7 +91,16 @@ def parse(data: Buffer, *, source: str) -> tuple[ProducerState, ...]:
             source=source,
             position=_PREFIX.size,
         )
-    return tuple(ProducerState(*fields) for fields in _ENTRY.iter_unpack(view[_ENTRIES_AT:]))
+    return view[_ENTRIES_AT:]
+
+
+def open_transactions(entries: Iterable[ProducerState]) -> frozenset[OpenTransaction]:
+    """Of producers already read."""
+    return frozenset(
+        OpenTransaction(entry.producer_id, entry.current_txn_first_offset)
+        for entry in entries
+        if entry.current_txn_first_offset >= 0
+    )
 
 
 def encode(entries: Sequence[ProducerState]) -> bytes:

@@ -4,7 +4,7 @@ Aiven's reader fails on a field it does not know, everywhere but inside `remoteL
 So our additions stand there, as `strandline`: lengths and CRC32C of `.log` and `.indexes`, whole
 and per chunk, so that ranged reads serve verified chunks only. A chunk table is the base64 of one
 big-endian uint32 a chunk. With it stands where the batches begin, once a chunk, so that a read from
-an offset on needs no `.indexes`.
+an offset on needs no `.indexes`; and, where there are any, the transactions open at the base.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.log_names import check_topic_name
+from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.json_fields import Fields
 from rlm.manifest_transforms import Transforms, parse_transforms
@@ -43,6 +44,8 @@ AIVEN_CHUNK_BYTES = 4 * 1024 * 1024
 MANIFEST_BYTES_MAX = 4 * 1024 * 1024
 _VERSION = "1"
 _OUR_VERSION = 1
+_OPEN_AT_BASE = "openAtBase"
+_PRODUCER_ID_DIGITS_MAX = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,16 @@ class ObjectChecksums:
 
     `chunk_offset_index` is an offset index in Kafka's format with at most one entry a chunk of
     `.log`: base offset and position of the first batch that begins in it (but for the one at
-    position 0). None in manifests written before there was one.
+    position 0). None in manifests written before there was one. `open_at_base`: the transactions
+    that the producer snapshot at the base shows open, for readers that come over a lost range. None
+    where there was no such snapshot.
     """
 
     log: ChunkChecksums
     indexes: ChunkChecksums
     producer_snapshot: ProducerSnapshotOrigin
     chunk_offset_index: bytes | None = None
+    open_at_base: tuple[OpenTransaction, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,7 @@ class Manifest:
                 "producerSnapshot": checksums.producer_snapshot.value,
                 "log": log,
                 "indexes": _checksums_json(checksums.indexes),
+                **_open_json(checksums.open_at_base),
             },
         }
 
@@ -235,6 +242,29 @@ def _checksums_json(checksums: ChunkChecksums) -> dict[str, object]:
     }
 
 
+def _open_json(transactions: tuple[OpenTransaction, ...] | None) -> dict[str, object]:
+    """Nothing where none is open, as nearly always."""
+    if transactions == ():
+        return {}
+    if transactions is None:
+        return {_OPEN_AT_BASE: None}
+    return {_OPEN_AT_BASE: {str(each.producer_id): each.first_offset for each in transactions}}
+
+
+def _parse_open(fields: Fields) -> tuple[OpenTransaction, ...] | None:
+    if _OPEN_AT_BASE not in fields.names():
+        return ()
+    entries = fields.optional_object(_OPEN_AT_BASE)
+    if entries is None:
+        return None
+    found = []
+    for name in entries.names():
+        if not (name.isascii() and name.isdigit() and len(name) <= _PRODUCER_ID_DIGITS_MAX):
+            raise entries.wrong("", f"has {name[:20]!r}, which is no producer id")
+        found.append(OpenTransaction(int(name), entries.integer(name)))
+    return tuple(found)
+
+
 def _parse_segment_id(fields: Fields) -> RemoteLogSegmentId:
     topic_id_partition = fields.object("topicIdPartition")
     topic_partition = topic_id_partition.object("topicPartition")
@@ -284,6 +314,7 @@ def _parse_checksums(fields: Fields) -> ObjectChecksums:
         _parse_chunks(fields.object("indexes")),
         origin,
         _parse_offset_index(fields.object("log"), log),
+        _parse_open(fields),
     )
 
 

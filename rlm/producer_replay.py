@@ -1,7 +1,7 @@
 """The state of all producers, carried forward batch by batch, as a broker does it on recovery.
 
-Makes a missing producer snapshot and a damaged transaction index anew. Source: Kafka's
-ProducerStateManager and ProducerAppendInfo.
+Makes a missing producer snapshot anew, and tells `TransactionCheck` of the transactions. Source:
+Kafka's ProducerStateManager and ProducerAppendInfo.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kafka_formats.batch_scan import BatchRun, ScannedBatch
 from kafka_formats.errors import CorruptData
-from kafka_formats.producer_snapshot import ProducerState
+from kafka_formats.producer_snapshot import ProducerState, open_transactions
 from kafka_formats.record_batch import (
     LOG_OVERHEAD,
     TRANSACTIONAL_OR_CONTROL,
@@ -22,24 +22,39 @@ from kafka_formats.record_batch import (
     control_record_type,
     iter_records,
 )
-from kafka_formats.transaction_index import AbortedTransaction
+from rlm.transaction_check import TransactionCheck
 
 _END_TRANSACTION = struct.Struct(">hi")
 _SEQUENCES = 2**31
 _NONE = -1
 _LENGTH = BatchHeader._fields.index("length")
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
+_BASE_OFFSET = BatchHeader._fields.index("base_offset")
+_LAST_OFFSET_DELTA = BatchHeader._fields.index("last_offset_delta")
+_RECORD_COUNT = BatchHeader._fields.index("record_count")
 _PRODUCER_ID = BatchHeader._fields.index("producer_id")
 
 
 class ProducerReplay:
-    """Starts from the snapshot at a segment's base and takes the segment's batches in order."""
+    """Starts from the snapshot at a segment's base and takes the segment's batches in order.
 
-    def __init__(self, producers: Iterable[ProducerState]) -> None:
-        self._producers = {producer.producer_id: producer for producer in producers}
+    `producers` None: there is no snapshot. An empty one tells nothing of transactions: a broker
+    that finds its snapshots gone at a clean start writes such. `cleaned`: offsets or records are missing as Kafka's
+    cleaner leaves them.
+    """
+
+    def __init__(self, producers: Iterable[ProducerState] | None, start_offset: int = 0) -> None:
+        known = tuple(producers or ())
+        self._producers = {producer.producer_id: producer for producer in known}
         self._last_plain: dict[int, HeaderFields] = {}
-        self._aborted: list[AbortedTransaction] = []
-        self._abort_markers: set[tuple[int, int]] = set()
+        self._next_offset = start_offset
+        self.cleaned = False
+        relied_upon = producers is not None and (bool(known) or start_offset == 0)
+        self.transactions = TransactionCheck(
+            start_offset,
+            open_transactions(known) if relied_upon else None,
+            shown_empty=producers is not None,
+        )
 
     @property
     def producers(self) -> tuple[ProducerState, ...]:
@@ -47,22 +62,17 @@ class ProducerReplay:
         self._settle()
         return tuple(self._producers.values())
 
-    @property
-    def aborted(self) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions whose markers were seen and whose beginnings are known."""
-        return tuple(self._aborted)
-
-    @property
-    def abort_markers(self) -> frozenset[tuple[int, int]]:
-        """(producer id, offset) of every ABORT marker seen."""
-        return frozenset(self._abort_markers)
-
     def take(self, run: BatchRun, source: str) -> None:
         """Carry the state over verified batches one behind another."""
         at, data = 0, run.data
         producers, last = self._producers, self._last_plain
+        next_offset = self._next_offset
         for fields in run.headers:
             producer_id = fields[_PRODUCER_ID]
+            base_offset, span = fields[_BASE_OFFSET], fields[_LAST_OFFSET_DELTA] + 1
+            if base_offset != next_offset or fields[_RECORD_COUNT] != span:
+                self.cleaned = True
+            next_offset = base_offset + span
             end = at + LOG_OVERHEAD + fields[_LENGTH]
             if producer_id >= 0:
                 if not fields[_ATTRIBUTES] & TRANSACTIONAL_OR_CONTROL and producer_id in producers:
@@ -76,6 +86,7 @@ class ProducerReplay:
                     else:
                         self._append(header)
             at = end
+        self._next_offset = next_offset
 
     def _settle(self) -> None:
         """Carry the state over the plain batches left out: only a producer's last one counts."""
@@ -86,8 +97,10 @@ class ProducerReplay:
     def _append(self, header: BatchHeader) -> None:
         before = self._producers.get(header.producer_id)
         open_from = before.current_txn_first_offset if before else _NONE
-        if header.is_transactional and open_from == _NONE:
-            open_from = header.base_offset
+        if header.is_transactional:
+            self.transactions.has_batch(header.producer_id, header.base_offset)
+            if open_from == _NONE:
+                open_from = header.base_offset
         self._producers[header.producer_id] = ProducerState(
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
@@ -104,6 +117,7 @@ class ProducerReplay:
         before = self._producers.get(header.producer_id)
         record = next(iter_records(batch.data, source=source, position=position), None)
         if record is None:  # compaction has removed the marker, and its transaction before it
+            self.transactions.marker_gone(header.producer_id, header.last_offset)
             if before is not None:
                 self._producers[header.producer_id] = replace(
                     before, current_txn_first_offset=_NONE
@@ -119,33 +133,14 @@ class ProducerReplay:
             ended = _without_batches(header, before)
         else:
             ended = before
-        open_from = ended.current_txn_first_offset
         self._producers[header.producer_id] = replace(
             ended,
             timestamp_ms=record.timestamp_ms,
             coordinator_epoch=coordinator_epoch,
             current_txn_first_offset=_NONE,
         )
-        if type_ == ControlType.ABORT:
-            self._abort_markers.add((header.producer_id, record.offset))
-            if open_from != _NONE:
-                self._aborted.append(
-                    AbortedTransaction(
-                        header.producer_id,
-                        open_from,
-                        record.offset,
-                        self._stable_after(record.offset),
-                    )
-                )
-
-    def _stable_after(self, marker_offset: int) -> int:
-        """The last stable offset once the marker is in: the earliest transaction still open."""
-        still_open = [
-            producer.current_txn_first_offset
-            for producer in self._producers.values()
-            if producer.current_txn_first_offset != _NONE
-        ]
-        return min(still_open, default=marker_offset + 1)
+        aborted = type_ == ControlType.ABORT
+        self.transactions.ends(header.producer_id, record.offset, aborted=aborted)
 
 
 def _last_sequence(header: BatchHeader) -> int:

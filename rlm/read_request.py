@@ -91,13 +91,17 @@ class RecordsEnd:
     """How a read of records ended.
 
     `next_offset` is where to go on. `at_end`: nothing readable is in the tier from there on (now);
-    otherwise `max_bytes` was reached.
+    otherwise `max_bytes` was reached. `lost` are the offsets (inclusive) that the read went over
+    since nothing serves them; `undecided_records` were left out of committed ones since the outcome
+    of their transaction was among such offsets.
     """
 
     next_offset: int
     batches: int
     stored_bytes: int
     at_end: bool
+    lost: tuple[tuple[int, int], ...] = ()
+    undecided_records: int = 0
 
 
 class SegmentResolver(Protocol):
@@ -108,12 +112,4 @@ class SegmentResolver(Protocol):
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
         """The piece that serves `offset`, or else the next one above it; None when none is left."""
-        ...
-
-    async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
-        """The first piece that serves `offset` or more and whose transaction index has entries."""
-        ...
-
-    async def last_piece(self) -> SegmentPiece | None:
-        """The piece that serves the highest copied offset."""
         ...

@@ -183,18 +183,3 @@ class ViewResolver:
         """The piece that serves `offset`, or the next one above."""
         served = self.reader.served_from(self.partition, offset)
         return None if served is None else self.reader.piece(served)
-
-    async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
-        """Kafka's nextSegmentWithTxnIndex, over holes and all following epochs as well."""
-        state = self.reader.state_of(self.partition)
-        for served in self.reader.metadata.served_segments(state, offset, OFFSET_MAX):
-            if not served[1].txn_index_empty:
-                return self.reader.piece(served)
-        return None
-
-    async def last_piece(self) -> SegmentPiece | None:
-        """The piece that serves the highest copied offset."""
-        state = self.reader.state_of(self.partition)
-        if state.highest_copied is None:
-            return None
-        return await self.piece_at(state.highest_copied[0])

@@ -194,6 +194,7 @@ class _Copy:
                 index_checksums,
                 indexes.producer_snapshot,
                 verified.chunk_offset_index,
+                verified.open_at_base,
             ),
         )
 

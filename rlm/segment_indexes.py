@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from rlm.manifest import CHUNK_BYTES, ChunkChecksums, IndexRange
 from rlm.read_request import IndexType
 from rlm.segment_source import SegmentSource
 from rlm.segment_verification import VerifiedLog
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +55,31 @@ def build_indexes(job: CopyJob, source: SegmentSource, verified: VerifiedLog) ->
         IndexType.PRODUCER_SNAPSHOT: snapshot,
         IndexType.LEADER_EPOCH: leader_epoch_checkpoint.encode(lineage),
     }
-    if transactions:
+    # One that was made anew without entries is there, too: the metadata says that there is one.
+    if transactions or not job.txn_index_empty:
         parts[IndexType.TRANSACTION] = transactions
     ranges = {}
     position = 0
     for index, data in parts.items():
         ranges[index] = IndexRange(position, len(data))
         position += len(data)
-    return SegmentIndexes(b"".join(parts.values()), ranges, origin, not transactions)
+    present = IndexType.TRANSACTION in parts
+    return SegmentIndexes(b"".join(parts.values()), ranges, origin, txn_index_empty=not present)
 
 
 def _producer_snapshot(
     job: CopyJob, source: SegmentSource, verified: VerifiedLog
 ) -> tuple[bytes, ProducerSnapshotOrigin]:
-    """The snapshot at the next base: the broker's, else made from this base's, else none."""
+    """The snapshot at the next base: the broker's if it shows those transactions open that are (by
+    which readers go), else one made from this base's, else none.
+    """
     path = source.snapshot_path(job.next_base_offset)
     try:
         data = source.read_beside(path)
         if data is not None:
-            producer_snapshot.parse(data, source=str(path))
-            return data, ProducerSnapshotOrigin.COPIED
+            told = producer_snapshot.parse_open(data, source=str(path))
+            if verified.producers.transactions.open_differs(told) is None:
+                return data, ProducerSnapshotOrigin.COPIED
     except CorruptData:
         pass  # made anew below; the broker itself does not read it before its next start
     if verified.producers_known:
@@ -81,29 +89,36 @@ def _producer_snapshot(
 
 
 def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLog) -> bytes:
-    """The transaction index, held against the ABORT markers in the log; empty without aborts.
+    """The transaction index, each entry of it held against the log; empty without aborts.
 
-    A reader of committed records trusts it, so one that misses an abort must not be uploaded. The
-    broker's index may hold more than the replay knows (a transaction begun before a lost snapshot),
-    never less. It is made anew only if the replay accounts for every marker.
+    A reader of committed records trusts it, so one that is wrong is made anew, where the state at
+    the base is known; elsewhere it is refused. See `rlm/transaction_check.py` for what is right.
     """
     path = source.index_path(TRANSACTION_INDEX_SUFFIX)
-    markers = verified.producers.abort_markers
-    expected = verified.producers.aborted if verified.producers_known else ()
-    wanted = {(entry.producer_id, entry.last_offset) for entry in expected}
+    check = verified.producers.transactions
     try:
         data = source.read_beside(path) or b""
         entries = transaction_index.parse(data, source=str(path))
-        listed = {(entry.producer_id, entry.last_offset) for entry in entries}
-        if wanted <= listed <= markers:
+        wrong = next(check.differences(entries, cleaned=verified.producers.cleaned), None)
+        if wrong is None:
+            if unverified := check.unverified(entries):
+                _log.warning(
+                    "%s: %d aborted transactions begin below the segment, and without a producer "
+                    "snapshot at its base nothing tells whether they do: copied unverified",
+                    path,
+                    unverified,
+                )
             return data
-    except CorruptData:
-        pass  # made anew below, or refused
-    if not job.txn_index_empty and verified.producers_known and wanted == markers:
-        return transaction_index.encode(expected)
+    except CorruptData as error:
+        wrong = error.detail
+    made = check.made()
+    if made is not None and not (made and job.txn_index_empty):
+        _log.warning("%s is made anew from the .log: %s", path, wrong)
+        return transaction_index.encode(made)
     raise CorruptData(
-        "the transaction index does not fit the ABORT markers in the .log: stop the broker, remove "
-        "the segment's .index, .timeindex and .txnindex, and let the broker make them anew",
+        f"the transaction index does not fit the ABORT markers in the .log ({wrong}): stop the "
+        "broker, remove the segment's .index, .timeindex and .txnindex, and let the broker make "
+        "them anew",
         source=str(path),
         position=0,
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, Refused
+from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.byte_bounded_cache import ByteBoundedCache
 from rlm.chunk_cache import ChunkCache, ChunkCounts
 from rlm.copy_job import ProducerSnapshotOrigin
@@ -117,6 +118,10 @@ class SegmentReader:
         """Where to begin for an offset, chunk by chunk; of older manifests the offset index."""
         found = _checksums(await self.manifest(segment)).chunk_offset_index
         return await self.index(segment, IndexType.OFFSET) if found is None else found
+
+    async def open_at_base(self, segment: TieredSegment) -> frozenset[OpenTransaction]:
+        """The transactions known to be open at the segment's base."""
+        return frozenset(_checksums(await self.manifest(segment)).open_at_base or ())
 
     def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:
         """While the manifest is on its way, the metadata log has what it takes to check the whole

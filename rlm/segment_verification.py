@@ -16,6 +16,7 @@ from kafka_formats.batch_scan import BatchRun, BatchScanner
 from kafka_formats.crc32c import crc32c, crc32c_combine
 from kafka_formats.errors import CorruptData
 from kafka_formats.log_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from kafka_formats.producer_snapshot import OpenTransaction, ProducerState
 from kafka_formats.record_batch import LOG_OVERHEAD
 from rlm.copy_job import CopyJob
 from rlm.gap_rule import GapWatch, shows_cleaner
@@ -27,6 +28,9 @@ from rlm.segment_source import SegmentSource
 PIECE_BYTES = 1024 * 1024
 """Read and scanned at once. Small batches come in runs that end where a piece does, so pieces of
 one chunk each would cost more."""
+OPEN_AT_BASE_MAX = 10_000
+"""Open transactions that a manifest names; a partition has as many as producers at work in it."""
+
 _NEVER = 2**63  # above every offset
 
 
@@ -34,8 +38,10 @@ _NEVER = 2**63  # above every offset
 class VerifiedLog:
     """A `.log` that was read to its end and is right.
 
-    `producers_known`: the replay began from a known state, so its snapshot is the true one.
-    `cleaned`: its batches show that Kafka's cleaner was there.
+    `producers_known`: the replay began from a known state, so its snapshot is the true one;
+    `open_at_base` are the transactions that this state shows open, None where it is not to be
+    relied upon, or more are open than a manifest names. `cleaned`: its batches show that Kafka's
+    cleaner was there.
     """
 
     checksums: ChunkChecksums
@@ -44,6 +50,7 @@ class VerifiedLog:
     producers: ProducerReplay
     producers_known: bool
     cleaned: bool
+    open_at_base: tuple[OpenTransaction, ...] | None = ()
 
 
 class VerifiedPart(NamedTuple):
@@ -73,8 +80,10 @@ class SegmentVerification:
         self._chunk_batches: list[tuple[int, int]] = []  # (base offset, position), see the manifest
         self._next_chunk_at = CHUNK_BYTES
         base = _producers_at_base(job, source)
+        self._producers = ProducerReplay(base, job.start_offset)
         self._producers_known = base is not None
-        self._producers = ProducerReplay(base or ())
+        check = self._producers.transactions
+        self._open_at_base = _named(check.open) if check.base_known else None
         self._indexes = IndexCheck(
             job.start_offset,
             lambda: source.read_beside(source.index_path(INDEX_SUFFIX)),
@@ -110,6 +119,7 @@ class SegmentVerification:
             self._producers,
             self._producers_known,
             self._gaps.cleaned,
+            self._open_at_base,
         )
 
     def _fill(self, view: memoryview) -> VerifiedPart:
@@ -232,15 +242,24 @@ class SegmentVerification:
         )
 
 
-def _producers_at_base(
-    job: CopyJob, source: SegmentSource
-) -> tuple[producer_snapshot.ProducerState, ...] | None:
+def _named(opened: frozenset[OpenTransaction]) -> tuple[OpenTransaction, ...] | None:
+    if len(opened) > OPEN_AT_BASE_MAX:
+        return None
+    return tuple(sorted(opened, key=lambda each: each.first_offset))
+
+
+def _producers_at_base(job: CopyJob, source: SegmentSource) -> tuple[ProducerState, ...] | None:
     """The producers' state at the segment's base; None when nothing tells it."""
     if job.start_offset == 0:
         return ()
     path = source.snapshot_path(job.start_offset)
     try:
         data = source.read_beside(path)
-        return None if data is None else producer_snapshot.parse(data, source=str(path))
+        found = None if data is None else producer_snapshot.parse(data, source=str(path))
     except CorruptData:
         return None
+    if found is not None and any(
+        each.current_txn_first_offset >= job.start_offset for each in found
+    ):
+        return None  # it is of another place in the log
+    return found

@@ -75,8 +75,10 @@ class RecordsRead:
         self._batches = 0
         self._stored_bytes = 0
         self._full = False
-        self._undecided = False
+        self._unstable = False  # what comes next is not decided yet
         self._jumped = False
+        self._lost: list[tuple[int, int]] = []
+        self._undecided_records = 0
 
     async def pieces(self) -> AsyncIterator[Parts]:
         """Whole batches, or whole lines; the pieces' borders mean nothing else."""
@@ -88,7 +90,7 @@ class RecordsRead:
             await self._ahead.close()
 
     async def _pieces(self) -> AsyncIterator[Parts]:
-        while not self._full and not self._undecided:
+        while not self._full and not self._unstable:
             piece = await self._ahead.piece_at(self._next_offset)
             if piece is None:
                 break
@@ -97,12 +99,21 @@ class RecordsRead:
                     f"the piece for offset {self._next_offset} ends at {piece.valid_until}"
                 )
             # Behind a lost range a segment may begin with what is not the partition's.
-            self._next_offset = max(self._next_offset, piece.first_offset)
+            if piece.first_offset > self._next_offset:
+                self._lost.append((self._next_offset, piece.first_offset - 1))
+                self._next_offset = piece.first_offset
             async with closing_stream(self._read_piece(piece)) as data:
                 async for part in data:
                     yield part
         self._on_end(
-            RecordsEnd(self._next_offset, self._batches, self._stored_bytes, at_end=not self._full)
+            RecordsEnd(
+                self._next_offset,
+                self._batches,
+                self._stored_bytes,
+                at_end=not self._full,
+                lost=tuple(self._lost),
+                undecided_records=self._undecided_records,
+            )
         )
 
     async def _read_piece(self, piece: SegmentPiece) -> AsyncIterator[Parts]:
@@ -133,7 +144,9 @@ class RecordsRead:
             else:
                 scanner.finish()
                 more = True
-        if not self._full and not self._undecided:
+        if committed is not None:
+            self._undecided_records += committed.undecided_records
+        if not self._full and not self._unstable:
             self._next_offset = max(self._next_offset, piece.valid_until + 1)
 
     @property
@@ -170,7 +183,7 @@ class RecordsRead:
                 return taken, False
             if committed is not None:
                 if header.last_offset >= committed.stable_end:
-                    self._undecided = True
+                    self._unstable = True
                     return taken, False
                 if committed.drops(header):
                     self._next_offset = header.last_offset + 1

@@ -106,14 +106,6 @@ class _OnePiece:
         """The piece, unless it ends below."""
         return self.piece if offset <= self.piece.valid_until else None
 
-    async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
-        """Not asked: the search reads uncommitted records too, as Kafka's does."""
-        return self.piece if offset <= self.piece.valid_until else None
-
-    async def last_piece(self) -> SegmentPiece | None:
-        """The piece."""
-        return self.piece
-
 
 def search_batches(
     data: bytes, timestamp_ms: int, first_offset: int, last_offset: int

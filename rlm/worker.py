@@ -41,11 +41,8 @@ from rlm.worker_messages import (
     FromWorker,
     Granted,
     Heartbeat,
-    LastPiece,
-    NextWithTxnIndex,
     PieceAt,
     Progress,
-    Question,
     Ready,
     Request,
     Result,
@@ -368,17 +365,8 @@ class _Job:
         return tell
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
-        return await self._ask(PieceAt(offset))
-
-    async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
-        return await self._ask(NextWithTxnIndex(offset))
-
-    async def last_piece(self) -> SegmentPiece | None:
-        return await self._ask(LastPiece())
-
-    async def _ask(self, question: Question) -> SegmentPiece | None:
         self._waiting = asyncio.get_running_loop().create_future()
-        self._worker.tell(Ask(self.job_id, question))
+        self._worker.tell(Ask(self.job_id, PieceAt(offset)))
         return await self._waiting
 
     def answered(self, piece: SegmentPiece | None) -> None:

@@ -180,26 +180,11 @@ class PieceAt:
 
 
 @dataclass(frozen=True, slots=True)
-class NextWithTxnIndex:
-    """SegmentResolver.next_with_txn_index."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class LastPiece:
-    """SegmentResolver.last_piece."""
-
-
-Question = PieceAt | NextWithTxnIndex | LastPiece
-
-
-@dataclass(frozen=True, slots=True)
 class Ask:
     """A read of records needs the metadata; it goes on with the Answer."""
 
     job_id: int
-    question: Question
+    question: PieceAt
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from rlm.read_request import (
     LogRequest,
     RecordsEnd,
     RecordsRequest,
-    SegmentPiece,
     SegmentResolver,
 )
 from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
@@ -30,10 +29,7 @@ from rlm.worker_messages import (
     Began,
     Data,
     End,
-    NextWithTxnIndex,
-    PieceAt,
     Progress,
-    Question,
     Request,
     Welcome,
     call_error,
@@ -224,7 +220,7 @@ class WorkerPool:
                 if isinstance(message, Data):
                     yield message.data
                 elif isinstance(message, Ask) and resolver is not None:
-                    call.answer(await _resolve(resolver, message.question))
+                    call.answer(await resolver.piece_at(message.question.offset))
                 elif isinstance(message, End):
                     if on_end is not None and isinstance(message.result, RecordsEnd):
                         on_end(message.result)
@@ -293,14 +289,6 @@ class WorkerPool:
 
     def _announce(self) -> None:
         self._changed.set()
-
-
-async def _resolve(resolver: SegmentResolver, question: Question) -> SegmentPiece | None:
-    if isinstance(question, PieceAt):
-        return await resolver.piece_at(question.offset)
-    if isinstance(question, NextWithTxnIndex):
-        return await resolver.next_with_txn_index(question.offset)
-    return await resolver.last_piece()
 
 
 async def _until(event: asyncio.Event) -> None:

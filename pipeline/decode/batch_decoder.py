@@ -20,6 +20,7 @@ from pipeline.decode.pure_rows import OUTPUT_BYTES, PureRows
 from pipeline.decode.rows import Place, RowsKind, Slice, batch_at
 from pipeline.decode.schema import arrow_schema
 from rlm.read_committed import CommittedView
+from rlm.transaction_walk import NOTHING_UNDECIDED, Undecided
 from rlmm.segment import OFFSET_MAX
 
 RECORDS_BYTES_MAX = BATCH_BYTES_MAX
@@ -39,7 +40,8 @@ class BatchDecoder:
     """Decodes one slice of a segment: the offsets `first_offset` to `last_offset`, inclusive.
 
     Control records are never given. With `read_committed` neither are those of `aborted`, all the
-    transactions that touch the slice and were aborted. `source` and `position`, where the first
+    transactions that touch the slice and were aborted, nor those of `undecided`, which are counted.
+    `source` and `position`, where the first
     byte fed stands in it, are for messages. Only `columns` are built.
 
     CorruptData, with source and position of the batch, for anything malformed, for offsets that do
@@ -57,6 +59,7 @@ class BatchDecoder:
         first_offset: int = 0,
         last_offset: int = OFFSET_MAX,
         aborted: Iterable[AbortedTransaction] = (),
+        undecided: Undecided = NOTHING_UNDECIDED,
         read_committed: bool = True,
         position: int = 0,
         output_bytes: int = OUTPUT_BYTES,
@@ -64,7 +67,11 @@ class BatchDecoder:
         rows: RowsKind | None = None,
     ) -> None:
         self._slice = Slice(topic, partition, source, first_offset, last_offset)
-        self._committed = CommittedView(aborted if read_committed else (), OFFSET_MAX)
+        self._committed = (
+            CommittedView(aborted, OFFSET_MAX, undecided)
+            if read_committed
+            else CommittedView((), OFFSET_MAX)
+        )
         self._scanner = BatchScanner(source, position=position)
         self._rows = (rows or rows_kind())(
             arrow_schema(columns),
@@ -74,6 +81,11 @@ class BatchDecoder:
         )
         self._passed = -1  # the last offset of the last batch seen
         self._done = last_offset < first_offset
+
+    @property
+    def undecided_records(self) -> int:
+        """How many were left out of committed ones since their transaction's marker is lost."""
+        return self._committed.undecided_records
 
     @property
     def done(self) -> bool:

@@ -42,6 +42,7 @@ class Exported:
     file_bytes: int = 0
     dead_letters: int = 0
     skipped: int = 0
+    undecided: int = 0
     removed_files: int = 0
     under_way: list[str] = field(default_factory=list)
 
@@ -213,3 +214,4 @@ class ExportRun:
         done.file_bytes += sum(file.size for file in files.files)
         done.dead_letters += dead_rows
         done.skipped += skipped
+        done.undecided += sum(result.undecided for result in results)

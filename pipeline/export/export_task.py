@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from rsm_backends.store_config import StoreConfig
 
 
 class ReadRecords(Protocol):
-    """`pipeline.read.records.read_slices`, which tests replace."""
+    """As `pipeline.read.records.read_slices`."""
 
     def __call__(
         self,
@@ -65,19 +66,22 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task did. `retried`: an earlier attempt of it may have left files behind."""
+    """What a task did. `undecided` records were left out of committed ones, for the markers of
+    their transactions are lost. `retried`: an earlier attempt of it may have left files behind.
+    """
 
     files: list[DataFile]
     dead_files: list[DataFile] = field(default_factory=list)
     rows: int = 0
     data_bytes: int = 0
     skipped: int = 0
+    undecided: int = 0
     retried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFiles:
-    """The work of every task of one run. Picklable."""
+    """The work of every task of one run. Picklable. `read` None: `read_slices`."""
 
     name: str
     run: RunId
@@ -86,7 +90,7 @@ class WriteFiles:
     output: Output
     dead_letters: Output | None = None
     decoding: ValueDecoding | None = None
-    read: ReadRecords = read_slices
+    read: ReadRecords | None = None
 
     def __call__(self, task: ExportTask) -> TaskResult:
         """Write the task's records; on an error nothing is left that could be removed."""
@@ -96,10 +100,12 @@ class WriteFiles:
         dead = None if self.dead_letters is None else self._writer(self.dead_letters, task)
         writers = [each for each in (good, dead) if each is not None]
         rows = data_bytes = skipped = 0
+        undecided: list[int] = []
+        read = self.read or partial(read_slices, on_undecided=undecided.append)
         with ExitStack() as undo:
             for each in writers:
                 undo.callback(each.abandon)
-            for batch in self.read(task.slices, self.stores, self.read_settings):
+            for batch in read(task.slices, self.stores, self.read_settings):
                 data_bytes += batch.nbytes
                 parts = decode(batch)
                 if parts.good is not None:
@@ -115,6 +121,7 @@ class WriteFiles:
                 rows,
                 data_bytes,
                 skipped,
+                sum(undecided),
                 context is not None and context.attemptNumber() > 0,
             )
             undo.pop_all()

@@ -113,6 +113,7 @@ class ExportReport:
             "file_bytes": done.file_bytes,
             "dead_letters": done.dead_letters,
             "skipped": done.skipped,
+            "undecided": done.undecided,
             "exported_offsets": self.exported_offsets,
             "ended": dict(self.ended),
             "missing": {name: [list(each) for each in has] for name, has in self.missing.items()},
@@ -136,6 +137,11 @@ class ExportReport:
             yield f"{done.dead_letters:,} records could not be exported and are dead letters"
         if done.skipped:
             yield f"{done.skipped:,} records could not be exported and were skipped"
+        if done.undecided:
+            yield (
+                f"{done.undecided:,} records were left out: lost offsets hold the outcome of their "
+                "transactions"
+            )
         if done.removed_files:
             yield f"{done.removed_files} files of killed runs were removed"
         for run in done.under_way:

@@ -222,6 +222,7 @@ def _rows(
             unmapped_from=None if found is None else found.unmapped_from,
             difference=None if found is None else found.difference,
             lost=plan.partitions[item.source].lost,
+            undecided=done.undecided,
         )
 
 

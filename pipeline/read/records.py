@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.offset_index import OffsetIndex
-from kafka_formats.transaction_index import AbortedTransaction
 from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.positions import ByteRange, byte_range
@@ -17,11 +17,13 @@ from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.read.transactions import TransactionIndexes
 from rlm.read_request import IndexType, Isolation
+from rlm.transaction_walk import TransactionWalk
 from rsm_backends.store_config import StoreConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger("strandline.read")
 _BASE_OFFSET = struct.Struct(">q")
 
 
@@ -31,6 +33,7 @@ def read_slices(
     settings: ReadSettings,
     *,
     on_lost: Callable[[SegmentSlice, int], None] | None = None,
+    on_undecided: Callable[[int], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `slices`, in their order, in batches of about 2 MB with `settings.columns`.
 
@@ -39,10 +42,12 @@ def read_slices(
     was deleted since the plan, unless `settings.fail_on_data_loss` is off: then `on_lost(slice,
     offset)` is told that records of the slice are lost, all of them below `offset` were given, and
     the next slice follows. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN):
-    read_committed, and the tier cannot tell which transactions were aborted.
+    read_committed, and the tier cannot tell which transactions were aborted. `on_undecided(n)`: n
+    records of a slice were left out of committed ones, for the markers of their transactions are
+    among lost offsets; the log has it, too.
     """
     with OpenStores(stores, settings.aiven_keys) as opened:
-        yield from read_opened(slices, opened, settings, on_lost=on_lost)
+        yield from read_opened(slices, opened, settings, on_lost=on_lost, on_undecided=on_undecided)
 
 
 def read_opened(
@@ -51,6 +56,7 @@ def read_opened(
     settings: ReadSettings,
     *,
     on_lost: Callable[[SegmentSlice, int], None] | None = None,
+    on_undecided: Callable[[int], None] | None = None,
 ) -> Generator[pa.RecordBatch]:
     """`read_slices` of stores that the caller opens and closes; close the iterator before them."""
     transactions = TransactionIndexes(stores, verify=settings.verify)
@@ -60,11 +66,11 @@ def read_opened(
         objects = SegmentObjects(part.segment, stores, verify=settings.verify)
         given_below = part.first_offset
         try:
-            aborted: list[AbortedTransaction] = []
+            walk = TransactionWalk(part.first_offset, part.last_offset)
             if settings.isolation is Isolation.READ_COMMITTED:
-                aborted = transactions.aborted(part)
+                walk = transactions.walked(part)
             with objects.naming():
-                for batch in _batches(part, objects, settings, aborted):
+                for batch in _batches(part, objects, settings, walk, on_undecided):
                     yield batch
                     given_below = _behind(batch, given_below)
         except NotFound as error:
@@ -78,7 +84,8 @@ def _batches(
     part: SegmentSlice,
     objects: SegmentObjects,
     settings: ReadSettings,
-    aborted: list[AbortedTransaction],
+    walk: TransactionWalk,
+    on_undecided: Callable[[int], None] | None,
 ) -> Iterator[pa.RecordBatch]:
     where = _where(part, objects)
     partition = part.segment.partition
@@ -88,7 +95,8 @@ def _batches(
         partition=partition.partition,
         first_offset=part.first_offset,
         last_offset=part.last_offset,
-        aborted=aborted,
+        aborted=walk.aborted,
+        undecided=walk.undecided,
         read_committed=settings.isolation is Isolation.READ_COMMITTED,
         source=objects.keys.log,
         position=where.start,
@@ -109,6 +117,19 @@ def _batches(
             position=where.end,
         )
     yield from decoder.finish()
+    if count := decoder.undecided_records:
+        log.warning(
+            "%d records of %s-%d at the offsets %d to %d were left out: the markers of their "
+            "transactions are among offsets that are lost, so nothing tells whether they are "
+            "committed; isolation read_uncommitted gives them",
+            count,
+            partition.topic,
+            partition.partition,
+            part.first_offset,
+            part.last_offset,
+        )
+        if on_undecided is not None:
+            on_undecided(count)
 
 
 def _where(part: SegmentSlice, objects: SegmentObjects) -> ByteRange:

@@ -13,7 +13,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 """Those of a record without `headers`, in the order of Kafka's own data source."""
 
 LATER_MAX = 64
-"""Segments behind a slice that its task may look into for aborted transactions.
+"""Segments behind a slice that its task may look into for the end of its transactions.
 
 A transaction is listed where its ABORT marker is. Brokers end transactions within minutes
 (`transaction.max.timeout.ms`), so that more indexes than this are never needed, but for segments of
@@ -25,14 +25,16 @@ a few kilobytes.
 class SegmentSlice:
     """The offsets `first_offset` to `last_offset` (inclusive) of a segment. Picklable.
 
-    `later`: for read_committed, the partition's segments behind this one that list aborted
-    transactions, ascending; see `plan_slices`.
+    `later`: for read_committed, the partition's segments behind this one that tell of its
+    transactions, ascending: those that list aborted ones, and the two at the ends of each hole.
+    `behind_holes` are the first offsets of those of them that stand right behind a hole.
     """
 
     segment: TieredSegment
     first_offset: int
     last_offset: int
     later: tuple[TieredSegment, ...] = ()
+    behind_holes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +68,22 @@ def plan_slices(
         raise InvalidRequest(f"{first_offset} is no offset", field="first_offset")
     slices: list[SegmentSlice] = []
     later: tuple[TieredSegment, ...] = ()
+    behind_holes: tuple[int, ...] = ()
+    behind: TieredSegment | None = None
+    at_hole = False  # whether one is right behind `behind`
     for segment in reversed(segments):
+        if behind is not None and isolation is Isolation.READ_COMMITTED:
+            hole = segment.last_offset + 1 < behind.first_offset
+            if hole or at_hole or not behind.txn_index_empty:
+                later = (behind, *later[: LATER_MAX - 1])
+            if hole:
+                behind_holes = (behind.first_offset, *behind_holes[: LATER_MAX - 1])
+            at_hole = hole
         first = max(first_offset, segment.first_offset)
         last = min(last_offset, segment.last_offset)
         if first <= last:
-            slices.append(SegmentSlice(segment, first, last, later))
-        if isolation is Isolation.READ_COMMITTED and not segment.txn_index_empty:
-            later = (segment, *later[: LATER_MAX - 1])
+            slices.append(SegmentSlice(segment, first, last, later, behind_holes))
+        behind = segment
     return slices[::-1]
 
 

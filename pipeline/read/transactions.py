@@ -1,9 +1,7 @@
-"""Which transactions were aborted, and up to where the tier itself tells.
+"""Which transactions were aborted or never decided, and up to where the tier itself tells.
 
-A transaction stands in the transaction index of the segment that has its ABORT marker, which may
-lie behind the segments that have its records: so the indexes of later segments are looked into
-(Kafka's RemoteLogManager.collectAbortedTransactionInfo). `rlm.read_committed` is the same for a
-node, which asks its view for one segment after another.
+The rule is a node's (`rlm/transaction_walk.py`). A task is not given every segment behind its own,
+but those that tell anything: see `plan_slices`.
 """
 
 from __future__ import annotations
@@ -13,12 +11,12 @@ from collections.abc import Sequence
 
 from kafka_formats import producer_snapshot, transaction_index
 from kafka_formats.errors import Conflict
-from kafka_formats.transaction_index import AbortedTransaction, collect
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import LATER_MAX, SegmentSlice
 from rlm.read_request import IndexType
+from rlm.transaction_walk import NO_TRANSACTIONS, SegmentTransactions, TransactionWalk
 from rlmm.segment import RemoteLogSegmentId
 
 INDEXES_KEPT_MAX = 2 * LATER_MAX
@@ -31,43 +29,69 @@ class TransactionIndexes:
     def __init__(self, stores: OpenStores, *, verify: bool = True) -> None:
         self._stores = stores
         self._verify = verify
-        self._kept: OrderedDict[RemoteLogSegmentId, tuple[AbortedTransaction, ...]] = OrderedDict()
+        self._kept: OrderedDict[tuple[RemoteLogSegmentId, int, bool], SegmentTransactions] = (
+            OrderedDict()
+        )
 
-    def aborted(self, part: SegmentSlice) -> list[AbortedTransaction]:
-        """All aborted transactions that touch the slice.
+    def walked(self, part: SegmentSlice) -> TransactionWalk:
+        """All aborted transactions that touch the slice, and those that nothing decides any more.
 
         Conflict(TRANSACTIONS_UNKNOWN) when `LATER_MAX` segments do not hold the end of all.
         """
-        found: list[AbortedTransaction] = []
+        walk = TransactionWalk(part.first_offset, part.last_offset)
+        # What is open at a segment's end matters only where its marker may be lost.
+        holes = bool(part.behind_holes)
         for segment in (part.segment, *part.later):
-            if segment.txn_index_empty:
-                continue
-            # Markers above `last_offset` are a diverged tail's: they decide nothing.
-            entries = (e for e in self._of(segment) if e.last_offset <= segment.last_offset)
-            touching, complete = collect(entries, part.first_offset, part.last_offset + 1)
-            found += touching
-            if complete:
-                return found
+            behind_hole = segment is not part.segment and segment.first_offset in part.behind_holes
+            walk.take(self._of(segment, snapshots=holes), behind_hole=behind_hole)
+            if walk.decided:
+                return walk
         if len(part.later) >= LATER_MAX:
             raise Conflict(
                 f"which transactions of segment {part.segment.segment_id} were aborted is not told "
-                f"by the {LATER_MAX} transaction indexes behind it: read it with isolation "
+                f"by the {LATER_MAX} segments behind it that tell of any: read it with isolation "
                 "read_uncommitted",
                 reason=REASON,
             )
-        return found
+        return walk
 
-    def _of(self, segment: TieredSegment) -> tuple[AbortedTransaction, ...]:
-        entries = self._kept.get(segment.segment_id)
-        if entries is None:
+    def _of(self, segment: TieredSegment, *, snapshots: bool) -> SegmentTransactions:
+        if not snapshots and segment.txn_index_empty:
+            return SegmentTransactions(())
+        key = (segment.segment_id, segment.first_offset, snapshots)
+        found = self._kept.get(key)
+        if found is None:
             objects = SegmentObjects(segment, self._stores, verify=self._verify)
             with objects.naming():
-                data = objects.index(IndexType.TRANSACTION) or b""
-                entries = transaction_index.parse(data, source=objects.keys.indexes)
-            self._kept[segment.segment_id] = entries
+                found = _read(segment, objects, snapshots=snapshots)
+            self._kept[key] = found
             if len(self._kept) > INDEXES_KEPT_MAX:
                 self._kept.popitem(last=False)
-        return entries
+        return found
+
+
+def _read(
+    segment: TieredSegment, objects: SegmentObjects, *, snapshots: bool
+) -> SegmentTransactions:
+    source = objects.keys.indexes
+    data = b"" if segment.txn_index_empty else objects.index(IndexType.TRANSACTION) or b""
+    # Markers above `last_offset` are a diverged tail's: they decide nothing.
+    aborted = tuple(
+        entry
+        for entry in transaction_index.parse(data, source=source)
+        if entry.last_offset <= segment.last_offset
+    )
+    if not snapshots:
+        return SegmentTransactions(aborted)
+    sums = objects.manifest.checksums
+    at_base, at_end = NO_TRANSACTIONS, None
+    if sums is not None and segment.first_offset <= segment.start_offset:
+        at_base = frozenset(sums.open_at_base or ())
+    if segment.last_offset >= segment.end_offset:
+        snapshot = objects.index(IndexType.PRODUCER_SNAPSHOT)
+        if snapshot is not None:
+            at_end = producer_snapshot.parse_open(snapshot, source=source)
+    return SegmentTransactions(aborted, at_base, at_end)
 
 
 def stable_end(segments: Sequence[TieredSegment], stores: OpenStores) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
@@ -69,12 +69,15 @@ class PartitionRestore:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a run did for one partition. `resumed` None: it began at the beginning."""
+    """What a run did for one partition. `resumed` None: it began at the beginning. `undecided`
+    records were left out of committed ones, for the markers of their transactions are lost.
+    """
 
     partition: int
     records: int
     bytes: int
     resumed: Since | None
+    undecided: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,9 @@ def _produce(
     work: PartitionRestore, writer: PartitionWriter, begin: Progress, resumed: Since | None
 ) -> Produced:
     records = sent = in_transaction = 0
-    for record in _source_records(work, _from(work.slices, begin.next_offset)):
+    undecided: list[int] = []
+    slices = _from(work.slices, begin.next_offset)
+    for record in _source_records(work, slices, undecided.append):
         writer.send(record)
         size = len(record.key or b"") + len(record.value or b"")
         records += 1
@@ -159,7 +164,7 @@ def _produce(
             in_transaction = 0
     if begin.next_offset < work.begun.end_offset:
         writer.commit(Progress(work.begun.end_offset, begin.what))
-    return Produced(work.source.partition, records, sent, resumed)
+    return Produced(work.source.partition, records, sent, resumed, sum(undecided))
 
 
 def _from(slices: Sequence[SegmentSlice], first_offset: int) -> list[SegmentSlice]:
@@ -214,9 +219,11 @@ def _extend(runs: array[int], source: int, target: int) -> bool:
 
 
 def _source_records(
-    work: PartitionRestore, slices: Sequence[SegmentSlice]
+    work: PartitionRestore,
+    slices: Sequence[SegmentSlice],
+    on_undecided: Callable[[int], None] | None = None,
 ) -> Iterator[KafkaRecord]:
-    for batch in read_slices(slices, work.stores, work.settings):
+    for batch in read_slices(slices, work.stores, work.settings, on_undecided=on_undecided):
         yield from _rows(batch)
 
 

@@ -16,7 +16,7 @@ class ProducedPartition:
     source, which an earlier run produced; only the rest is compared and mapped. `offsets_kept`:
     every record has the offset it had. `unmapped_from`: the mapping ends before this offset of the
     source, for want of room. `lost`: offsets (inclusive) of the range that are in no
-    segment.
+    segment. `undecided` records this run left out, as the markers of their transactions are lost.
     """
 
     partition: int
@@ -31,6 +31,7 @@ class ProducedPartition:
     unmapped_from: int | None
     difference: str | None
     lost: tuple[tuple[int, int], ...] = ()
+    undecided: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class ProduceReport:
             )
             for first, last in each.lost:
                 yield f"{self.topic}-{each.partition}: the offsets {first} to {last} are lost"
+            if each.undecided:
+                yield (
+                    f"{self.topic}-{each.partition}: {each.undecided} records were left out: lost "
+                    "offsets hold the outcome of their transactions"
+                )
         if self.mapping_file is not None:
             for each in self.partitions:
                 if each.unmapped_from is not None:

@@ -63,8 +63,6 @@ async def copied(pool: WorkerPool, replica: ReplicaWriter, *, attempt: int = 0) 
         job = replace(job, upload_deadline_ms=FAR_FUTURE_MS)
         result = await pool.copy(job)
         pieces.pieces.append(SegmentPiece(tiered(job, result), job.start_offset, job.end_offset))
-        if result.txn_index_empty:
-            pieces.without_aborts.add(job.start_offset)
     return pieces
 
 

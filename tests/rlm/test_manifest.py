@@ -15,6 +15,7 @@ from kafka_formats import offset_index
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import (
     CHUNK_BYTES,
@@ -97,6 +98,9 @@ def test_ours_is_read_back() -> None:
     assert OURS.checksums is not None
     older = replace(OURS, checksums=replace(OURS.checksums, chunk_offset_index=None))
     assert parse_manifest(older.encode(), source="m") == older
+    for opened in (None, (OpenTransaction(7, 40), OpenTransaction(2**62, 99))):
+        told = replace(OURS, checksums=replace(OURS.checksums, open_at_base=opened))
+        assert parse_manifest(told.encode(), source="m") == told
 
 
 def test_ours_has_unknown_fields_only_where_aivens_reader_ignores_them() -> None:

@@ -20,8 +20,10 @@ from rlm.producer_replay import ProducerReplay
 from tests.rlm.broker_files import CAPTURED, ReplicaWriter, write_log_dir
 
 
-def replayed(log: bytes, producers: tuple[ProducerState, ...] = ()) -> ProducerReplay:
-    replay = ProducerReplay(producers)
+def replayed(
+    log: bytes, producers: tuple[ProducerState, ...] = (), start_offset: int = 0
+) -> ProducerReplay:
+    replay = ProducerReplay(producers, start_offset)
     for run in BatchScanner("log").feed_runs(log):
         replay.take(run, "log")
     return replay
@@ -40,7 +42,9 @@ def test_captured_snapshots_and_transaction_indexes_come_out_the_same(topic: str
         for segment in partition.segments[:-1]:
             assert segment.next_base_offset is not None
             replay = replayed(
-                segment.log_path.read_bytes(), snapshot(partition, segment.base_offset)
+                segment.log_path.read_bytes(),
+                snapshot(partition, segment.base_offset),
+                segment.base_offset,
             )
             written = snapshot(partition, segment.next_base_offset)
             # The broker forgets what expired when it starts; a replay has nothing to expire by.
@@ -48,9 +52,9 @@ def test_captured_snapshots_and_transaction_indexes_come_out_the_same(topic: str
             assert topic == "orders" or len(replay.producers) == len(written)
             index = segment.log_path.with_suffix(".txnindex")
             data = index.read_bytes() if index.exists() else b""
-            assert replay.aborted == transaction_index.parse(data, source="captured")
-            markers = {(entry.producer_id, entry.last_offset) for entry in replay.aborted}
-            assert markers == replay.abort_markers
+            assert replay.transactions.made() == transaction_index.parse(data, source="captured")
+            assert replay.transactions.open == producer_snapshot.open_transactions(written)
+            assert not replay.cleaned
 
 
 def test_interleaved_transactions_are_told_apart(tmp_path: Path) -> None:
@@ -63,7 +67,7 @@ def test_interleaved_transactions_are_told_apart(tmp_path: Path) -> None:
     replica.end_transaction(2, commit=False)
     replica.flush()
     replay = replayed(replica.path(0, ".log").read_bytes())
-    assert replay.aborted == (
+    assert replay.transactions.made() == (
         AbortedTransaction(1, 0, 8, 2),
         AbortedTransaction(2, 2, 9, 10),
     )
@@ -88,13 +92,14 @@ OPEN = ProducerState(1, 0, 9, 9, 9, 900, 3, 0)
 def test_a_marker_of_a_later_producer_epoch_forgets_the_earlier_batches() -> None:
     replay = replayed(marker(10, key=ABORT, value=end_transaction_value(4), epoch=1), (OPEN,))
     assert replay.producers == (ProducerState(1, 1, -1, -1, 0, 1_000, 4, -1),)
-    assert replay.aborted == (AbortedTransaction(1, 0, 10, 11),)
+    assert replay.transactions.made() == (AbortedTransaction(1, 0, 10, 11),)
 
 
 def test_a_marker_without_a_transaction_aborts_nothing() -> None:
     replay = replayed(marker(10, key=ABORT, value=end_transaction_value(4)))
-    assert replay.aborted == ()
-    assert replay.abort_markers == {(1, 10)}
+    assert replay.transactions.made() == ()
+    (wrong,) = replay.transactions.differences([AbortedTransaction(1, 0, 10, 11)], cleaned=False)
+    assert "begins at 0, and it does not" in wrong
     assert replay.producers == (ProducerState(1, 0, -1, -1, 0, 1_000, 4, -1),)
 
 
@@ -118,7 +123,7 @@ def test_a_marker_that_compaction_removed_ends_its_transaction() -> None:
         replay = ProducerReplay(producers)
         replay.take(run, "log")
         assert all(state.current_txn_first_offset == -1 for state in replay.producers)
-        assert replay.aborted == ()
+        assert replay.transactions.made() == ()
 
 
 def test_a_cut_off_marker_is_corrupt_data() -> None:
@@ -178,5 +183,5 @@ def test_batches_in_runs_leave_what_one_after_another_leaves(
         for run in scanner.feed_runs(bytes(log[at : at + piece_bytes])):
             runs.take(run, "log")
     assert runs.producers == single.producers
-    assert runs.aborted == single.aborted
-    assert runs.abort_markers == single.abort_markers
+    assert runs.transactions.made() == single.transactions.made()
+    assert runs.transactions.open == single.transactions.open

@@ -104,10 +104,9 @@ async def test_what_the_tier_does_not_decide_is_not_given_out(replica: ReplicaWr
     assert offsets(data) == [4, 5, 7]
 
 
-async def test_a_segment_that_arrives_meanwhile_decides_nothing_by_halves(
+async def test_a_segment_that_arrives_meanwhile_decides(
     replica: ReplicaWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last piece is asked for before the indexes: a later one's snapshot must not count."""
     replica.append(2, producer_id=1, transactional=True)
     replica.roll()
     replica.end_transaction(1, commit=False)
@@ -117,17 +116,16 @@ async def test_a_segment_that_arrives_meanwhile_decides_nothing_by_halves(
     tier = await tier_of(replica)
     pieces = tier.pieces.pieces
     tier.pieces.pieces = pieces[:1]
-    tier.pieces.without_aborts = {0}
-    real = tier.pieces.next_with_txn_index
+    real = tier.pieces.piece_at
 
     async def arriving(offset: int) -> SegmentPiece | None:
         found = await real(offset)
         tier.pieces.pieces = pieces
         return found
 
-    monkeypatch.setattr(tier.pieces, "next_with_txn_index", arriving)
+    monkeypatch.setattr(tier.pieces, "piece_at", arriving)
     data, end = await tier.records(committed())
-    assert (data, end.next_offset) == (b"", 0)
+    assert (offsets(data), end.next_offset) == ([3], 4)
 
 
 async def test_a_read_from_the_middle_of_a_transaction_still_leaves_it_out(
@@ -307,3 +305,134 @@ async def test_the_broker_counts_a_segment_as_decided_before_the_tier_does(
     tier = await tier_of(replica, segments=1)
     data, _ = await tier.records(committed())
     assert data == b""
+
+
+async def over_hole(replica: ReplicaWriter, *lost: int) -> Tier:
+    """All sealed segments copied but those with these base offsets, which are lost."""
+    tier = Tier()
+    partition = only_partition(replica.log_dir)
+    for segment in partition.segments[:-1]:
+        if segment.base_offset not in lost:
+            await tier.copy(copy_job(partition, segment))
+    return tier
+
+
+async def test_an_abort_among_lost_offsets_leaves_its_records_out_counted(
+    replica: ReplicaWriter,
+) -> None:
+    replica.append(2, producer_id=1, transactional=True)  # 0, 1: aborted at 3, which is lost
+    replica.append(1)  # 2
+    replica.roll()
+    replica.end_transaction(1, commit=False)  # 3
+    replica.append(1)  # 4
+    replica.roll()
+    replica.append(2)  # 5, 6
+    replica.roll()
+    tier = await over_hole(replica, 3)
+    data, end = await tier.records(committed())
+    assert offsets(data) == [2, 5, 6]
+    assert (end.lost, end.undecided_records) == (((3, 4),), 2)
+    every, end = await tier.records(RecordsRequest(0, MAX))
+    assert offsets(every) == [0, 1, 2, 5, 6]
+    assert (end.lost, end.undecided_records) == (((3, 4),), 0)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("segments_behind", [0, 2])
+async def test_a_transaction_still_open_behind_the_hole_is_decided_by_its_marker(
+    replica: ReplicaWriter, commit: bool, segments_behind: int
+) -> None:
+    replica.append(2, producer_id=1, transactional=True)  # 0, 1
+    replica.append(1, producer_id=2, transactional=True)  # 2: its marker is lost
+    replica.roll()
+    replica.end_transaction(2, commit=True)  # 3
+    replica.append(1, producer_id=1, transactional=True)  # 4
+    replica.roll()
+    for _ in range(segments_behind):
+        replica.append(1)
+        replica.roll()
+    marker = replica.next_offset
+    replica.end_transaction(1, commit=commit)
+    replica.append(1)
+    replica.roll()
+    tier = await over_hole(replica, 3)
+    data, end = await tier.records(committed())
+    given = [0, 1] if commit else []
+    assert offsets(data) == [*given, *range(5, marker), marker + 1]
+    assert end.undecided_records == 1
+
+
+async def test_a_marker_behind_the_hole_decides_nothing_of_an_earlier_transaction(
+    replica: ReplicaWriter,
+) -> None:
+    """The producer ended its first transaction among the lost offsets and began another there."""
+    replica.append(2, producer_id=1, transactional=True)  # 0, 1: aborted at 2
+    replica.roll()
+    replica.end_transaction(1, commit=False)  # 2
+    replica.append(1, producer_id=1, transactional=True)  # 3
+    replica.roll()
+    replica.append(1, producer_id=1, transactional=True)  # 4
+    replica.end_transaction(1, commit=True)  # 5
+    replica.roll()
+    tier = await over_hole(replica, 2)
+    data, end = await tier.records(committed())
+    assert offsets(data) == [4]
+    assert end.undecided_records == 2
+
+
+async def test_what_is_open_at_the_end_of_the_tier_is_waited_for_over_a_hole(
+    replica: ReplicaWriter,
+) -> None:
+    replica.append(1)  # 0
+    replica.append(2, producer_id=1, transactional=True)  # 1, 2
+    replica.roll()
+    replica.append(1)  # 3
+    replica.roll()
+    replica.append(1)  # 4
+    replica.roll()
+    tier = await over_hole(replica, 3)
+    data, end = await tier.records(committed())
+    assert (offsets(data), end.next_offset, end.undecided_records) == ([0], 1, 0)
+
+
+async def test_without_a_snapshot_on_either_side_no_transaction_before_the_hole_is_given(
+    replica: ReplicaWriter,
+) -> None:
+    replica.append(1)  # 0
+    replica.roll()
+    replica.append(1, producer_id=1, transactional=True)  # 1
+    replica.end_transaction(1, commit=True)  # 2
+    replica.append(1)  # 3
+    replica.roll()
+    replica.append(1)  # 4
+    replica.roll()
+    replica.append(1, producer_id=3, transactional=True)  # 5
+    replica.end_transaction(3, commit=True)  # 6
+    replica.roll()
+    for offset in (1, 4, 5):
+        replica.path(offset, ".snapshot").unlink()
+    replica.path(0, ".log").unlink()
+    tier = await over_hole(replica, 0, 4)
+    data, end = await tier.records(committed(1))
+    assert offsets(data) == [3, 5]
+    assert (end.undecided_records, end.next_offset) == (1, 7)
+
+
+async def test_two_holes_are_each_crossed_by_what_stands_behind_them(
+    replica: ReplicaWriter,
+) -> None:
+    replica.append(1, producer_id=1, transactional=True)  # 0: open over both, committed
+    replica.append(1, producer_id=2, transactional=True)  # 1: open over one, its end is lost
+    replica.roll()
+    replica.append(1)  # 2: lost
+    replica.roll()
+    replica.append(1)  # 3
+    replica.roll()
+    replica.end_transaction(2, commit=True)  # 4: lost
+    replica.roll()
+    replica.end_transaction(1, commit=True)  # 5
+    replica.roll()
+    tier = await over_hole(replica, 2, 4)
+    data, end = await tier.records(committed())
+    assert offsets(data) == [0, 3]
+    assert (end.undecided_records, end.lost) == (1, ((2, 2), (4, 4)))

@@ -10,6 +10,7 @@ import pytest
 from kafka_formats import producer_snapshot, transaction_index
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData
+from kafka_formats.transaction_index import AbortedTransaction
 from rlm.copy_job import CopyJob, ProducerSnapshotOrigin
 from rlm.manifest import CHUNK_BYTES
 from rlm.read_request import IndexType
@@ -172,6 +173,136 @@ def test_a_marker_of_a_transaction_without_records_is_no_abort(tmp_path: Path) -
     replica.roll()
     partition = only_partition(tmp_path)
     assert build(copy_job(partition, partition.segments[0])).txn_index_empty
+
+
+FIELDS = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+
+
+def with_aborts(path: Path) -> ReplicaWriter:
+    """A sealed segment at 2, of two aborted transactions; of the second, one batch stands below."""
+    replica = ReplicaWriter(write_log_dir(path))
+    replica.append(2, producer_id=9, transactional=True)  # 0, 1: aborted at 9
+    replica.roll()
+    replica.append(1, producer_id=1, transactional=True)  # 2
+    replica.end_transaction(1, commit=True)  # 3
+    replica.append(2, producer_id=1, transactional=True)  # 4, 5
+    replica.append(1)  # 6
+    replica.append(1, producer_id=9, transactional=True)  # 7
+    replica.end_transaction(1, commit=False)  # 8
+    replica.end_transaction(9, commit=False)  # 9
+    replica.append(1, producer_id=1, transactional=True)  # 10: open at the end
+    replica.roll()
+    return replica
+
+
+@pytest.mark.parametrize("by", [-3, 1, 90])
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_wrong_field_of_an_entry_has_the_index_made_anew(
+    tmp_path: Path, number: int, field: str, by: int
+) -> None:
+    replica = with_aborts(tmp_path)
+    path = replica.path(2, ".txnindex")
+    right = path.read_bytes()
+    entries = list(transaction_index.parse(right, source="right"))
+    wrong = replace(entries[number], **{field: getattr(entries[number], field) + by})
+    entries[number] = wrong
+    path.write_bytes(transaction_index.encode(entries))
+    assert part(build(second_job(replica)), IndexType.TRANSACTION) == right
+
+
+def test_an_unknown_version_has_the_index_made_anew(tmp_path: Path) -> None:
+    replica = with_aborts(tmp_path)
+    path = replica.path(2, ".txnindex")
+    right = path.read_bytes()
+    path.write_bytes(b"\x00\x01" + right[2:])
+    assert part(build(second_job(replica)), IndexType.TRANSACTION) == right
+
+
+@pytest.mark.parametrize("snapshot", [None, producer_snapshot.encode(())])
+def test_without_a_snapshot_at_the_base_an_entry_from_below_is_unverified(
+    tmp_path: Path, snapshot: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that finds its snapshots gone writes empty ones: they tell nothing."""
+    replica = with_aborts(tmp_path)
+    if snapshot is None:
+        replica.path(2, ".snapshot").unlink()
+    else:
+        replica.path(2, ".snapshot").write_bytes(snapshot)
+    path = replica.path(2, ".txnindex")
+    right = path.read_bytes()
+    entries = transaction_index.parse(right, source="right")
+    assert part(build(second_job(replica)), IndexType.TRANSACTION) == right
+    assert "1 aborted transactions begin below the segment" in caplog.text
+    above = replace(entries[1], first_offset=5)
+    path.write_bytes(transaction_index.encode([entries[0], above]))
+    if snapshot is None:
+        with pytest.raises(CorruptData, match="begins at 5, and it begins at 7"):
+            build(second_job(replica))
+
+
+@pytest.mark.parametrize("shown", ["none", "another first offset", "one more"])
+def test_a_snapshot_that_shows_other_transactions_open_is_made_anew(
+    tmp_path: Path, shown: str
+) -> None:
+    replica = with_aborts(tmp_path)
+    path = replica.path(11, ".snapshot")
+    right = producer_snapshot.parse(path.read_bytes(), source="right")
+    changes = {"none": (-1, -1), "another first offset": (9, -1), "one more": (10, 0)}[shown]
+    wrong = [
+        replace(each, current_txn_first_offset=changes[each.producer_id == 9]) for each in right
+    ]
+    path.write_bytes(producer_snapshot.encode(wrong))
+    indexes = build(second_job(replica))
+    assert indexes.producer_snapshot is ProducerSnapshotOrigin.REBUILT
+    made = part(indexes, IndexType.PRODUCER_SNAPSHOT)
+    assert set(producer_snapshot.parse(made, source="made")) == set(right)
+    replica.path(2, ".snapshot").unlink()
+    if shown != "one more":  # of a producer without a batch in the segment its word has to be taken
+        assert build(second_job(replica)).producer_snapshot is ProducerSnapshotOrigin.ABSENT
+
+
+def test_an_index_of_aborts_that_never_were_becomes_an_empty_one(tmp_path: Path) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.append(2, producer_id=1, transactional=True)
+    replica.end_transaction(1, commit=True)
+    replica.roll()
+    invented = [AbortedTransaction(1, 0, 2, 3)]
+    replica.path(0, ".txnindex").write_bytes(transaction_index.encode(invented))
+    partition = only_partition(tmp_path)
+    indexes = build(copy_job(partition, partition.segments[0]))
+    assert (part(indexes, IndexType.TRANSACTION), indexes.txn_index_empty) == (b"", False)
+
+
+@pytest.mark.parametrize("removed", [[0], [0, 1], [1], [0, 1, 2]])
+def test_what_the_cleaner_leaves_of_an_aborted_transaction_fits(
+    tmp_path: Path, removed: list[int]
+) -> None:
+    """It takes batches and keeps the entry, which says where the transaction once began."""
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.append(1, producer_id=2, transactional=True)  # 0
+    replica.end_transaction(2, commit=True)  # 1
+    for _ in range(3):
+        replica.append(1, producer_id=1, transactional=True)  # 2, 3, 4
+    replica.append(1, producer_id=2, transactional=True)  # 5
+    replica.end_transaction(1, commit=False)  # 6
+    replica.end_transaction(2, commit=False)  # 7
+    replica.append(1)  # 8
+    replica.batches = [each for at, each in enumerate(replica.batches) if at - 2 not in removed]
+    replica.roll()
+    partition = only_partition(tmp_path)
+    job = copy_job(partition, partition.segments[0])
+    path = replica.path(0, ".txnindex")
+    right = path.read_bytes()
+    assert part(build(job), IndexType.TRANSACTION) == right
+    first, second = transaction_index.parse(right, source="right")
+    hides_committed = replace(second, first_offset=0)
+    ends_the_search_early = replace(first, last_stable_offset=99)
+    for wrong in ([first, hides_committed], [ends_the_search_early, second]):
+        path.write_bytes(transaction_index.encode(wrong))
+        made = transaction_index.parse(part(build(job), IndexType.TRANSACTION), source="made")
+        assert made[-1] == second
+        assert all(each.last_stable_offset in (5, 8) for each in made)
 
 
 def test_a_damaged_lineage_in_the_job_is_corrupt_data(replica: ReplicaWriter) -> None:

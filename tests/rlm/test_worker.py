@@ -37,7 +37,6 @@ from rlm.worker_messages import (
     End,
     Failed,
     Heartbeat,
-    LastPiece,
     PieceAt,
     Progress,
     Ready,
@@ -234,17 +233,14 @@ async def test_records_are_resolved_by_asking(
     assert end.result is not None
 
 
-async def test_committed_records_ask_for_the_end_of_the_tier(
+async def test_committed_records_need_no_other_segment_where_none_is_open(
     supervisor: Supervisor, replica: ReplicaWriter
 ) -> None:
     piece = await copied(supervisor, replica)
     supervisor.send(StartJob(2, RecordsRequest(5, 1, Isolation.READ_COMMITTED)))
-    await supervisor.until(Ask)
+    assert await supervisor.next() == Ask(2, PieceAt(5))
     supervisor.send(Answer(2, piece))
-    assert await supervisor.next() == Ask(2, LastPiece())
-    supervisor.send(Answer(2, piece))
-    await supervisor.until(Ask)
-    supervisor.send(Answer(2, None))
+    assert isinstance(await supervisor.next(), Data)
     assert isinstance(await supervisor.until(End), End)
 
 

@@ -84,25 +84,14 @@ def tiered(job: CopyJob, result: CopyResult) -> TieredSegment:
 
 @dataclass
 class Pieces:
-    """A resolver over pieces in order; `without_aborts` are those whose index is empty."""
+    """A resolver over pieces in order."""
 
     pieces: list[SegmentPiece] = field(default_factory=list)
-    without_aborts: set[int] = field(default_factory=set)
     asked: list[int] = field(default_factory=list)
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
         self.asked.append(offset)
         return next((piece for piece in self.pieces if piece.valid_until >= offset), None)
-
-    async def next_with_txn_index(self, offset: int) -> SegmentPiece | None:
-        for piece in self.pieces:
-            empty = piece.segment.start_offset in self.without_aborts
-            if piece.valid_until >= offset and not empty:
-                return piece
-        return None
-
-    async def last_piece(self) -> SegmentPiece | None:
-        return self.pieces[-1] if self.pieces else None
 
 
 @dataclass
@@ -131,8 +120,6 @@ class Tier:
         result = await self.plane.copy(job)
         segment = tiered(job, result)
         self.pieces.pieces.append(SegmentPiece(segment, segment.start_offset, segment.end_offset))
-        if result.txn_index_empty:
-            self.pieces.without_aborts.add(segment.start_offset)
         return segment
 
     async def records(self, request: RecordsRequest) -> tuple[bytes, RecordsEnd]:

@@ -290,3 +290,41 @@ def test_only_segments_with_aborts_are_looked_into(tier: FolderTier) -> None:
     assert {len(s.later) for s in slices} == {LATER_MAX}
     assert plan_slices(segments, 15, 34, UNCOMMITTED)[0].later == ()
     assert plan_slices(segments, 2_995, 9_999, COMMITTED)[0].later == ()
+
+
+def test_an_abort_among_lost_offsets_leaves_its_records_out_counted(tmp_path: Path) -> None:
+    """As a node does it: `tests/rlm/test_read_committed.py` has the other cases."""
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    replica.append(2, producer_id=1, transactional=True)  # 0, 1: aborted at 3, which is lost
+    replica.append(1, producer_id=2, transactional=True)  # 2: committed at 6
+    replica.roll()
+    replica.end_transaction(1, commit=False)  # 3
+    replica.roll()
+    replica.append(2)  # 4, 5
+    replica.roll()
+    replica.end_transaction(2, commit=True)  # 6
+    replica.append(1)  # 7
+    replica.roll()
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    before, _, behind, last = tier.segments("orders")
+    counted: list[int] = []
+    slices = plan_slices([before, behind, last], 0, 7, COMMITTED)
+    assert [s.later for s in slices] == [(behind,), (), ()]
+    found = rows(tier, slices, OFFSETS, on_undecided=counted.append)
+    assert [row["offset"] for row in found] == [2, 4, 5, 7]
+    assert counted == [2]
+    every = plan_slices([before, behind, last], 0, 7, UNCOMMITTED)
+    assert offsets(tier, every, isolation=UNCOMMITTED) == [0, 1, 2, 4, 5, 7]
+
+
+def test_the_two_at_the_ends_of_a_hole_tell_of_transactions(tmp_path: Path) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    for _ in range(7):
+        replica.append(1)
+        replica.roll()
+    segments = tier_log_dir(tmp_path / "logs", tmp_path / "tier").segments("orders")
+    there = [segment for segment in segments if segment.start_offset != 4]
+    slices = plan_slices(there, 0, 6, COMMITTED)
+    later = [[segment.start_offset for segment in each.later] for each in slices]
+    assert later == [[3, 5], [3, 5], [3, 5], [5], [], []]
+    assert [each.behind_holes for each in slices] == [(5,)] * 4 + [()] * 2
