@@ -41,6 +41,7 @@ class IndexCheck:
         self._next_time_entry = 0
         # Where the next entries have to be looked at: no batch before that concerns them.
         self._next_offset_position = _second(self._offset_entries, 0)
+        self._awaited_offset = _NEVER  # of the last entry, until a batch ends there
         self._next_time_offset = _second(self._time_entries, 0)
         self._made_offsets = array("q")  # offset, position, offset, position, ...
         self._made_times = array("q")  # timestamp, offset, ...
@@ -61,8 +62,10 @@ class IndexCheck:
             last_offset = base_offset + delta
             if position >= self._next_offset_position:
                 self._check_offsets(base_offset, position)
+            if last_offset >= self._awaited_offset:
+                self._check_end(last_offset)
             if last_offset >= self._next_time_offset:
-                self._check_times(last_offset)
+                self._check_times(base_offset, last_offset, timestamp)
             if timestamp > max_timestamp:
                 self._max_timestamp = max_timestamp = timestamp
                 self._max_timestamp_offset = last_offset
@@ -78,7 +81,8 @@ class IndexCheck:
     def offset_index(self) -> bytes:
         """The broker's offset index if every entry of it is right, else one of our making."""
         entries = self._offset_entries
-        if entries is None or self._next_offset_entry < len(entries):
+        all_right = entries is not None and self._next_offset_entry == len(entries)
+        if entries is None or not all_right or self._awaited_offset < _NEVER:
             entries = _pairs(self._made_offsets)
         return offset_index.encode(entries, self._base_offset)
 
@@ -95,25 +99,38 @@ class IndexCheck:
         return not self._time_entries or self._time_entries[-1][0] == self._max_timestamp
 
     def _check_offsets(self, base_offset: int, position: int) -> None:
-        """An entry names the start of a batch that begins at or below the entry's offset."""
+        """An entry names the start of a batch that begins at or below the entry's offset, which is
+        the last one of what was appended there: of this batch, or of one behind it.
+        """
         entries = self._offset_entries
         at = self._next_offset_entry
         if entries is not None and at < len(entries):
-            if entries[at][1] == position and entries[at][0] >= base_offset:
+            right = entries[at][1] == position and entries[at][0] >= base_offset
+            if right and self._awaited_offset == _NEVER:
                 self._next_offset_entry += 1
+                self._awaited_offset = entries[at][0]
             else:
                 self._offset_entries = None
         self._next_offset_position = _second(self._offset_entries, self._next_offset_entry)
 
-    def _check_times(self, last_offset: int) -> None:
-        """Every batch that ends before an entry's offset has smaller timestamps than the entry."""
+    def _check_end(self, last_offset: int) -> None:
+        """Some batch ends with the offset of the last entry."""
+        if last_offset != self._awaited_offset:
+            self._offset_entries = None
+        self._awaited_offset = _NEVER
+
+    def _check_times(self, base_offset: int, last_offset: int, timestamp: int) -> None:
+        """An entry has the largest timestamp of the batch that its offset is in, and those of all
+        batches before are smaller.
+        """
         entries = self._time_entries
         while (
             entries is not None
             and self._next_time_entry < len(entries)
             and entries[self._next_time_entry][1] <= last_offset
         ):
-            if entries[self._next_time_entry][0] <= self._max_timestamp:
+            time, offset = entries[self._next_time_entry]
+            if time <= self._max_timestamp or time != timestamp or offset < base_offset:
                 self._time_entries = entries = None
             else:
                 self._next_time_entry += 1

@@ -39,8 +39,8 @@ class ProducerReplay:
     """Starts from the snapshot at a segment's base and takes the segment's batches in order.
 
     `producers` None: there is no snapshot. An empty one tells nothing of transactions: a broker
-    that finds its snapshots gone at a clean start writes such. `cleaned`: offsets or records are missing as Kafka's
-    cleaner leaves them.
+    that finds its snapshots gone at a clean start writes such. `cleaned`: offsets or records are
+    missing as Kafka's cleaner leaves them.
     """
 
     def __init__(self, producers: Iterable[ProducerState] | None, start_offset: int = 0) -> None:

@@ -85,7 +85,7 @@ class TransactionCheck:
         self._behind_marker[producer_id] = offset + 1
 
     def marker_gone(self, producer_id: int, offset: int) -> None:
-        """A control batch without its marker: the cleaner took it, and its transaction before it."""
+        """A control batch whose marker the cleaner took, and the transaction before it."""
         self._open.pop(producer_id, None)
         self._seen.pop(producer_id, None)
         self._behind_marker[producer_id] = offset + 1
@@ -107,7 +107,9 @@ class TransactionCheck:
             if each.first is not None
         )
 
-    def differences(self, entries: Sequence[AbortedTransaction], *, cleaned: bool) -> Iterator[str]:
+    def differences(
+        self, entries: Sequence[AbortedTransaction], *, cleaned: bool = False
+    ) -> Iterator[str]:
         """What is wrong with each entry of the index, and each that is not in it. `cleaned`: the
         cleaner has been in the segment.
         """
@@ -123,10 +125,10 @@ class TransactionCheck:
                 )
                 continue
             if not self._begins_right(entry.first_offset, entry.last_offset, abort, cleaned):
-                where = "does not" if abort.first is None else f"begins at {abort.first}"
+                where = "" if abort.first is None else f" but at {abort.first}"
                 yield (
                     f"the transaction index says that the transaction aborted at offset "
-                    f"{entry.last_offset} begins at {entry.first_offset}, and it {where}"
+                    f"{entry.last_offset} begins at {entry.first_offset}, and it does not{where}"
                 )
             if not self._stable_right(entry.last_stable_offset, abort, cleaned):
                 yield (
@@ -159,7 +161,7 @@ class TransactionCheck:
         told = dict(found)
         for producer_id in {*self._open, *told, *self._behind_marker}:
             first, says = self._open.get(producer_id), told.get(producer_id)
-            if says == first or self._may_have_begun_below(producer_id, first, says):
+            if says == first or self._may_have_begun_below(producer_id, says):
                 continue
             wanted = "none" if first is None else f"one that begins at {first}"
             shown = "none" if says is None else f"one that begins at {says}"
@@ -169,7 +171,7 @@ class TransactionCheck:
             )
         return None
 
-    def _may_have_begun_below(self, producer_id: int, first: int | None, says: int | None) -> bool:
+    def _may_have_begun_below(self, producer_id: int, says: int | None) -> bool:
         """Whether a snapshot's word has to be taken: without the base known, of a producer that
         has no marker in the segment.
         """

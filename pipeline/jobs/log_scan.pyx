@@ -135,6 +135,7 @@ cdef class LogScan:
     cdef const uint8_t[::1] offset_index, time_index
     cdef Py_ssize_t offset_entry, time_entry
     cdef int64_t entry_offset, entry_time, entry_time_offset  # of the last entry, offsets relative
+    cdef int64_t awaited_offset  # of the last entry, until a batch ends there; -1
 
     cdef int part
     cdef uint8_t header[HEADER_BYTES]
@@ -160,7 +161,7 @@ cdef class LogScan:
         self.epochs = epochs
         self._enter_epoch()
         self.offset_index, self.time_index = offset_index, time_index
-        self.entry_offset = self.entry_time = self.entry_time_offset = -1
+        self.entry_offset = self.entry_time = self.entry_time_offset = self.awaited_offset = -1
         self.part, self.cut = UNSUMMED, CRC_FROM
         self.found = []
         self.control = None
@@ -190,6 +191,7 @@ cdef class LogScan:
             and self.part == UNSUMMED and not self.header_bytes
             and (self.expected_crc is None or self.expected_crc == self.crc)
             and self.chunk == len(self.chunk_crcs)
+            and self.awaited_offset < 0
             and self.offset_entry * OFFSET_ENTRY_BYTES == len(self.offset_index)
             and self.time_entry * TIME_ENTRY_BYTES == len(self.time_index)
             and self.entry_time in (-1, self.max_timestamp_ms)
@@ -278,9 +280,9 @@ cdef class LogScan:
             return False
         if not self._epoch_is_right(base_offset, last_offset, int32_at(header + 12)):
             return False
-        if not self._offset_index_is_right(base_offset):
+        if not self._offset_index_is_right(base_offset, last_offset):
             return False
-        if not self._time_index_is_right(last_offset):
+        if not self._time_index_is_right(base_offset, last_offset, timestamp):
             return False
         if timestamp > self.max_timestamp_ms:
             self.max_timestamp_ms = timestamp
@@ -314,8 +316,17 @@ cdef class LogScan:
         # Below the log start offset the lineage may have lost its head.
         return epoch < self.epoch and last_offset < self.first_offset
 
-    cdef bint _offset_index_is_right(self, int64_t base_offset):
-        """An entry names the start of a batch that begins at or below the entry's offset."""
+    cdef bint _offset_index_is_right(self, int64_t base_offset, int64_t last_offset):
+        """An entry names the start of a batch, and the last offset of what was appended there."""
+        if not self._entry_is_right(base_offset):
+            return False
+        if 0 <= self.awaited_offset <= last_offset - self.start_offset:
+            if self.awaited_offset != last_offset - self.start_offset:
+                return False
+            self.awaited_offset = -1
+        return True
+
+    cdef bint _entry_is_right(self, int64_t base_offset):
         cdef Py_ssize_t at = self.offset_entry * OFFSET_ENTRY_BYTES
         cdef int64_t relative, position
         if at + OFFSET_ENTRY_BYTES > len(self.offset_index):
@@ -329,14 +340,19 @@ cdef class LogScan:
             or position == 0  # with the offset 0 it would be an unused entry
             or relative < base_offset - self.start_offset
             or relative <= self.entry_offset
+            or self.awaited_offset >= 0
         ):
             return False
-        self.entry_offset = relative
+        self.entry_offset = self.awaited_offset = relative
         self.offset_entry += 1
         return True
 
-    cdef bint _time_index_is_right(self, int64_t last_offset):
-        """Every batch that ends before an entry's offset has smaller timestamps than the entry."""
+    cdef bint _time_index_is_right(
+        self, int64_t base_offset, int64_t last_offset, int64_t timestamp
+    ):
+        """An entry has the largest timestamp of the batch that its offset is in, and all before are
+        smaller.
+        """
         cdef Py_ssize_t at = self.time_entry * TIME_ENTRY_BYTES
         cdef int64_t time, relative
         while at + TIME_ENTRY_BYTES <= len(self.time_index):
@@ -346,6 +362,8 @@ cdef class LogScan:
                 return True
             if (
                 time <= self.max_timestamp_ms
+                or time != timestamp
+                or relative < base_offset - self.start_offset
                 or time <= self.entry_time
                 or relative < 0
                 or relative < self.entry_time_offset

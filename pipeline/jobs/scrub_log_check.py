@@ -14,8 +14,9 @@ from kafka_formats.offset_index import OffsetIndex
 from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.time_index import TimeIndex
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.jobs.scrub_transactions import TransactionCheck
+from pipeline.jobs.scrub_transactions import tell
 from rlm.index_check import IndexCheck
+from rlm.transaction_check import TransactionCheck
 
 Told = Callable[[str, int, int], None]
 """Takes what is wrong, the position and the offset in the log."""
@@ -24,7 +25,9 @@ _NEVER = 2**63
 
 
 class LogCheck:
-    """Takes verified batches in order. `told` hears what is wrong with them."""
+    """Takes verified batches in order. `told` hears what is wrong with them. `cleaned`: offsets or
+    records are missing as Kafka's cleaner leaves them.
+    """
 
     def __init__(
         self,
@@ -33,13 +36,15 @@ class LogCheck:
         told: Told,
         offset_index: bytes | None,
         time_index_: bytes | None,
+        transactions: TransactionCheck | None = None,
     ) -> None:
         self._segment = segment
         self._source = source
         self._told = told
         self._stored_offsets, self._stored_times = offset_index, time_index_
         self._indexes = IndexCheck(segment.start_offset, lambda: offset_index, lambda: time_index_)
-        self.transactions = TransactionCheck(segment.start_offset, source)
+        self.transactions = transactions or TransactionCheck(segment.start_offset)
+        self.cleaned = False
         self.next_offset = segment.start_offset
         self._epoch_at, self._epoch, self._epoch_end = 0, -1, _NEVER
         if segment.leader_epochs:
@@ -51,8 +56,10 @@ class LogCheck:
         """Look at the batches of a run."""
         next_offset, position, end_offset = self.next_offset, run.position, self._segment.end_offset
         for fields in run.headers:
-            base_offset, length, epoch, _, _, attributes, delta, _, _, _, _, _, _ = fields
+            base_offset, length, epoch, _, _, attributes, delta, _, _, _, _, _, count = fields
             last_offset = base_offset + delta
+            if base_offset != next_offset or count != delta + 1:
+                self.cleaned = True
             if base_offset < next_offset or last_offset > end_offset:
                 self._offsets_legal = False
                 self._told(
@@ -69,7 +76,7 @@ class LogCheck:
             if attributes & TRANSACTIONAL_OR_CONTROL:
                 at = position - run.position
                 try:
-                    self.transactions.take(run.data[at : at + size], position)
+                    tell(self.transactions, run.data[at : at + size], self._source, position)
                 except CorruptData as error:
                     self._told(error.detail, position, base_offset)
             position += size

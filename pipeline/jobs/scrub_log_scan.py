@@ -9,8 +9,9 @@ from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.compiled import compiled
-from pipeline.jobs.scrub_transactions import TransactionCheck
+from pipeline.jobs.scrub_transactions import tell
 from rlm.manifest import CHUNK_BYTES, ChunkChecksums
+from rlm.transaction_check import TransactionCheck
 
 
 def sound_log(
@@ -22,6 +23,7 @@ def sound_log(
     log_bytes: int,
     offset_index: bytes | None,
     time_index: bytes | None,
+    transactions: TransactionCheck | None = None,
 ) -> TransactionCheck | None:
     """The transactions of a log in which chunks, batches, offsets, epochs, indexes and the largest
     timestamp are right; None where they are not, or not seen to be.
@@ -43,14 +45,15 @@ def sound_log(
         offset_index=offset_index,
         time_index=time_index,
     )
-    transactions = TransactionCheck(segment.start_offset, source)
+    if transactions is None:
+        transactions = TransactionCheck(segment.start_offset)
     for piece in pieces:
         found = scan.take(piece)
         if found is None:
             return None
         try:
             for batch in found:
-                transactions.take(batch, 0)
+                tell(transactions, batch, source, 0)
         except CorruptData:
             return None
     if not scan.finish() or segment.max_timestamp_ms not in (-1, scan.max_timestamp):

@@ -29,11 +29,13 @@ class PartitionResult:
     scrubbed_at_ms: int = 0
     damaged: list[Verdict] = field(default_factory=list)
     more_damaged: int = 0
+    unverified: int = 0
 
     def add(self, verdict: Verdict) -> None:
         """Count a verdict; the damage itself is kept up to a bound."""
         self.segments += 1
         self.read_bytes += verdict.read_bytes
+        self.unverified += verdict.unverified
         self.scrubbed_at_ms = max(self.scrubbed_at_ms, verdict.scrubbed_at_ms)
         match verdict.outcome:
             case Outcome.UNREAD:
@@ -93,6 +95,7 @@ class ScrubReport:
             "damaged": self._sum("damaged_segments"),
             "unread": self._sum("unread"),
             "deleted": self._sum("deleted"),
+            "unverified": self._sum("unverified"),
             "records": self.records,
             "seconds": round(self.seconds, 3),
             "posted": self.posted,
@@ -114,6 +117,11 @@ class ScrubReport:
             yield f"{deleted} segments were deleted by retention meanwhile"
         if unread := self._sum("unread"):
             yield f"{unread} segments could not be read: scrub again once the store answers"
+        if unverified := self._sum("unverified"):
+            yield (
+                f"{unverified} aborted transactions begin below the segment that lists them, and "
+                "no producer snapshot tells whether they do: unverified"
+            )
         damaged = self._sum("damaged_segments")
         yield f"{damaged} segments are damaged" if damaged else "no damage was found"
         yield from self._damage_lines()

@@ -5,18 +5,19 @@ Damage is no error here: it is found, written down, and the rest is looked at al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from kafka_formats import leader_epoch_checkpoint, producer_snapshot, transaction_index
 from kafka_formats.batch_scan import BatchScanner
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.jobs.scrub_log_check import LogCheck
 from pipeline.jobs.scrub_log_scan import sound_log
-from pipeline.jobs.scrub_transactions import TransactionCheck
 from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Finding, Outcome, Verdict
 from pipeline.read.manifest_check import differences, manifest_bytes_differ, table_differs
 from pipeline.read.open_stores import OpenStores
@@ -24,6 +25,7 @@ from pipeline.read.segment_objects import SegmentObjects, check_chunks
 from rlm.copy_job import ProducerSnapshotOrigin
 from rlm.manifest import Manifest, parse_manifest
 from rlm.read_request import IndexType
+from rlm.transaction_check import TransactionCheck
 
 RESTORE = (
     "put the object back from a version or a replica of the bucket; until then reads of these "
@@ -64,6 +66,7 @@ def scrub_segment(
         now_ms(),
         records=records,
         checksums=scrub.checksums,
+        unverified=scrub.unverified,
         findings=tuple(scrub.findings[:FINDINGS_MAX]),
         more_findings=max(0, len(scrub.findings) - FINDINGS_MAX) + scrub.not_kept,
     )
@@ -79,6 +82,7 @@ class _Scrub:
         self.read_bytes = 0
         self.missing = 0
         self.checksums = False
+        self.unverified = 0
 
     def found(
         self,
@@ -102,18 +106,19 @@ class _Scrub:
         self.objects.manifest = manifest
         self.checksums = manifest.checksums is not None
         indexes = self._indexes(manifest)
-        transactions = self._sound_log(manifest, indexes)
-        if transactions is not None:
-            self._transactions(manifest, indexes, transactions)
+        if self._is_sound(manifest, indexes):
             return
         log = self._log(manifest, indexes)
         if log is None:
             return
-        self._transactions(manifest, indexes, log.transactions)
         name = self.objects.keys.indexes
-        for differs in (log.offset_index_differs(), log.time_index_differs()):
-            if differs is not None:
-                self.found(name, differs, RESTORE_INDEX)
+        wrong: list[str | None] = [
+            *self._indexes_differ(manifest, indexes, log.transactions, cleaned=log.cleaned),
+            log.offset_index_differs(),
+            log.time_index_differs(),
+        ]
+        for each in filter(None, wrong):
+            self.found(name, each, RESTORE_INDEX)
         if (differs := log.largest_timestamp_differs()) is not None:
             self.found(self.objects.keys.log, differs, CHECK_RECORDED)
 
@@ -186,38 +191,44 @@ class _Scrub:
                 continue
             if data is not None:
                 found[index] = data
-        self._parse_rest(found, sums is None or sums.producer_snapshot)
+        self._parse_rest(manifest, found)
         return found
 
-    def _parse_rest(
-        self, indexes: dict[IndexType, bytes], origin: ProducerSnapshotOrigin | bool
-    ) -> None:
-        """The two that nothing else looks into."""
+    def _parse_rest(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> None:
+        """The two that the log is not needed for."""
         name = self.objects.keys.indexes
         try:
             snapshot = indexes.get(IndexType.PRODUCER_SNAPSHOT)
-            if snapshot is not None and origin is not ProducerSnapshotOrigin.ABSENT:
+            if snapshot is not None and not _absent(manifest):
                 producer_snapshot.parse(snapshot, source=name)
             checkpoint = indexes.get(IndexType.LEADER_EPOCH)
             if checkpoint is not None:
                 lineage = leader_epoch_checkpoint.parse(checkpoint, source=name)
-                lacking = {entry.epoch for entry in self._segment.leader_epochs}
-                lacking -= {entry.epoch for entry in lineage}
-                if lacking:
-                    self.found(
-                        name,
-                        f"the leader epoch checkpoint lacks the segment's epochs {sorted(lacking)}",
-                        RESTORE_INDEX,
-                    )
+                if (differs := self._lineage_differs(lineage)) is not None:
+                    self.found(name, differs, RESTORE_INDEX)
         except CorruptData as error:
             self.found(name, error.detail, RESTORE_INDEX, error.position)
 
-    def _sound_log(
-        self, manifest: Manifest, indexes: dict[IndexType, bytes]
-    ) -> TransactionCheck | None:
-        """Every byte and every batch at the store's speed; None: look again, and closely."""
-        if self._records or not manifest.log_bytes:
+    def _lineage_differs(self, lineage: Epochs) -> str | None:
+        """Held against the epochs that the metadata has of the segment."""
+        epochs = self._segment.leader_epochs
+        if not epochs:
             return None
+        lacking = {each.epoch for each in epochs} - {each.epoch for each in lineage}
+        if lacking:
+            return f"the leader epoch checkpoint lacks the segment's epochs {sorted(lacking)}"
+        # The first may have lost its head to the log start.
+        last = lineage[-1]
+        right = set(epochs[1:]) <= set(lineage) and last.epoch == epochs[-1].epoch
+        if right and last.start_offset <= self._segment.end_offset:
+            return None
+        told = ", ".join(f"{each.epoch} from {each.start_offset}" for each in lineage[-5:])
+        return f"the leader epoch checkpoint differs from the metadata; it ends with {told}"
+
+    def _is_sound(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> bool:
+        """Every byte and every batch at the store's speed; False: look again, and closely."""
+        if self._records or not manifest.log_bytes:
+            return False
         try:
             with closing(self.objects.unchecked_log()) as pieces:
                 transactions = sound_log(
@@ -228,13 +239,22 @@ class _Scrub:
                     log_bytes=manifest.log_bytes,
                     offset_index=indexes.get(IndexType.OFFSET),
                     time_index=indexes.get(IndexType.TIMESTAMP),
+                    transactions=self._transaction_check(manifest),
                 )
             if transactions is None or self.objects.bytes_behind_the_log():
-                return None
+                return False
         except (NotFound, CorruptData):
-            return None
+            return False
+        # What the cleaner leaves is for the careful reader to judge.
+        if any(self._indexes_differ(manifest, indexes, transactions, cleaned=False)):
+            return False
         self.read_bytes += manifest.log_bytes
-        return transactions
+        return True
+
+    def _transaction_check(self, manifest: Manifest) -> TransactionCheck:
+        sums, start = manifest.checksums, self._segment.start_offset
+        at_base = None if sums is None else sums.open_at_base
+        return TransactionCheck(start, () if start == 0 else at_base)
 
     def _log(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> LogCheck | None:
         """Every byte and every batch; None if the batches could not be followed to the end."""
@@ -245,6 +265,7 @@ class _Scrub:
             lambda what, position, offset: self.found(name, what, RESTORE, position, offset),
             indexes.get(IndexType.OFFSET),
             indexes.get(IndexType.TIMESTAMP),
+            self._transaction_check(manifest),
         )
         scanner: BatchScanner | None = BatchScanner(name)
         decoder = self._decoder(name)
@@ -309,20 +330,37 @@ class _Scrub:
             return False
         return True
 
-    def _transactions(
-        self, manifest: Manifest, indexes: dict[IndexType, bytes], log: TransactionCheck
-    ) -> None:
+    def _indexes_differ(
+        self,
+        manifest: Manifest,
+        indexes: dict[IndexType, bytes],
+        log: TransactionCheck,
+        *,
+        cleaned: bool,
+    ) -> Iterator[str]:
+        """How the transaction index and the producer snapshot differ from the log."""
         name = self.objects.keys.indexes
         data = indexes.get(IndexType.TRANSACTION)
-        if data is None and IndexType.TRANSACTION in manifest.indexes:
-            return  # it could not be read, which is written down
-        try:
-            entries = transaction_index.parse(data or b"", source=name)
-        except CorruptData as error:
-            self.found(name, error.detail, RESTORE_INDEX, error.position)
+        # One that could not be read is written down already.
+        if data is not None or IndexType.TRANSACTION not in manifest.indexes:
+            try:
+                entries = transaction_index.parse(data or b"", source=name)
+                self.unverified = log.unverified(entries)
+                yield from log.differences(entries, cleaned=cleaned)
+            except CorruptData as error:
+                yield error.detail
+        snapshot = indexes.get(IndexType.PRODUCER_SNAPSHOT)
+        if snapshot is None or _absent(manifest):
             return
-        for differs in log.differences(entries):
-            self.found(name, differs, RESTORE_INDEX)
+        with contextlib.suppress(CorruptData):  # written down already, too
+            differs = log.open_differs(producer_snapshot.parse_open(snapshot, source=name))
+            if differs is not None:
+                yield differs
 
     def _damaged(self, error: CorruptData) -> None:
         self.found(error.source, error.detail, RESTORE, error.position)
+
+
+def _absent(manifest: Manifest) -> bool:
+    sums = manifest.checksums
+    return sums is not None and sums.producer_snapshot is ProducerSnapshotOrigin.ABSENT

@@ -49,7 +49,8 @@ class Finding:
 class Verdict:
     """`end_offset` None: its manifest does not tell. `read_bytes` of all its objects. `records`:
     every record was decoded as well. `checksums`: its bytes were held against checksums taken when
-    it was copied, not only against its batches'. `more_findings` were left out.
+    it was copied, not only against its batches'. `more_findings` were left out. `unverified`:
+    entries of its transaction index that begin below it, where no producer snapshot tells.
     """
 
     segment_id: RemoteLogSegmentId
@@ -62,6 +63,7 @@ class Verdict:
     checksums: bool = False
     findings: tuple[Finding, ...] = ()
     more_findings: int = 0
+    unverified: int = 0
 
     def as_json(self) -> dict[str, object]:
         """For the report, the state file and the node."""
@@ -80,6 +82,7 @@ class Verdict:
             "checksums": self.checksums,
             "findings": [finding.as_json() for finding in self.findings],
             "more_findings": self.more_findings,
+            "unverified": self.unverified,
         }
 
 
@@ -100,4 +103,5 @@ def verdict_of(segment: TieredSegment, line: Mapping[str, Any]) -> Verdict:
         checksums=bool(line["checksums"]),
         findings=findings,
         more_findings=int(line["more_findings"]),
+        unverified=int(line["unverified"]),
     )

@@ -156,3 +156,29 @@ def test_batches_without_timestamps_make_no_time_entries(tmp_path: Path) -> None
     check = IndexCheck(0, given(None), given(None))
     check.take([header], 0)
     assert check.time_index() == b""
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+@pytest.mark.parametrize("number", [0, 3])
+def test_an_entry_that_is_off_by_one_has_its_index_made_anew(
+    log: bytes, right: tuple[bytes, bytes], number: int, by: int
+) -> None:
+    """A time between those of two batches would have records of the second searched too late."""
+    offsets = list(OffsetIndex.parse(right[0], base_offset=0, source="right").entries)
+    times = list(TimeIndex.parse(right[1], base_offset=0, source="right").entries)
+    offsets[number] = (offsets[number][0] + by, offsets[number][1])
+    times[number] = (times[number][0] + by, times[number][1])
+    changed = offset_index.encode(offsets, 0), time_index.encode(times, 0)
+    assert changed != right
+    check = checked(log, given(changed[0]), given(changed[1]))
+    assert (check.offset_index(), check.time_index()) == right
+
+
+def test_an_entry_of_several_batches_appended_at_once_is_right(log: bytes) -> None:
+    """A follower appends what one fetch brought: the entry names its first byte and last offset."""
+    ends = [(header.last_offset, position) for header, position in headers(log)]
+    entries = [(ends[9][0], ends[6][1]), (ends[20][0], ends[15][1])]
+    written = offset_index.encode(entries, 0)
+    assert checked(log, given(written), given(None)).offset_index() == written
+    overlapping = offset_index.encode([(ends[15][0], ends[6][1]), (ends[20][0], ends[12][1])], 0)
+    assert checked(log, given(overlapping), given(None)).offset_index() != overlapping

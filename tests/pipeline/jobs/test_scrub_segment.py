@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from kafka_formats import producer_snapshot
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import Refused, RetryLater
+from kafka_formats.producer_snapshot import ProducerState
 from kafka_formats.record_batch import HEADER_BYTES
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.compiled import compiled
+from pipeline.jobs import scrub_log_scan
 from pipeline.jobs.scrub import ScrubTask
 from pipeline.jobs.scrub_segment import scrub_segment
 from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Outcome, Verdict, verdict_of
@@ -29,6 +32,7 @@ from rsm_backends.store_config import StoreConfig
 from tests.capture.captured import LOG_DIR
 from tests.pipeline.read.aiven_bucket import SMALL, AivenTopic
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
+from tests.rlm.broker_files import ReplicaWriter, write_log_dir
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +223,12 @@ def patched(tier: FolderTier, segment: TieredSegment, index: str, at: int, data:
         ("timestamp", 0, (5).to_bytes(8, "big"), r"time index \(entry 0 of"),
         ("transaction", 10, b"", "begins at [0-9]+, and it does not"),
         ("transaction", 2, (77).to_bytes(8, "big"), "lists an ABORT of producer 77"),
+        ("transaction", 18, b"", "lists an ABORT of producer"),
+        ("transaction", 26, b"", "the last stable offset is [0-9]+, and it is"),
         ("transaction", 0, b"\x00\x09", "unknown version 9"),
         ("producerSnapshot", 12, b"\xff", "snapshot"),
         ("leaderEpoch", 0, b"9", "version"),
+        ("leaderEpoch", 4, b"7", "leader epoch checkpoint"),
     ],
 )
 def test_an_index_that_does_not_fit_its_log_is_found_though_its_checksums_do(
@@ -234,6 +241,67 @@ def test_an_index_that_does_not_fit_its_log_is_found_though_its_checksums_do(
     assert verdict.outcome is Outcome.DAMAGED
     texts = " | ".join(finding.what for finding in verdict.findings)
     assert re.search(told, texts), texts
+
+
+def cleaned(path: Path, removed: list[int]) -> ReplicaWriter:
+    """What Kafka's cleaner leaves: batches are gone, entries say where transactions once began."""
+    replica = ReplicaWriter(write_log_dir(path))
+    replica.append(1, producer_id=2, transactional=True)  # 0
+    replica.roll()
+    for _ in range(3):
+        replica.append(1, producer_id=1, transactional=True)  # 1, 2, 3
+    replica.append(1)  # 4
+    replica.end_transaction(1, commit=False)  # 5
+    replica.append(1, producer_id=2, transactional=True)  # 6
+    replica.end_transaction(2, commit=False)  # 7
+    replica.append(1)  # 8
+    replica.batches = [each for at, each in enumerate(replica.batches) if at not in removed]
+    replica.roll()
+    return replica
+
+
+@pytest.mark.parametrize("removed", [[], [0], [0, 1], [1], [3], [5]])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_what_the_cleaner_leaves_is_no_damage(
+    tmp_path: Path, removed: list[int], is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(scrub_log_scan, "compiled", lambda _: None)
+    cleaned(tmp_path / "logs", removed)
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    segment = tier.segments("orders")[1]
+    verdict = scrub(tier, segment)
+    assert (verdict.outcome, verdict.findings) == (Outcome.OK, ())
+    patched(tier, segment, "transaction", 34 + 10, (1).to_bytes(8, "big"))
+    verdict = scrub(tier, rewritten(tier, segment, lambda manifest: None))
+    assert [finding.what for finding in verdict.findings] == [
+        "the transaction index says that the transaction aborted at offset 7 begins at 1, and it "
+        "does not but at 0"
+    ]
+
+
+def test_an_entry_from_below_is_unverified_where_no_snapshot_tells(tmp_path: Path) -> None:
+    replica = cleaned(tmp_path / "logs", [])
+    replica.path(1, ".snapshot").unlink()
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    first, second = tier.segments("orders")
+    assert scrub(tier, first).unverified == 0
+    verdict = scrub(tier, second)
+    assert (verdict.outcome, verdict.unverified) == (Outcome.OK, 1)
+    assert verdict_of(second, json.loads(json.dumps(verdict.as_json()))) == verdict
+
+
+@pytest.mark.parametrize(("producer_id", "first_offset"), [(2, -1), (1, 1), (2, 8)])
+def test_a_snapshot_that_shows_other_transactions_open_is_found(
+    tmp_path: Path, producer_id: int, first_offset: int
+) -> None:
+    cleaned(tmp_path / "logs", [])
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    segment = tier.segments("orders")[0]
+    state = ProducerState(producer_id, 0, 0, 0, 0, 5, -1, first_offset)
+    patched(tier, segment, "producerSnapshot", 0, producer_snapshot.encode([state]))
+    verdict = scrub(tier, rewritten(tier, segment, lambda manifest: None))
+    assert any("the producer snapshot shows" in finding.what for finding in verdict.findings)
 
 
 def test_an_abort_that_no_index_lists_is_found(tier: FolderTier) -> None:
