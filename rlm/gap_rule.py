@@ -64,18 +64,21 @@ class GapWatch:
 
     `wanted_from`: below it nothing is asked. `allowed`: the partition is known to have been
     cleaned. `removed_logs` are base offsets inside the segment whose `.index` is there without a
-    `.log`: no cleaner leaves that, so a gap over one is damage whatever else is known.
+    `.log`: no cleaner leaves that, so a gap over one is damage whatever else is known. `thinned`:
+    offsets have no batch, or the cleaner was in one.
     """
 
     wanted_from: int = 0
     allowed: bool = False
     removed_logs: Collection[int] = ()
     cleaned: bool = False
+    thinned: bool = False
     _gaps: list[Offsets] = field(default_factory=list)
     _position: int = 0
 
     def gap(self, first: int, last: int, position: int) -> None:
         """No batch has the offsets `first` to `last`; the next one stands at `position`."""
+        self.thinned = True
         first = max(first, self.wanted_from)
         if first > last or len(self._gaps) >= RANGES_TOLD_MAX:
             return
@@ -87,7 +90,7 @@ class GapWatch:
 
     def cleaner_seen(self) -> None:
         """A batch of the segment shows it (`shows_cleaner`)."""
-        self.cleaned = True
+        self.cleaned = self.thinned = True
 
     def check(self, source: str) -> None:
         """At the segment's end: MissingBatches when a gap is not legal."""

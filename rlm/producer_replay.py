@@ -29,9 +29,6 @@ _SEQUENCES = 2**31
 _NONE = -1
 _LENGTH = BatchHeader._fields.index("length")
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
-_BASE_OFFSET = BatchHeader._fields.index("base_offset")
-_LAST_OFFSET_DELTA = BatchHeader._fields.index("last_offset_delta")
-_RECORD_COUNT = BatchHeader._fields.index("record_count")
 _PRODUCER_ID = BatchHeader._fields.index("producer_id")
 
 
@@ -39,16 +36,13 @@ class ProducerReplay:
     """Starts from the snapshot at a segment's base and takes the segment's batches in order.
 
     `producers` None: there is no snapshot. An empty one tells nothing of transactions: a broker
-    that finds its snapshots gone at a clean start writes such. `cleaned`: offsets or records are
-    missing as Kafka's cleaner leaves them.
+    that finds its snapshots gone at a clean start writes such.
     """
 
     def __init__(self, producers: Iterable[ProducerState] | None, start_offset: int = 0) -> None:
         known = tuple(producers or ())
         self._producers = {producer.producer_id: producer for producer in known}
         self._last_plain: dict[int, HeaderFields] = {}
-        self._next_offset = start_offset
-        self.cleaned = False
         relied_upon = producers is not None and (bool(known) or start_offset == 0)
         self.transactions = TransactionCheck(
             start_offset,
@@ -66,13 +60,8 @@ class ProducerReplay:
         """Carry the state over verified batches one behind another."""
         at, data = 0, run.data
         producers, last = self._producers, self._last_plain
-        next_offset = self._next_offset
         for fields in run.headers:
             producer_id = fields[_PRODUCER_ID]
-            base_offset, span = fields[_BASE_OFFSET], fields[_LAST_OFFSET_DELTA] + 1
-            if base_offset != next_offset or fields[_RECORD_COUNT] != span:
-                self.cleaned = True
-            next_offset = base_offset + span
             end = at + LOG_OVERHEAD + fields[_LENGTH]
             if producer_id >= 0:
                 if not fields[_ATTRIBUTES] & TRANSACTIONAL_OR_CONTROL and producer_id in producers:
@@ -86,7 +75,6 @@ class ProducerReplay:
                     else:
                         self._append(header)
             at = end
-        self._next_offset = next_offset
 
     def _settle(self) -> None:
         """Carry the state over the plain batches left out: only a producer's last one counts."""

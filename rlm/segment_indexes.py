@@ -99,7 +99,7 @@ def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLo
     try:
         data = source.read_beside(path) or b""
         entries = transaction_index.parse(data, source=str(path))
-        wrong = next(check.differences(entries, cleaned=verified.producers.cleaned), None)
+        wrong = next(check.differences(entries, cleaned=verified.thinned), None)
         if wrong is None:
             if unverified := check.unverified(entries):
                 _log.warning(

@@ -41,7 +41,7 @@ class VerifiedLog:
     `producers_known`: the replay began from a known state, so its snapshot is the true one;
     `open_at_base` are the transactions that this state shows open, None where it is not to be
     relied upon, or more are open than a manifest names. `cleaned`: its batches show that Kafka's
-    cleaner was there.
+    cleaner was there; `thinned`: or offsets have none, which is legal where it was.
     """
 
     checksums: ChunkChecksums
@@ -50,6 +50,7 @@ class VerifiedLog:
     producers: ProducerReplay
     producers_known: bool
     cleaned: bool
+    thinned: bool
     open_at_base: tuple[OpenTransaction, ...] | None = ()
 
 
@@ -119,6 +120,7 @@ class SegmentVerification:
             self._producers,
             self._producers_known,
             self._gaps.cleaned,
+            self._gaps.thinned,
             self._open_at_base,
         )
 

@@ -15,6 +15,7 @@ from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.time_index import TimeIndex
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.jobs.scrub_transactions import tell
+from rlm.gap_rule import shows_cleaner
 from rlm.index_check import IndexCheck
 from rlm.transaction_check import TransactionCheck
 
@@ -58,7 +59,7 @@ class LogCheck:
         for fields in run.headers:
             base_offset, length, epoch, _, _, attributes, delta, _, _, _, _, _, count = fields
             last_offset = base_offset + delta
-            if base_offset != next_offset or count != delta + 1:
+            if base_offset != next_offset or shows_cleaner(attributes, delta, count):
                 self.cleaned = True
             if base_offset < next_offset or last_offset > end_offset:
                 self._offsets_legal = False
