@@ -2,8 +2,15 @@
 
     <prefix><topic>-<topicId>/<partition>/<start offset, 20 digits>-<segmentId>.<suffix>
 
-The prefix is simply put in front. Everything of our own stands below `<prefix>_strandline/`, which
-no topic directory can be: those end with a dash and a topic id.
+The prefix is simply put in front. Where the first folder's name would then have more than the 255
+bytes that file systems and MinIO take (a topic name of more than 232 characters, below a prefix
+that ends with a slash), there is a slash more in it, behind the first 100 characters of the topic:
+
+    <prefix><topic, 100 characters>/<the rest>-<topicId>/<partition>/...
+
+No other topic's folder can be meant: of a topic's folders the names are numbers. Everything of our
+own stands below `<prefix>_strandline/`, which no topic directory can be: those end with a dash and
+a topic id, or have a hundred characters.
 """
 
 from __future__ import annotations
@@ -23,9 +30,17 @@ PREFIX_BYTES_MAX = 256
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-_PARTITION_FOLDER = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<topic_id>[A-Za-z0-9_-]{22})/(?P<partition>[0-9]{1,10})"
+NAME_BYTES_MAX = 255
+"""Of a folder, on the stores that limit it."""
+_HEAD_CHARACTERS = 100
+_ID_CHARACTERS = 23
+"""Of a topic id, with the dash before it."""
+_TOPIC_FOLDER = re.compile(
+    r"(?:(?P<head>[A-Za-z0-9._-]{100})/)?(?P<topic>[A-Za-z0-9._-]{1,249})"
+    r"-(?P<topic_id>[A-Za-z0-9_-]{22})"
 )
+_HEAD = re.compile(r"[A-Za-z0-9._-]{100}")
+_PARTITION = re.compile(r"[0-9]{1,10}")
 _SEGMENT_NAME = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})")
 _FOLDERS_KEPT = 64
 _SEGMENTS_KEPT = 8
@@ -92,7 +107,25 @@ def partition_prefix(prefix: str, partition: TopicIdPartition) -> str:
     check_topic_name(partition.topic)
     if not 0 <= partition.partition <= _INT32_MAX:
         raise InvalidRequest(f"{partition.partition} is no partition", field="partition")
-    return f"{check_prefix(prefix)}{partition.topic}-{partition.topic_id}/{partition.partition}/"
+    return f"{topic_start(prefix, partition.topic)}{partition.topic_id}/{partition.partition}/"
+
+
+def topic_start(prefix: str, topic: str) -> str:
+    """What the folders of all topics of this name start with: all but the topic id."""
+    path = topic
+    if _is_split(prefix, topic):
+        path = f"{topic[:_HEAD_CHARACTERS]}/{topic[_HEAD_CHARACTERS:]}"
+    return f"{check_prefix(prefix)}{path}-"
+
+
+def may_have_long_topics(name: str) -> bool:
+    """Whether a folder right below the prefix may be the first part of topics' folders."""
+    return _HEAD.fullmatch(name) is not None
+
+
+def _is_split(prefix: str, topic: str) -> bool:
+    before = len(prefix.rpartition("/")[2].encode())
+    return before + len(topic) + _ID_CHARACTERS > NAME_BYTES_MAX
 
 
 def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
@@ -117,6 +150,8 @@ def parse_segment_stem(prefix: str, stem: str) -> tuple[RemoteLogSegmentId, int]
     partition = None if match is None else parse_partition_folder(folder)
     if match is None or partition is None:
         return None
+    if ("/" in folder[: -len(str(partition.partition)) - 1]) != _is_split(prefix, partition.topic):
+        return None  # a name of the other form: nobody wrote it here
     start_offset = int(match[1])
     try:
         id_ = Uuid.parse(match[2])
@@ -134,18 +169,28 @@ def parse_partition_folder(folder: str) -> TopicIdPartition | None:
     """Read what stands between a store's prefix and a segment's name, no slash at its end; None for
     another folder.
     """
-    match = _PARTITION_FOLDER.fullmatch(folder)
+    name, _, number = folder.rpartition("/")
+    topic = parse_topic_folder(name)
+    if topic is None or _PARTITION.fullmatch(number) is None:
+        return None
+    if str(int(number)) != number or int(number) > _INT32_MAX:
+        return None
+    return TopicIdPartition(*topic, int(number))
+
+
+def parse_topic_folder(name: str) -> tuple[str, Uuid] | None:
+    """Topic and topic id of a folder between a store's prefix and a partition's; None for another
+    folder.
+    """
+    match = _TOPIC_FOLDER.fullmatch(name)
     if match is None:
         return None
     try:
-        check_topic_name(match["topic"])
-        topic_id = Uuid.parse(match["topic_id"])
+        topic = (match["head"] or "") + match["topic"]
+        check_topic_name(topic)
+        return topic, Uuid.parse(match["topic_id"])
     except InvalidRequest:
         return None
-    number = int(match["partition"])
-    if str(number) != match["partition"] or number > _INT32_MAX:
-        return None
-    return TopicIdPartition(match["topic"], topic_id, number)
 
 
 def own_prefix(prefix: str) -> str:

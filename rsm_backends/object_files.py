@@ -53,6 +53,9 @@ _FOLDER_MODE = 0o755
 OBJECT_FOR_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OBJECT_MODE = 0o644
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError)
+_NO_SUCH_NAME = (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)
+_NAME_BYTES_MAX = 255
+"""Of Linux's file systems."""
 
 
 class OpenObject:
@@ -224,7 +227,7 @@ class ObjectFiles:
             with self.folders_to(key, create=False) as folders:
                 opened = OpenObject(os.open(_last(key), OBJECT_FOR_READING, dir_fd=folders[-1]))
         except OSError as error:
-            if isinstance(error, _NO_OBJECT) or error.errno in (errno.ELOOP, errno.ENXIO):
+            if isinstance(error, _NO_OBJECT) or error.errno in _NO_SUCH_NAME:
                 raise NotFound(f"there is no object {shown(key)}") from None
             raise
         if not stat.S_ISREG(opened.status().st_mode):
@@ -247,6 +250,8 @@ class ObjectFiles:
         """Remove objects durably, then the folders that became empty; absent ones are no error."""
         parents: set[str] = set()
         for key in keys:
+            if _is_too_long(key):
+                continue  # no file has such a name: it is not there
             parents.add(_parent(key))
             with suppress(*_NO_OBJECT), self.folders_to(key, create=False) as folders:
                 try:
@@ -484,6 +489,10 @@ def _in(folder: str) -> str:
 
 def _parent(key: str) -> str:
     return key.rpartition("/")[0]
+
+
+def _is_too_long(key: str) -> bool:
+    return any(len(part.encode()) > _NAME_BYTES_MAX for part in key.split("/"))
 
 
 def _last(key: str) -> str:

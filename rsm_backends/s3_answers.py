@@ -23,7 +23,8 @@ STORED = frozenset({200, 201, 204})
 REMOVED = frozenset({204})
 ANSWERED = frozenset({200})
 
-_GONE = ("NoSuchKey", "NoSuchVersion")
+_GONE = ("NoSuchKey", "NoSuchVersion", "KeyTooLongError", "XMinioInvalidObjectName")
+"""Of a key: not there, or one that the store takes nothing under."""
 _TEXT_CHARACTERS_MAX = 4096
 _UNCONFIRMED_SHOWN = 3
 _OBJECT_BYTES_MAX = 2**63

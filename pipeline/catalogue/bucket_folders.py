@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from kafka_formats.errors import InvalidRequest, RetryLater
+from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.log_names import check_topic_name
 from rlm.adoption_plan import StoredSegment
 from rlm.object_keys import ObjectSuffix, parse_segment_stem, segment_stem
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store import ListPage, ObjectStore
 
 PAGES_MAX = 1_000_000
-_TOPIC_FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
-
-
-def topic_of_folder(name: str) -> tuple[str, Uuid] | None:
-    """Topic and topic id; None for another folder."""
-    match = _TOPIC_FOLDER.fullmatch(name)
-    if match is None:
-        return None
-    try:
-        check_topic_name(match["topic"])
-        return match["topic"], Uuid.parse(match["id"])
-    except InvalidRequest:
-        return None
 
 
 async def folder_names(store: ObjectStore, prefix: str) -> list[str]:

@@ -15,7 +15,6 @@ from pipeline.catalogue.bucket_folders import (
     PAGES_MAX,
     ListedSegments,
     folder_names,
-    topic_of_folder,
 )
 from pipeline.catalogue.partition_chain import FoundSegment
 from pipeline.catalogue.shared_lists import shared_prefixes
@@ -27,9 +26,12 @@ from rlm.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from rlm.object_keys import (
     ObjectSuffix,
     SegmentKeys,
+    may_have_long_topics,
     parse_partition_folder,
+    parse_topic_folder,
     partition_prefix,
     segment_keys,
+    topic_start,
 )
 from rlmm.segment import TopicIdPartition
 from rsm_backends.store import ObjectStore
@@ -59,16 +61,23 @@ class OpenBucket:
 
     async def topics(self) -> set[str]:
         """The names of all topics with a folder."""
-        names = await folder_names(self.store, self.config.prefix)
-        return {topic[0] for name in names if (topic := topic_of_folder(name)) is not None}
+        prefix = self.config.prefix
+        names = await folder_names(self.store, prefix)
+        heads = [name for name in names if may_have_long_topics(name)]
+        for head in heads:
+            names += [
+                f"{head}/{rest}" for rest in await folder_names(self.store, f"{prefix}{head}/")
+            ]
+        return {topic[0] for name in names if (topic := parse_topic_folder(name)) is not None}
 
     async def partitions(self, topic: str) -> list[TopicIdPartition]:
         """The partitions with a folder, of all topics of this name."""
         prefix = self.config.prefix
         found = []
-        for rest in await folder_names(self.store, f"{prefix}{topic}-"):
-            name = f"{topic}-{rest}"
-            parsed = topic_of_folder(name)
+        start = topic_start(prefix, topic)
+        for rest in await folder_names(self.store, start):
+            name = f"{start.removeprefix(prefix)}{rest}"
+            parsed = parse_topic_folder(name)
             if parsed is None or parsed[0] != topic:
                 continue
             folder = f"{prefix}{name}/"

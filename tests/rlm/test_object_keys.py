@@ -13,6 +13,7 @@ from rlm.object_keys import (
     ParsedSegmentKey,
     cluster_marker_key,
     parse_segment_key,
+    partition_prefix,
     segment_keys,
     segment_stem,
     snapshots_prefix,
@@ -51,6 +52,37 @@ def test_every_key_is_read_back(
         (keys.manifest, ObjectSuffix.MANIFEST),
     ):
         assert parse_segment_key("a/b-", key) == ParsedSegmentKey(segment_id, offset, suffix)
+
+
+LONG_TOPICS = st.integers(190, 249).flatmap(
+    lambda size: st.text("ab.-_9", min_size=size, max_size=size)
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(LONG_TOPICS, UUIDS, st.sampled_from(("", "a/", "a/b-", "tier-of-a-team-")))
+def test_a_long_topics_folders_have_names_that_any_store_takes(
+    topic: str, topic_id: Uuid, prefix: str
+) -> None:
+    segment_id = RemoteLogSegmentId(TopicIdPartition(topic, topic_id, 7), SEGMENT.id)
+    keys = segment_keys(prefix, segment_id, 5)
+    for key in keys.all():
+        assert max(len(part) for part in key.split("/")) <= 255
+        assert len(key) <= 1024
+        parsed = parse_segment_key(prefix, key)
+        assert parsed is not None
+        assert (parsed.segment_id, parsed.start_offset) == (segment_id, 5)
+    aivens = f"{prefix}{topic}-{topic_id}/7/"
+    name = aivens.split("/")[-3]
+    assert (partition_prefix(prefix, segment_id.partition) == aivens) == (len(name) <= 255)
+
+
+@pytest.mark.parametrize("size", [232, 233])
+def test_of_the_two_forms_of_a_folder_only_the_written_one_is_ours(size: int) -> None:
+    topic, stem = "t" * size, f"-{SEGMENT.partition.topic_id}/0/{7:020}-{SEGMENT.id}.log"
+    forms = (f"pre/{topic}{stem}", f"pre/{topic[:100]}/{topic[100:]}{stem}")
+    ours = [key for key in forms if parse_segment_key("pre/", key) is not None]
+    assert ours == [forms[size > 232]]
 
 
 PIECES = st.sampled_from((

@@ -427,3 +427,16 @@ async def test_a_full_disk_leaves_the_old_object(
     monkeypatch.undo()
     assert await read_all(store, "a") == OLD
     assert list((tmp_path / STAGING / "temporary").iterdir()) == []
+
+
+async def test_a_key_that_no_file_can_have_is_not_there_and_counts_as_deleted(
+    tmp_path: Path,
+) -> None:
+    store = FilesystemStore(tmp_path)
+    key = f"{'t' * 256}/0/a"
+    await store.put("b", b"b", crc32c=crc32c(b"b"))
+    await store.delete_many([key, "b", f"a/{'x' * 300}"])
+    for missing in (key, "b"):
+        with pytest.raises(NotFound):
+            await store.head(missing)
+    await store.close()

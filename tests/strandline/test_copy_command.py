@@ -59,6 +59,23 @@ def test_one_pass_copies_every_sealed_stable_segment_and_a_second_has_nothing_le
     assert_tier_equals_disk(tmp_path)
 
 
+def test_a_topic_with_the_longest_name_is_copied_and_listed(tmp_path: Path) -> None:
+    topic = "t" * 249
+    shutil.copytree(CAPTURED / "orders-0", tmp_path / "disk" / f"{topic}-0")
+    shutil.copy(CAPTURED / "meta.properties", tmp_path / "disk")
+    for name in ("replication", "recovery-point", "log-start"):
+        checkpoint = f"{name}-offset-checkpoint"
+        text = (CAPTURED / checkpoint).read_text().replace("orders 0 ", f"{topic} 0 ")
+        (tmp_path / "disk" / checkpoint).write_text(text)
+    run = strandline(*copy(tmp_path, "--json", log_dir=tmp_path / "disk"))
+    report = json.loads(run.stdout)
+    assert report["failed"] == [], run.stderr
+    assert len(report["copied"]) == len(stored_logs(tmp_path)) > 0
+    for (name, partition, base), data in stored_logs(tmp_path).items():
+        assert (name, partition) == (topic, "0")
+        assert data == (CAPTURED / "orders-0" / f"{base}.log").read_bytes()
+
+
 @pytest.fixture(scope="module")
 def orders_run(
     tmp_path_factory: pytest.TempPathFactory,

@@ -114,6 +114,19 @@ def test_topics_and_partitions_are_found_by_their_folders(tmp_path: Path) -> Non
         found.partitions("payments")
 
 
+def test_topics_with_the_longest_names_are_found_like_others(tmp_path: Path) -> None:
+    """Beside one whose folder is what the first part of theirs is called."""
+    names = ["o" * 77, "o" * 77 + f"-{TOPIC}" + "o" * 149, "o" * 232, "o" * 233, "o" * 249]
+    for number, name in enumerate(names):
+        put(tmp_path, 1 + number, 0, 9, partition=replace(ORDERS, topic=name))
+    found = catalogue(tmp_path)
+    assert found.topics() == sorted(names)
+    for number, name in enumerate(names):
+        (partition,) = found.partitions(name)
+        assert partition == replace(ORDERS, topic=name)
+        assert ranges(found, partition) == [[0, 9, 1 + number]]
+
+
 def test_segments_are_what_their_manifests_say(tmp_path: Path) -> None:
     put(tmp_path, 1, 0, 9)
     put(tmp_path, 2, 10, 29, epochs=((0, 10), (2, 15)))
