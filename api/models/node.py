@@ -44,3 +44,6 @@ class SwitchesView(Wire):
     node_id: Annotated[int, Field(examples=[1])]
     copying: PauseView | None
     deleting: PauseView | None
+    copies_in_flight: Annotated[
+        int, Field(examples=[0], description="Copies under way; a pause lets them finish.")
+    ]

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends
 
 from api.admission import Context, require
 from api.context import ApiContext
+from api.listing import statuses_of
 from api.models.node import PauseView, SwitchesView, SwitchRequest
 from api.tokens import Principal, Role
 from rlm.kill_switches import Switch
@@ -18,7 +19,7 @@ router = APIRouter(prefix="/node", tags=["node"])
 @router.get("/switches", summary="Whether copying or deleting is paused on this node, and why")
 async def describe_switches(context: Context) -> SwitchesView:
     """A topic's own switches stand in its policy."""
-    return _view(context)
+    return await _view(context)
 
 
 @router.put("/switches/{switch}", summary="Pause or resume copying or deleting on this node")
@@ -35,12 +36,15 @@ async def throw_switch(
         await context.switches.pause(switch, by=principal.name, why=body.why)
     else:
         await context.switches.resume(switch, by=principal.name)
-    return _view(context)
+    return await _view(context)
 
 
-def _view(context: ApiContext) -> SwitchesView:
+async def _view(context: ApiContext) -> SwitchesView:
+    rlm = context.rlm
+    statuses = await statuses_of(rlm.partitions(), rlm.status, context.sleep)
     return SwitchesView(
         node_id=context.identity.node_id,
         copying=PauseView.of(context.switches.pause_of(Switch.COPYING)),
         deleting=PauseView.of(context.switches.pause_of(Switch.DELETING)),
+        copies_in_flight=sum(status.copying is not None for status in statuses),
     )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import typer
 
+from kafka_formats.errors import InvalidRequest
 from rlm.kill_switches import WHY_CHARACTERS_MAX, Switch
+from strandline import ambient
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import console, human_time, print_json
 from strandline.cli.policy_changes import change_policy, policy_path
+from strandline.cli.quantities import parse_wait_ms
 
+ASKED_EVERY_S = 1.0
+IN_FLIGHT = "copies_in_flight"
 WhatArgument = Annotated[Switch, typer.Argument(help="What is meant.")]
 TopicOption = Annotated[
     str | None,
@@ -25,6 +31,10 @@ def pause_command(
     topic: TopicOption = None,
     ahead: AheadOption = False,
     why: Annotated[str, typer.Option(help="For whoever finds it paused.")] = "",
+    wait: Annotated[
+        str | None,
+        typer.Option(help="Wait so long, at most, until the node's last copy has ended: `5m`."),
+    ] = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
@@ -32,17 +42,23 @@ def pause_command(
     """Pause copying or deleting: of the node that is asked, or of one topic everywhere.
 
     It holds at once and until `strandline resume`, through restarts too; copies under way finish.
-    Without `--topic` each node has its own switch: ask each, with `--url`.
+    Without `--topic` each node has its own switch: ask each, with `--url`. Exit code 8: waited, and
+    a copy is still under way.
 
     Example: `strandline pause deleting --why "the policy of orders is wrong"`
     """
+    if wait is not None and (topic is not None or what is not Switch.COPYING):
+        raise InvalidRequest("only a pause of a node's copying can be waited for", field="--wait")
+    wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
     with NodeClient(url, token_file) as client:
         if topic is not None:
             answer = _pause_topic(client, topic, what, paused=True, ahead=ahead)
         else:
             answer = _pause_node(client, what, paused=True, why=why[:WHY_CHARACTERS_MAX])
+        if wait is not None:
+            answer = _without_copies(client, answer, until_ms=ambient.now_ms() + wait_ms)
     _show(answer, what, topic, as_json=json)
-    return ExitCode.OK
+    return ExitCode.INCOMPLETE if wait is not None and answer[IN_FLIGHT] else ExitCode.OK
 
 
 def resume_command(
@@ -64,6 +80,14 @@ def resume_command(
             answer = _pause_node(client, what, paused=False, why="")
     _show(answer, what, topic, as_json=json)
     return ExitCode.OK
+
+
+def _without_copies(client: NodeClient, answer: Any, *, until_ms: int) -> Any:
+    """The switches once no copy is under way, or when the time is over."""
+    while answer[IN_FLIGHT] and ambient.now_ms() < until_ms:
+        asyncio.run(ambient.sleep(ASKED_EVERY_S))
+        answer = client.get("/v1/node/switches")
+    return answer
 
 
 def _pause_node(client: NodeClient, what: Switch, *, paused: bool, why: str) -> Any:
@@ -96,4 +120,7 @@ def _text(answer: dict[str, Any], what: Switch, topic: str | None) -> str:
         return f"{what} goes on, on node {answer['node_id']}"
     why = f": {pause['why']}" if pause["why"] else ""
     since = human_time(pause["since_ms"])
-    return f"{what} is paused on node {answer['node_id']} since {since}, by {pause['by']}{why}"
+    left = f"; copies under way: {answer[IN_FLIGHT]}" if what is Switch.COPYING else ""
+    return (
+        f"{what} is paused on node {answer['node_id']} since {since}, by {pause['by']}{why}{left}"
+    )

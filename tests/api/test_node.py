@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from api.tokens import Role
-from tests.api.fakes import make_node, write_tokens
+from tests.api.fakes import TIP, copying_status, make_node, write_tokens
 
 PATH = "/v1/node/switches"
 
@@ -20,7 +21,7 @@ async def test_an_operator_pauses_and_resumes_and_everybody_sees_it(tmp_path: Pa
         assert answer.status_code == 200, answer.text
         pause = {"since_ms": 1_000, "by": "operator", "why": "the bucket is full"}
         shown = (await reader.get(PATH)).json()
-        assert shown == {"node_id": 1, "copying": pause, "deleting": None}
+        assert shown == {"node_id": 1, "copying": pause, "deleting": None, "copies_in_flight": 0}
         metrics = (await reader.get("/metrics")).text
         assert 'strandline_paused{what="copying"} 1.0' in metrics
         assert 'strandline_paused{what="deleting"} 0.0' in metrics
@@ -28,6 +29,13 @@ async def test_an_operator_pauses_and_resumes_and_everybody_sees_it(tmp_path: Pa
         assert refused.status_code == 403
         answer = await operator.put(f"{PATH}/copying", json={"paused": False})
         assert answer.json()["copying"] is None
+
+
+async def test_copies_under_way_are_counted_beside_the_switches() -> None:
+    node = make_node()
+    node.rlm.known.append(copying_status(replace(TIP, partition=1)))
+    async with node.client() as client:
+        assert (await client.get(PATH)).json()["copies_in_flight"] == 1
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from textwrap import dedent
 
 import httpx
 
@@ -42,13 +43,15 @@ case "$1" in start|restart)
 esac
 """,
 }
-_RECIPE = re.compile(r"<!-- recipe: (?P<name>.+?) -->\n```\n(?P<text>.*?)```\n", re.DOTALL)
+_RECIPE = re.compile(
+    r"^ *<!-- recipe: (?P<name>.+?) -->\n *```\n(?P<text>.*?)^ *```\n", re.DOTALL | re.MULTILINE
+)
 
 
 def recipes() -> dict[str, str]:
     """The shell texts of docs/OPERATIONS.md that have a name."""
     text = (REPOSITORY / "docs" / "OPERATIONS.md").read_text()
-    return {found["name"]: found["text"] for found in _RECIPE.finditer(text)}
+    return {found["name"]: dedent(found["text"]) for found in _RECIPE.finditer(text)}
 
 
 class Hosts:
@@ -93,7 +96,7 @@ class Hosts:
         self, number: int, text: str, *, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the text in a shell of this host; the exit code is the caller's to judge."""
-        kept = {name: each for name, each in os.environ.items() if "STRANDLINE_" not in name}
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
         path = f"{self._programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         mounted = 'mount --bind "$NAMES" /etc/hosts && exec sh -c "$1"'
         with (self._home / "typed.log").open("a+") as output:

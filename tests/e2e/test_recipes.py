@@ -17,6 +17,8 @@ from tests.e2e.hosts import HTTP_PORT, NUMBERS, QUORUM_PORT, Hosts, recipes
 from tests.e2e.writer import Writer
 from tests.real.certificates import make_certificate
 from tests.real.kafka_cluster import KafkaCluster
+from tests.real.rclone import packaged_rclone
+from tests.real.s3_admin import make_bucket
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
@@ -105,6 +107,7 @@ def fleet(tmp_path: Path, store: StoreConfig) -> Iterator[Fleet]:
     with KafkaCluster(tmp_path / "kafka") as cluster, Hosts(tmp_path / "hosts") as hosts:
         cluster.create_topic(TOPIC, partitions=len(NUMBERS), config=TOPIC_CONFIG)
         write_settings(hosts, cluster, store)
+        hosts.add_program("rclone", packaged_rclone())
         yield Fleet(hosts, cluster)
 
 
@@ -176,8 +179,38 @@ def assert_a_disaster_is_recovered_from(fleet: Fleet) -> None:
         assert now["remote_segments"] == then["remote_segments"]
 
 
+def assert_a_store_moves_while_its_readers_go_on(fleet: Fleet, store: StoreConfig) -> None:
+    hosts = fleet.hosts
+    make_bucket(replace(store, bucket="kafka-tier-2"))
+    remote = {
+        "RCLONE_CONFIG_STORE_TYPE": "s3",
+        "RCLONE_CONFIG_STORE_PROVIDER": "Minio",
+        "RCLONE_CONFIG_STORE_ENDPOINT": str(store.endpoint_url),
+        "RCLONE_CONFIG_STORE_ACCESS_KEY_ID": str(store.access_key_id),
+        "RCLONE_CONFIG_STORE_SECRET_ACCESS_KEY": str(store.secret_access_key),
+    }
+    as_admin = {"STRANDLINE_TOKEN_FILE": "token"}
+    hosts.typed(1, RECIPES["move, copy"], environment=remote)
+    hosts.typed(1, RECIPES["move, pause"], environment=as_admin)
+    hosts.typed(1, RECIPES["move, copy"], environment=remote)
+    for number in NUMBERS:
+        settings = hosts.folder(number) / "strandline.toml"
+        moved = settings.read_text().replace('"kafka-tier"', '"kafka-tier-2"')
+        (hosts.folder(number) / "moved.toml").write_text(moved)
+    hosts.typed(1, RECIPES["move, verify"], environment=as_admin)
+    for number in NUMBERS:
+        hosts.typed(number, "cp moved.toml strandline.toml")
+    hosts.typed(1, RECIPES["rolling restart"])
+    hosts.typed(1, RECIPES["move, resume"], environment=as_admin)
+    for number in NUMBERS:
+        problems = hosts.get(number, "/v1/cluster").json()["problems"]
+        assert problems == []
+    fleet.wait_until_all_is_copied()
+
+
 def test_the_recipes_do_what_they_say(tmp_path: Path, minio_store_config: StoreConfig) -> None:
-    store = replace(minio_store_config, prefix="e2e/recipes/")
+    store = replace(minio_store_config, bucket="kafka-tier", prefix="prefix/")
+    make_bucket(store)
     with fleet(tmp_path, store) as site:
         assert_a_token_is_private_and_lets_in(site.hosts)
         assert_one_cluster_comes_of_three_pastes(site)
@@ -186,4 +219,5 @@ def test_the_recipes_do_what_they_say(tmp_path: Path, minio_store_config: StoreC
         writer.write_filler()
         assert_the_loop_ends_where_it_may_not_go_on(site)
         site.wait_until_all_is_copied()
+        assert_a_store_moves_while_its_readers_go_on(site, store)
         assert_a_disaster_is_recovered_from(site)

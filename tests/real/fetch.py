@@ -18,6 +18,7 @@ from tests.real.kafka import KAFKA_VERSION, kafka_class_data, kafka_jars
 from tests.real.kcat import kcat_folder
 from tests.real.localstack import install_localstack
 from tests.real.minio import MINIO_VERSION, minio_program
+from tests.real.rclone import packaged_rclone
 from tests.real.spark_jvm import spark_class_data
 from tests.real.spark_kafka import CONNECTOR_VERSION, spark_kafka_jars
 
@@ -30,6 +31,7 @@ TOOLS: dict[str, Callable[[], object]] = {
     "Spark's classes for quick starts": spark_class_data,
     f"Spark's Kafka source {CONNECTOR_VERSION}": spark_kafka_jars,
     "kcat": kcat_folder,
+    "Debian's rclone": packaged_rclone,
     "LocalStack": install_localstack,
     "a clean Debian root, and the image's layers in it": build_image,
 }

@@ -1,4 +1,4 @@
-"""rclone, the peer of the copy benchmarks, built once from its Go module into the tools folder."""
+"""rclone: the peer of the copy benchmarks, built from its Go module, and Debian's for recipes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,24 @@ from tests.real.toolbox import only_one, require_program, tools_dir
 
 RCLONE_VERSION = "v1.76.0"
 BUILD_DEADLINE_S = 1200
+FETCH_DEADLINE_S = 300
+
+
+def packaged_rclone() -> Path:
+    """The path of Debian's rclone, which is older and fetched in a moment."""
+    folder = tools_dir() / "rclone-packaged"
+    program = folder / "usr" / "bin" / "rclone"
+    with only_one("rclone-packaged"):
+        if not program.exists():
+            fetch, unpack = require_program("apt-get"), require_program("dpkg-deb")
+            folder.mkdir(exist_ok=True)
+            subprocess.run(
+                [fetch, "-qq", "download", "rclone"],
+                cwd=folder, check=True, timeout=FETCH_DEADLINE_S, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            (package,) = folder.glob("rclone_*.deb")
+            subprocess.run([unpack, "-x", str(package), str(folder)], check=True)
+    return program
 
 
 def rclone_program() -> Path:

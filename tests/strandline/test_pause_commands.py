@@ -73,3 +73,13 @@ def test_what_can_not_be_paused_is_wrong_usage(idle: NodeProcess) -> None:
     done = invoke("pause", "reading", env={"STRANDLINE_URL": idle.url})
     assert done.exit_code == ExitCode.USAGE
     assert "copying" in done.stderr
+
+
+def test_a_pause_is_waited_for_until_the_last_copy_has_ended(idle: NodeProcess) -> None:
+    done = ask(idle, "pause", "copying", "--wait", "1m")
+    assert done.stdout.endswith("; copies under way: 0\n")
+    ask(idle, "resume", "copying")
+    for arguments in (("deleting", "--wait", "1m"), ("copying", "--wait", "1m", "--topic", "a")):
+        refused = invoke("pause", *arguments, env={"STRANDLINE_URL": idle.url})
+        assert refused.exit_code == ExitCode.USAGE
+        assert "--wait" in refused.stderr
