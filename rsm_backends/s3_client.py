@@ -7,14 +7,13 @@ once.
 from __future__ import annotations
 
 from functools import cache
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from botocore.handlers import add_expect_header
 from botocore.loaders import Loader
 from botocore.session import get_session
 
+from kafka_formats.loopback import is_loopback
 from rsm_backends.s3_credentials import are_fixed
 from rsm_backends.store_config import StoreConfig
 
@@ -39,7 +38,7 @@ def client_arguments(config: StoreConfig) -> dict[str, Any]:
 
 def client_config(config: StoreConfig) -> dict[str, Any]:
     """The fields of botocore's `Config`, which aiobotocore's has too."""
-    direct: dict[str, Any] = {"proxies": {}} if is_loopback(config.endpoint_url) else {}
+    direct: dict[str, Any] = {"proxies": {}} if is_loopback(config.endpoint_url or "") else {}
     return direct | {
         "connect_timeout": config.connect_timeout_s,
         "read_timeout": config.read_timeout_s,
@@ -64,17 +63,6 @@ def without_waiting_for_leave(client: Any) -> None:
     the library waits for it without a limit.
     """
     client.meta.events.unregister("before-call.s3", add_expect_header)
-
-
-def is_loopback(endpoint_url: str | None) -> bool:
-    """Whether an address is this machine's own: no proxy of the environment is asked for it."""
-    host = urlsplit(endpoint_url or "").hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @cache

@@ -30,7 +30,7 @@ async def embedded_s3(home: Path, port: int) -> AsyncIterator[str]:
     )
     server.start()
     try:
-        async with httpx.AsyncClient(base_url=endpoint) as http:
+        async with httpx.AsyncClient(base_url=endpoint, trust_env=False) as http:
 
             async def made() -> bool | None:
                 try:

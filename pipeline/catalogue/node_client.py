@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from kafka_formats.errors import CorruptData, InvalidRequest, RetryLater, StrandlineError
+from kafka_formats.loopback import direct_mounts
 from kafka_formats.problem_errors import error_of_problem
 from pipeline.catalogue.node_address import CA_FILE_OPTION, URL_OPTION, NodeAddress
 
@@ -33,6 +34,7 @@ class NodeClient:
             headers=headers,
             timeout=httpx.Timeout(SILENCE_DEADLINE_S, connect=CONNECT_DEADLINE_S),
             verify=_trust(address),
+            mounts=direct_mounts(address.url),
         )
 
     def close(self) -> None:

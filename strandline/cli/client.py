@@ -17,6 +17,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from kafka_formats.loopback import direct_mounts
 from kafka_formats.problem_errors import error_of_problem
 
 DEFAULT_URL = "http://127.0.0.1:9480"
@@ -49,7 +50,12 @@ class NodeClient:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ValueError("no http:// or https:// and a host")
-            self._http = httpx.Client(base_url=url, headers=headers, timeout=REQUEST_TIMEOUT_S)
+            self._http = httpx.Client(
+                base_url=url,
+                headers=headers,
+                timeout=REQUEST_TIMEOUT_S,
+                mounts=direct_mounts(url),
+            )
         except (httpx.InvalidURL, ValueError) as error:
             raise InvalidRequest(
                 f"{url!r} is not an address ({error}); write it like {DEFAULT_URL}", field="--url"

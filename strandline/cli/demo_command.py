@@ -76,7 +76,7 @@ async def _demo(home: Path, captured: Path, *, keep: bool) -> None:
     store_port, *ports = free_ports(1 + 2 * len(NODE_IDS))
     async with (
         embedded_s3(home, store_port) as endpoint,
-        httpx.AsyncClient(timeout=REQUEST_DEADLINE_S) as http,
+        httpx.AsyncClient(timeout=REQUEST_DEADLINE_S, trust_env=False) as http,
     ):
         with format_nodes(home, broker, endpoint, ports, http) as nodes:
             console.print(f"S3 store (moto) at {endpoint}, bucket {BUCKET}; three nodes start")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from kafka_formats.errors import RetryLater
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
 from tests.rsm_backends.stores import opened
+from tests.rsm_backends.test_blocking_reads import blocking
 
 SILENCE_S = 0.2
 LARGE = bytes(16 * 1024 * 1024)
@@ -113,3 +115,26 @@ async def test_a_server_that_stops_within_a_body_is_tried_again_from_there() -> 
 
     async with server(half, rest) as config, opened(config) as store:
         assert await read_all(store, "k") == b"abcdef"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_store_on_this_machine_is_asked_directly(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert (await read_request(reader)).startswith(b"PUT /b/k ")
+        writer.write(STORED)
+
+    async with server(take) as config:
+        config = replace(config, endpoint_url=str(config.endpoint_url).replace("127.0.0.1", host))
+        async with opened(config) as store:
+            await store.put("k", b"data", crc32c=crc32c(b"data"))
+        with (
+            blocking(replace(config, endpoint_url=f"http://{host}:1")) as reads,
+            pytest.raises(RetryLater, match=f"http://{host}:1"),
+        ):
+            reads.open("k").read_into(memoryview(bytearray(1)), 0)

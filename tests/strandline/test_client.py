@@ -197,3 +197,53 @@ def test_a_token_file_that_holds_no_token_is_wrong_usage(tmp_path: Path, text: s
     path.write_text(text)
     with pytest.raises(InvalidRequest, match="--token-file"):
         NodeClient("http://127.0.0.1", path)
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What a proxy of the environment is asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
+    yield asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_node_on_this_machine_is_asked_directly(script: Script, proxy: list[str]) -> None:
+    """The proxy would be told the token."""
+    port = script.url.rpartition(":")[2]
+    for host in ("127.0.0.1", "localhost"):
+        script.body(200, b'{"node": 1}')
+        with NodeClient(f"http://{host}:{port}", None) as client:
+            assert client.get("/v1/node") == {"node": 1}
+    assert proxy == []
+
+
+def test_a_node_elsewhere_is_asked_as_the_environment_says(
+    script: Script, proxy: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with NodeClient("http://node.example:9480", None) as client:
+        assert client.get("/v1/node") == {}
+    assert proxy == ["http://node.example:9480/v1/node"]
+    monkeypatch.setenv("no_proxy", "node.example")
+    with NodeClient("http://node.example:9480", None) as client, pytest.raises(RetryLater):
+        client.get("/v1/node")
+    assert len(proxy) == 1
