@@ -41,6 +41,10 @@ from rsm_backends.measured import StoreCall
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+COPY_ERROR_KINDS = (
+    "retry_later", "outcome_unknown", "fenced", "conflict", "corrupt_data", "refused", "not_found",
+    "already_exists", "invalid_request", "internal",
+)  # fmt: skip
 _COPY_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
 _STORE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -155,6 +159,8 @@ class CopyMetrics:
             "remote_copy_sent_bytes", "Bytes of segments the stores took, retries too."
         )
         self._errors = counter("remote_copy_errors", "Failed copy attempts, by error kind.", "kind")
+        for kind in COPY_ERROR_KINDS:
+            self._errors.labels(kind)  # a counter that is born with its first error shows no rise
         self._claims = counter("claims", "Partition claims accepted for this node.")
         self._claims_lost = counter("claims_lost", "Partition claims this node lost.")
         self._lost = counter(
@@ -184,7 +190,8 @@ class CopyMetrics:
                 self._bytes.inc(event.size_bytes)
                 self._seconds.observe(event.took_ms / 1_000)
             case SegmentFailed():
-                self._progress.pop(event.segment_id, None)
+                if event.segment_id is not None:
+                    self._progress.pop(event.segment_id, None)
                 self._errors.labels(event.kind).inc()
             case SegmentDeleted():
                 self._progress.pop(event.segment_id, None)
@@ -220,6 +227,7 @@ class StateMetrics:
         self._blocked = gauge(
             "partitions_blocked", "Partitions stopped by a corrupt segment: alert on it."
         )
+        self._ready = gauge("ready", "1 while the node is ready, as /readyz tells it: alert on 0.")
         self._copying = gauge("copies_in_flight", "Copies under way.")
         self._lag = LagMetrics(registry)
         self._paused = gauge(
@@ -230,6 +238,10 @@ class StateMetrics:
         """`paused` says what pauses a work, None for nothing."""
         for switch in Switch:
             self._paused.labels(switch.value).set(paused(switch) is not None)
+
+    def set_ready(self, ready: bool) -> None:
+        """As /readyz answers."""
+        self._ready.set(ready)
 
     def set_problems(self, problems: Iterable[NodeProblem]) -> None:
         """How many there are in each area, 0 where there are none."""

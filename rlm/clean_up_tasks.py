@@ -12,6 +12,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure, error_kind
 from rlm.clean_up import UNFINISHED, CleanUp
 from rlm.delete_due import was_finished
+from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.proposals import back_off_policy
 from rlm.run_report import PendingCleanUp
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -41,6 +42,7 @@ class CleanUpTasks:
         self._on_trouble = on_trouble
         self._running: dict[Uuid, _Running] = {}
         self._failed: dict[Uuid, BackOff] = {}
+        self._trouble: dict[Uuid, str] = {}
         self._hurried = False
 
     def hurry(self) -> None:
@@ -102,8 +104,10 @@ class CleanUpTasks:
         try:
             await self._clean_up.remove(row, due_ms, why)
             self._failed.pop(row.segment_id.id, None)
+            self._trouble.pop(row.segment_id.id, None)
         except (Fenced, Conflict) as error:
             self._back_off(row, error)
+            self._trouble.pop(row.segment_id.id, None)
             logger.info("clean-up of %s left to others: %s", row.segment_id, error)
         except Exception as error:
             self._back_off(row, error)
@@ -114,18 +118,29 @@ class CleanUpTasks:
                 error,
                 exc_info=None if expected else error,
             )
+            self._trouble[row.segment_id.id] = f"{row.segment_id}: {error}"
             self._on_trouble(row, error_kind(error), str(error))
 
     def _back_off(self, row: RemoteLogSegmentMetadata, error: Exception) -> None:
         id_, ambient = row.segment_id.id, self._clean_up.ambient
         before = self._failed.pop(id_, NO_BACK_OFF)
         if len(self._failed) >= PENDING_MAX:
-            del self._failed[next(iter(self._failed))]
+            oldest = next(iter(self._failed))
+            del self._failed[oldest]
+            self._trouble.pop(oldest, None)
         self._failed[id_] = after_failure(
             before, FailureKind.TRANSIENT, str(error),
             policy=back_off_policy(self._clean_up.limits), now_ms=ambient.now_ms(),
             fraction=ambient.random_fraction(),
         )  # fmt: skip
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """How many clean-ups failed and are to be repeated, with the last one's error."""
+        if not self._trouble:
+            return ()
+        count, last = len(self._trouble), next(reversed(self._trouble.values()))
+        text = f"{count} segments could not be removed yet, the last of them {last}"
+        return (NodeProblem(ProblemArea.DELETION, "segments", text),)
 
     async def settle(self, until_ms: int) -> tuple[PendingCleanUp, ...]:
         """Wait for the clean-ups due by `until_ms`; the others are told and left running."""

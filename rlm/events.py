@@ -79,9 +79,12 @@ class SegmentCopied:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFailed:
-    """An attempt ended badly. `retry_at_ms` since the epoch; -1 when nobody here tries again."""
+    """An attempt ended badly. `retry_at_ms` since the epoch; -1 when nobody here tries again.
+    `segment_id` is None when it failed before COPY_SEGMENT_STARTED, so that nothing is left over.
+    """
 
-    segment_id: RemoteLogSegmentId
+    partition: TopicIdPartition
+    segment_id: RemoteLogSegmentId | None
     start_offset: int
     kind: str
     error: str

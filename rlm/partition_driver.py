@@ -373,7 +373,6 @@ class PartitionDriver:
         error = failed.error
         text = f"segment {step.base_offset} to {step.end_offset}: {error}"
         work.failed(error_kind(error), text, self.ambient.now_ms())
-        logger.warning("%s: copy failed: %s", work.partition, text)
         if step.fills_lost_range:
             # What fills a lost range backs off by itself and keeps no later segment waiting.
             before = work.fills_failed.get(step.base_offset, NO_BACK_OFF)
@@ -385,13 +384,12 @@ class PartitionDriver:
             self.run_log.failed.append(
                 FailedAttempt(work.partition, step.base_offset, error_kind(error), str(error))
             )
-        if failed.row is not None:
-            self.on_event(
-                SegmentFailed(
-                    failed.row.segment_id, step.base_offset, error_kind(error), text,
-                    backed_off.until_ms,
-                )
-            )  # fmt: skip
+        self.on_event(
+            SegmentFailed(
+                work.partition, None if failed.row is None else failed.row.segment_id,
+                step.base_offset, error_kind(error), text, backed_off.until_ms,
+            )
+        )  # fmt: skip
         if isinstance(error, Fenced):
             raise error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -28,9 +28,10 @@ from rlm.copy_slots import CopySlots
 from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.expirer import Expirer
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.held_back import HeldBack
 from rlm.held_read import HeldRead
 from rlm.hold import Hold
-from rlm.kill_switches import KillSwitches, Switch
+from rlm.kill_switches import KillSwitches
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.leadership_watch import LeadershipWatch
 from rlm.limits import Ambient, CopyLimits, Identity
@@ -48,11 +49,13 @@ from rlm.run_report import CopyRunReport
 from rlm.scanner import BrokerPort, Scanner
 from rlm.scrub_results import ScrubResults
 from rlm.store_claims import StoreClaims
+from rlm.stuck_partitions import StuckPartitions
 from rlm.task_watch import TaskWatch
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_deletion import TopicDeletion
 from rlm.topic_filter import TopicFilter
 from rlm.topic_retention import ByPolicy, ByTopicConfig, RetentionRules
+from rlm.trouble_report import TroubleReport
 from rlm.work_table import WorkTable
 from rlmm.records import GapsAllowed
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -61,11 +64,7 @@ logger = logging.getLogger(__name__)
 
 LOOKING = "looking at the log directories"
 COMPARING_CLOCKS = "comparing the clocks"
-
-NOT_RECONCILED = (
-    "the metadata was restarted from a snapshot and not compared with the store yet: run "
-    "`strandline reconcile`"
-)
+LONG_LOOK_S = 15.0
 
 
 class RemoteLogManager:
@@ -111,11 +110,12 @@ class RemoteLogManager:
         self._clock = ClockCheck(
             stores.default, identity.incarnation.node_id, ambient, self._limits
         )
+        self._held_back = HeldBack(manager, self._switches, self._clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
         self._loops_beside: list[tuple[Callable[[], Coroutine[None, None, None]], str]] = []
-        self._beside: list[Callable[[], Iterable[NodeProblem]]] = []
         self._problem_log = ProblemLog(logger)
+        self._look_began_s: float | None = None
         self._closed = False
         self._claims = StoreClaims(stores, identity, self._limits, ambient, self._problem_log)
         proposals = Proposals(manager, self._limits, ambient)
@@ -130,6 +130,18 @@ class RemoteLogManager:
         self._watch = self._new_watch(broker)
         self._expirer = self._new_expirer(broker if topic_retention else None)
         self._reader = ResolvedReads(manager, pool, stores)
+        self._report = TroubleReport(ambient, self._limits.scan_interval_s, self.problems)
+        self._report.include(
+            self._look_problems,
+            self._held_back.problems,
+            StuckPartitions(ambient.monotonic, self._table.works).problems,
+            self._expirer.problems,
+            self._clean_ups.problems,
+            self._topic_deletion.problems,
+            self._switches.problems,
+            self._task_watch.problems,
+            self._claims.problems,
+        )
         self._answers = Answers(manager, self._reader, self._table, broker, self._breathe, identity)
 
     def _new_scanner(
@@ -203,7 +215,7 @@ class RemoteLogManager:
             limits=self._limits,
             ambient=self._ambient,
             on_event=self._on_event,
-            pause_text=self._pause_text,
+            pause_text=self._held_back.copying,
             clock_trouble=self._clock.trouble,
             claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
             broker=broker,
@@ -250,6 +262,7 @@ class RemoteLogManager:
             asyncio.create_task(self._clock_loop(), name="compare clocks"),
             asyncio.create_task(self._expirer.run(), name="expire segments"),
             asyncio.create_task(self._topic_deletion.run(), name="delete topics"),
+            asyncio.create_task(self._report.run(), name="tell problems"),
             *(asyncio.create_task(run(), name=name) for run, name in self._loops_beside),
         ]
         self._task_watch.watch(self._tasks)
@@ -333,25 +346,30 @@ class RemoteLogManager:
 
     def node_problems(self) -> tuple[NodeProblem, ...]:
         """What keeps the node as a whole from a part of its work; empty when nothing does."""
-        found = []
-        if self._scan_error is not None:
-            found.append(NodeProblem(ProblemArea.LOG_DIRS, None, self._scan_error))
-        clock_trouble = self._clock.trouble()
-        if clock_trouble is not None:
-            found.append(NodeProblem(ProblemArea.CLOCK, None, clock_trouble))
-        found += self._expirer.problems()
-        found += self._switches.problems()
-        found += self._task_watch.problems()
-        beside = (problem for tell in self._beside for problem in tell())
-        return (*found, *self._claims.problems(), *beside)
+        return self._report.problems()
+
+    def _look_problems(self) -> Iterator[NodeProblem]:
+        look = self._scan_error or self._long_look()
+        if look is not None:
+            yield NodeProblem(ProblemArea.LOG_DIRS, None, look)
+
+    def _long_look(self) -> str | None:
+        """A disk that hangs is told long before the look's deadline."""
+        began_s = self._look_began_s
+        if began_s is None or self._ambient.monotonic() - began_s < LONG_LOOK_S:
+            return None
+        return (
+            f"a look at the log directories has lasted for more than {LONG_LOOK_S:g} s: does a "
+            "disk hang?"
+        )
 
     def run_beside(self, run: Callable[[], Coroutine[None, None, None]], name: str) -> None:
         """`start` begins this too, and `close` ends it."""
         self._loops_beside.append((run, name))
 
-    def tell_problems_of(self, beside: Callable[[], Iterable[NodeProblem]]) -> None:
-        """`node_problems` includes from now on what another part of the node has to say."""
-        self._beside.append(beside)
+    def tell_problems_of(self, *beside: Callable[[], Iterable[NodeProblem]]) -> None:
+        """`node_problems` includes from now on what other parts of the node have to say."""
+        self._report.include(*beside)
 
     def new_repairs(self, limits: RepairLimits, scrubs: ScrubResults) -> Repairs:
         """Of this node's partitions; `start` begins what they do by themselves."""
@@ -424,7 +442,11 @@ class RemoteLogManager:
         )
 
     async def _look(self) -> None:
-        await self._table.scan(cancel_lost=True)
+        self._look_began_s = self._ambient.monotonic()
+        try:
+            await self._table.scan(cancel_lost=True)
+        finally:
+            self._look_began_s = None
         await self._table.drive_all(back_offs_max=1)
 
     async def _scan_loop(self) -> None:
@@ -433,11 +455,6 @@ class RemoteLogManager:
                 await self._look()
                 self._scan_error = None
                 self._problem_log.works(LOOKING)
-                self._problem_log.standing(
-                    f"{each.path}: {each.message}"
-                    for each in self._table.problems
-                    if each.topic is None  # those of one partition stand in its status
-                )
             except Exception as error:  # noqa: BLE001 - told and logged below
                 # The loop outlives every look that fails: a directory may come back.
                 self._scan_error = str(error) or type(error).__name__
@@ -463,28 +480,9 @@ class RemoteLogManager:
     async def _breathe(self) -> None:
         await self._ambient.sleep(0)
 
-    def _pause_text(self, topic: str) -> str | None:
-        if self._metadata.topic_policy(topic).copy_paused:
-            return (
-                f"copying of {topic} is paused by its policy; `strandline resume copying --topic "
-                f"{topic}` ends that"
-            )
-        return self._switches.text(Switch.COPYING)
-
     def delete_held_back(self, topic: str) -> str | None:
         """Why nothing of the topic may be deleted now; None when it may."""
-        paused = self._switches.text(Switch.DELETING)
-        if paused is not None:
-            return paused
-        if self._metadata.topic_policy(topic).delete_paused:
-            return (
-                f"deleting of {topic} is paused by its policy; `strandline resume deleting --topic "
-                f"{topic}` ends that"
-            )
-        restart = self._metadata.restart()
-        if restart is not None and not restart.is_reconciled:
-            return NOT_RECONCILED
-        return self._clock.trouble()
+        return self._held_back.deleting(topic)
 
     def _copy_event(self, event: CopyEvent) -> None:
         if isinstance(event, SegmentProgress):

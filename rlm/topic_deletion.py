@@ -19,6 +19,7 @@ from rlm.audit import Audit, AuditAction, AuditLine, no_audit
 from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure
 from rlm.clean_up_tasks import CleanUpTasks
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.ports import MetadataPort
 from rlm.proposals import back_off_policy
 from rlm.topic_deletion_plan import Finish, RemoveSegments, Start, plan_deletion
@@ -38,6 +39,8 @@ SEGMENTS_GOING_MAX = 256
 """Rows of one partition that are marked and not removed yet; more are marked as these go."""
 MARKS_PARALLEL_MAX = 32
 BREATH_PARTITIONS = 16
+FAILURES_UNTOLD = 1
+"""One is a conflict of two nodes, or of record time with the clock, or passes by itself."""
 WHY = "the topic's data in the tier is deleted"
 
 
@@ -62,6 +65,14 @@ class TopicDeletion:
             except Exception:
                 logger.exception("looking for partitions to delete failed, to be repeated")
             await self.ambient.sleep(self.limits.scan_interval_s)
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Partitions whose deletion fails, by name."""
+        return tuple(
+            NodeProblem(ProblemArea.DELETION, str(tip), f"deleting its tiered data: {each.text}")
+            for tip, each in self.failed.items()
+            if each.failures > FAILURES_UNTOLD
+        )
 
     async def run_pass(self) -> None:
         """One step for each partition that is marked; the trouble of one is its own."""

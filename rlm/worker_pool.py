@@ -14,6 +14,7 @@ from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.flow_control import FlowControl
 from rlm.flow_limits import Paces
 from rlm.held_read import WorkersHeldRead
+from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
@@ -102,6 +103,16 @@ class WorkerPool:
         """Have the workers look for their stores' keys anew."""
         for worker in self._workers.values():
             worker.look_for_keys()
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Workers that can't be started; one that ended is started anew within a moment."""
+        if self._last_error is None or self._closed or len(self._workers) == self._size:
+            return ()
+        text = (
+            f"{len(self._workers)} of {self._size} worker processes are up, and another can't be "
+            f"started: {self._last_error}"
+        )
+        return (NodeProblem(ProblemArea.WORKERS, None, text),)
 
     def chunk_counts(self) -> ChunkCounts:
         """What readers found in the workers' memory, those that have ended included."""

@@ -26,12 +26,14 @@ from rlm.hold import Hold
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.node_problem import NodeProblem, ProblemLog
 from rlm.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
 from rlm.repairs import RepairLimits, Repairs
 from rlm.scrub_results import FILE_NAME as SCRUBS_FILE
 from rlm.scrub_results import ScrubResults
 from rlm.service import RemoteLogManager
 from rlm.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
+from rlm.store_watch import StoreWatch
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_absence import TopicAbsence
 from rlm.topic_filter import TopicFilter
@@ -49,8 +51,9 @@ from rsm_backends.store_config import StoreConfig
 from strandline import ambient
 from strandline.holding import open_hold
 from strandline.log_dir_check import check_log_dirs
+from strandline.node_readiness import quorum_problems
 from strandline.quorum import open_quorum_log
-from strandline.settings import KafkaSettings, Settings
+from strandline.settings import KafkaSettings, QuorumSettings, Settings
 from strandline.store_configs import store_configs
 
 if TYPE_CHECKING:
@@ -167,7 +170,11 @@ class Node:
             )
             building.push_async_callback(collector.close)
             scrubs, repairs = _new_repairs(settings, directory, remote_log, building)
-            _tell_problems(remote_log, snapshots, audit, scrubs, hold)
+            watch = StoreWatch(stores, AMBIENT, ProblemLog(logger))
+            remote_log.run_beside(watch.run, "watch the stores")
+            quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
+            parts = (watch, snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
+            remote_log.tell_problems_of(*(part.problems for part in parts), quorum)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
                 collector, hold, flow, scrubs, repairs, pool, failure, building.pop_all(),
@@ -178,15 +185,14 @@ class Node:
         await self._parts.aclose()
 
 
-def _tell_problems(
-    remote_log: RemoteLogManager,
-    snapshots: SnapshotUploader,
-    audit: AuditLog,
-    scrubs: ScrubResults,
-    hold: Hold | None,
-) -> None:
-    for part in (snapshots, audit, scrubs, *((hold,) if hold else ())):
-        remote_log.tell_problems_of(part.problems)
+def _quorum_problems(
+    metadata: RemoteLogMetadataManager, settings: QuorumSettings, up_since_ms: int
+) -> tuple[NodeProblem, ...]:
+    now_ms = ambient.now_ms()
+    return quorum_problems(
+        metadata.describe(), metadata.applied_offset, settings,
+        now_ms=now_ms, up_ms=now_ms - up_since_ms,
+    )  # fmt: skip
 
 
 def _new_repairs(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlm.node_problem import NodeProblem, ProblemArea
 from rlmm.metadata_log import LogDescription
 from strandline.settings import QuorumSettings
 
@@ -34,6 +35,16 @@ def missing_until_ready(facts: NodeFacts, settings: QuorumSettings) -> list[str]
         _lag(facts, settings),
     ]
     return [each for each in missing if each is not None]
+
+
+def quorum_problems(
+    log: LogDescription, applied_offset: int, settings: QuorumSettings, *, now_ms: int, up_ms: int
+) -> tuple[NodeProblem, ...]:
+    """What of it is told as trouble: not that a node that is `up_ms` up looks for its leader."""
+    if log.leader_heard_ms < 0 and up_ms < settings.ready_silence_max_s * 1_000:
+        return ()
+    missing = missing_until_ready(NodeFacts(None, True, log, applied_offset, now_ms), settings)
+    return (NodeProblem(ProblemArea.QUORUM, None, "; ".join(missing)),) if missing else ()
 
 
 def _leader_missing(facts: NodeFacts, settings: QuorumSettings) -> str | None:

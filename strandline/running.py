@@ -146,7 +146,7 @@ def log_event(event: CopyEvent) -> None:
                 event.took_ms,
             )
         case SegmentFailed():
-            logger.warning("copy of %s failed (%s): %s", event.segment_id, event.kind, event.error)
+            logger.warning("copy of %s failed (%s): %s", event.partition, event.kind, event.error)
         case SegmentDeleted():
             logger.info("deleted %s: %s", event.segment_id, event.why)
         case HoldReleased() if event.missed:

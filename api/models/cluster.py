@@ -12,6 +12,7 @@ from api.limits import PROBLEMS_SHOWN_MAX
 from api.models.base import Wire, known
 from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem
+from rlm.reasons import AREAS
 from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import Totals
 
@@ -53,17 +54,13 @@ class NodeProblemView(Wire):
     about: Annotated[
         str,
         Field(
-            description="`log_dirs` (nothing new is copied), `store` (what lies in it is neither "
-            "read nor removed), `clock` (nothing is removed), `snapshots` (of the metadata: none "
-            "newer is in the store, should this cluster's disks be lost), `audit` (nothing is "
-            "removed without a line in it), `retention` (a pass would take too much at once), "
-            "`paused` (a kill switch is on; `name` says which), `topics` (too many are unknown to "
-            "the brokers at once: none is marked as deleted).",
+            description="What does not go on: "
+            + "; ".join(f"`{area.value}`: {reason.stops}" for area, reason in AREAS.items()),
             examples=["store"],
         ),
     ]
     name: Annotated[
-        str | None, Field(description="Of the store, the partition or the switch; else null.")
+        str | None, Field(description="Of the store, partition, switch or reason; else null.")
     ]
     text: str
 

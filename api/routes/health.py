@@ -65,6 +65,7 @@ async def metrics(context: Context) -> Response:
     context.metrics.quorum.set_log(
         manager.describe(), manager.applied_offset, manager.snapshot_age_ms()
     )
+    state.set_ready(not context.not_ready())
     state.set_problems(context.rlm.node_problems())
     state.set_totals(manager.totals())
     state.set_switches(context.switches.pause_of)

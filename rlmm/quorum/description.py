@@ -39,7 +39,7 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
     return LogDescription(
         cluster_id=around.cluster_id,
         node_id=core.replica.key.node_id,
-        leader_id=-1 if around.stopped else core.leader_id,
+        leader_id=-1 if around.stopped else _leader_followed(core),
         leader_epoch=core.epoch,
         high_watermark=around.high_watermark,
         log_start_offset=around.log_start_offset,
@@ -55,6 +55,18 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
         log_end_epoch=core.replica.log.last_epoch,
         voted_id=-1 if (voted := core.replica.state.voted) is None else voted.node_id,
     )
+
+
+def _leader_followed(core: RaftCore) -> int:
+    """-1 once the fetch time-out has passed: whom this node knows by name may be long dead."""
+    if core.role not in (Role.LEADER, Role.FOLLOWER):
+        return -1
+    replica = core.replica
+    silent_ms = replica.now - max(core.leader_heard_ms, 0)
+    if core.role is Role.FOLLOWER and not core.is_voter:
+        # An observer stays a follower: nothing but its leader's silence tells.
+        return -1 if silent_ms > replica.settings.fetch_timeout_ms else core.leader_id
+    return core.leader_id
 
 
 def _state(core: RaftCore) -> str:

@@ -82,9 +82,10 @@ class CopyProgressView:
                     f"{human_bytes(event.size_bytes)}  {event.took_ms} ms"
                 )
             case SegmentFailed():
-                self._under_way.pop(event.segment_id.id, None)
+                if event.segment_id is not None:
+                    self._under_way.pop(event.segment_id.id, None)
                 self._line(
-                    f"[red]failed[/red]  {_name(event.segment_id.partition)}  from offset "
+                    f"[red]failed[/red]  {_name(event.partition)}  from offset "
                     f"{event.start_offset}: {escape(event.error)}"
                 )
             case LostRangeRecorded():

@@ -53,7 +53,7 @@ def test_events_are_counted() -> None:
         LogStartRecorded(TIP, 0),
         SegmentStarted(ID, 0, 99, 1000),
         SegmentProgress(ID, 600, 1000),
-        SegmentFailed(ID, 0, "retry_later", "throttled", 5),
+        SegmentFailed(TIP, ID, 0, "retry_later", "throttled", 5),
         SegmentProgress(ID, 400, 1000),
         SegmentProgress(ID, 1000, 1000),
         SegmentCopied(ID, 0, 99, 1000, 1500),

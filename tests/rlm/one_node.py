@@ -433,6 +433,7 @@ async def _pull_the_plug() -> None:
     names = (
         "scan log directories", "compare clocks", "claim stores", "expire segments",
         "delete topics", "drive ", "clean up ", "record compaction", "repair segments",
+        "tell problems",
     )  # fmt: skip
     tasks = [
         task

@@ -1,4 +1,4 @@
-"""Trouble is logged when it begins, changes and ends, and not in between."""
+"""Trouble is logged when it begins, at intervals, and when it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kafka_formats.errors import InvalidRequest
-from rlm.node_problem import ProblemLog
+from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog, StandingProblems, by_key
 
 logger = logging.getLogger(__name__)
 
@@ -18,20 +18,13 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_a_step_that_fails_again_and_again_is_one_line(lines: pytest.LogCaptureFixture) -> None:
+def test_what_was_foreseen_is_a_problem_of_the_node_and_no_line_of_its_own(
+    lines: pytest.LogCaptureFixture,
+) -> None:
     log = ProblemLog(logger)
+    log.failed("looking", InvalidRequest("no such folder"))
     log.works("looking")
-    for _ in range(3):
-        log.failed("looking", InvalidRequest("no such folder"))
-    log.failed("looking", InvalidRequest("no such disk"))
-    log.works("looking")
-    log.works("looking")
-    assert lines.messages == [
-        "looking failed: no such folder",
-        "looking failed: no such disk",
-        "looking works again",
-    ]
-    assert [record.exc_info for record in lines.records] == [None, None, None]
+    assert lines.messages == []
 
 
 def test_what_nobody_foresaw_brings_its_traceback_once(lines: pytest.LogCaptureFixture) -> None:
@@ -43,10 +36,24 @@ def test_what_nobody_foresaw_brings_its_traceback_once(lines: pytest.LogCaptureF
     assert record.exc_info is not None
 
 
-def test_standing_trouble_is_told_when_it_comes_and_when_it_goes(
+def test_standing_trouble_is_told_when_it_comes_at_intervals_and_when_it_goes(
     lines: pytest.LogCaptureFixture,
 ) -> None:
-    log = ProblemLog(logger)
-    for standing in (["b", "a"], ["a", "b"], ["b"], []):
-        log.standing(standing)
-    assert lines.messages == ["a", "b", "over: a", "over: b"]
+    now = [0.0]
+    standing = StandingProblems(logger, lambda: now[0], repeat_s=600.0)
+    store = NodeProblem(ProblemArea.STORE, "main", "no answer in 9 s")
+    later = NodeProblem(ProblemArea.STORE, "main", "no answer in 11 s")
+    clock = NodeProblem(ProblemArea.CLOCK, None, "an hour ahead")
+    standing.tell(by_key([store, clock]))
+    for now[0] in (5.0, 599.0):
+        standing.tell(by_key([clock, later]))
+    now[0] = 600.0
+    standing.tell(by_key([later]))
+    standing.tell({})
+    assert lines.messages == [
+        "problem with clock: an hour ahead",
+        "problem with store main: no answer in 9 s",
+        "still: problem with store main: no answer in 11 s",
+        "over: problem with clock",
+        "over: problem with store main",
+    ]

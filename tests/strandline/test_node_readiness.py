@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rlmm.metadata_log import LogDescription
-from strandline.node_readiness import NodeFacts, missing_until_ready
+from strandline.node_readiness import NodeFacts, missing_until_ready, quorum_problems
 from strandline.settings import QuorumSettings
 
 SETTINGS = QuorumSettings(ready_silence_max_s=10, ready_lag_max=100)
@@ -72,3 +72,19 @@ def test_a_view_that_lags_is_not_ready_even_if_it_has_all_of_its_own_log() -> No
 def test_a_node_that_failed_says_only_that() -> None:
     failed = replace(READY, failure="the disk is full", caught_up_since_start=False)
     assert missing(failed, leader_heard_ms=-1) == ["the node stops: the disk is full"]
+
+
+def test_a_lost_majority_is_a_problem_of_the_node_and_a_start_is_none() -> None:
+    def told(up_s: float, **log: object) -> list[str]:
+        described = replace(FOLLOWS, **log)  # type: ignore[arg-type]  # names of its own fields
+        problems = quorum_problems(
+            described, 500, SETTINGS, now_ms=NOW_MS, up_ms=round(up_s * 1_000)
+        )
+        return [f"{each.area.value}: {each.text}" for each in problems]
+
+    assert told(100) == []
+    assert told(9, state="unattached", leader_heard_ms=-1) == []
+    (text,) = told(11, state="unattached", leader_heard_ms=-1)
+    assert text.startswith("quorum: no leader of the metadata quorum answered since the start")
+    (text,) = told(11, state="prospective", leader_heard_ms=NOW_MS - 12_000)
+    assert text.startswith("quorum: no leader of the metadata quorum answered for 12 s")

@@ -240,3 +240,22 @@ def test_a_node_that_starts_without_a_leader_is_ready_for_nothing(tmp_path: Path
             assert again.manager.remote_log_segment_metadata(PARTITION, 1, 50) is not None
 
     run_virtually(main)
+
+
+def test_a_dead_leader_is_nobodys_leader_once_the_fetch_timeout_has_passed(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = Network()
+        async with three_nodes(tmp_path, network) as nodes:
+            leader = await leading(nodes)
+            left = next(node for node in nodes if node is not leader)
+            await eventually(lambda: left.manager.describe().leader_id == leader.replica.node_id)
+            for node in nodes:
+                if node is not left:
+                    await node.stop()
+            await eventually(lambda: left.manager.describe().state not in ("follower", "leader"))
+            for _ in range(50):
+                described = left.manager.describe()
+                assert described.leader_id == -1, described.state
+                await asyncio.sleep(0.1)
+
+    run_virtually(main)
