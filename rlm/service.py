@@ -107,16 +107,14 @@ class RemoteLogManager:
         self._keep_audit = keep_audit
         self._slack_of = slack_of
         self._switches = switches or KillSwitches(None, now_ms=ambient.now_ms, audit=audit)
-        self._clock = ClockCheck(
-            stores.default, identity.incarnation.node_id, ambient, self._limits
-        )
+        node_id = identity.incarnation.node_id
+        self._clock = ClockCheck(stores.default, node_id, ambient, self._limits)
         self._held_back = HeldBack(manager, self._switches, self._clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
         self._loops_beside: list[tuple[Callable[[], Coroutine[None, None, None]], str]] = []
         self._problem_log = ProblemLog(logger)
         self._look_began_s: float | None = None
-        self._closed = False
         self._claims = StoreClaims(stores, identity, self._limits, ambient, self._problem_log)
         proposals = Proposals(manager, self._limits, ambient)
         self._clean_ups = self._new_clean_ups(proposals)
@@ -124,25 +122,24 @@ class RemoteLogManager:
         self._topic_deletion = TopicDeletion(
             manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit
         )
-        self._hold = hold
+        self._hold, self._closed = hold, False
         scanner = self._new_scanner(log_dirs, broker, topics)
         self._table = WorkTable(scanner, self._driver, manager, hold)
         self._watch = self._new_watch(broker)
         self._expirer = self._new_expirer(broker if topic_retention else None)
         self._reader = ResolvedReads(manager, pool, stores)
-        self._report = TroubleReport(ambient, self._limits.scan_interval_s, self.problems)
-        self._report.include(
-            self._look_problems,
-            self._held_back.problems,
-            StuckPartitions(ambient.monotonic, self._table.works).problems,
-            self._expirer.problems,
-            self._clean_ups.problems,
-            self._topic_deletion.problems,
-            self._switches.problems,
-            self._task_watch.problems,
-            self._claims.problems,
-        )
+        self._report = self._new_report()
         self._answers = Answers(manager, self._reader, self._table, broker, self._breathe, identity)
+
+    def _new_report(self) -> TroubleReport:
+        stuck = StuckPartitions(self._ambient.monotonic, self._table.works)
+        parts = (
+            self._held_back, stuck, self._expirer, self._clean_ups, self._topic_deletion,
+            self._switches, self._task_watch, self._claims,
+        )  # fmt: skip
+        report = TroubleReport(self._ambient, self._limits.scan_interval_s, self.problems)
+        report.include(self._look_problems, *(part.problems for part in parts))
+        return report
 
     def _new_scanner(
         self, log_dirs: Sequence[Path], broker: BrokerPort | None, topics: TopicFilter
@@ -358,10 +355,7 @@ class RemoteLogManager:
         began_s = self._look_began_s
         if began_s is None or self._ambient.monotonic() - began_s < LONG_LOOK_S:
             return None
-        return (
-            f"a look at the log directories has lasted for more than {LONG_LOOK_S:g} s: does a "
-            "disk hang?"
-        )
+        return f"a look at them has lasted for more than {LONG_LOOK_S:g} s: does a disk hang?"
 
     def run_beside(self, run: Callable[[], Coroutine[None, None, None]], name: str) -> None:
         """`start` begins this too, and `close` ends it."""

@@ -139,8 +139,7 @@ class Node:
             pool = await _start_workers(settings, configs, on_store_call, flow, building)
             broker = await _open_broker(settings.kafka, directory, building)
             audit = _open_audit(settings, directory, building)
-            identity = _identity(directory)
-            audited = _audited(on_event, audit, directory.node_id)
+            identity, audited = _identity(directory), _audited(on_event, audit, directory.node_id)
             hold = open_hold(settings, directory, metadata, audited)
             remote_log = RemoteLogManager(
                 metadata,
@@ -165,16 +164,13 @@ class Node:
             _watch_topics(metadata, broker, identity, settings, remote_log, audit)
             snapshots = _new_snapshots(settings, directory, metadata, stores, identity, remote_log)
             building.push_async_callback(snapshots.close)
-            collector = _new_collector(
-                settings, KnownSegments(log, metadata, view), stores, remote_log, audit
-            )
+            known = KnownSegments(log, metadata, view)
+            collector = _new_collector(settings, known, stores, remote_log, audit)
             building.push_async_callback(collector.close)
             scrubs, repairs = _new_repairs(settings, directory, remote_log, building)
-            watch = StoreWatch(stores, AMBIENT, ProblemLog(logger))
-            remote_log.run_beside(watch.run, "watch the stores")
-            quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
-            parts = (watch, snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
-            remote_log.tell_problems_of(*(part.problems for part in parts), quorum)
+            parts = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
+            remote_log.tell_problems_of(*(part.problems for part in parts))
+            _watch_surroundings(settings, metadata, stores, remote_log)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
                 collector, hold, flow, scrubs, repairs, pool, failure, building.pop_all(),
@@ -183,6 +179,19 @@ class Node:
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""
         await self._parts.aclose()
+
+
+def _watch_surroundings(
+    settings: Settings,
+    metadata: RemoteLogMetadataManager,
+    stores: TierStores,
+    remote_log: RemoteLogManager,
+) -> None:
+    """Tell of a quorum without a leader, and of stores that do not answer."""
+    watch = StoreWatch(stores, AMBIENT, ProblemLog(logger))
+    remote_log.run_beside(watch.run, "watch the stores")
+    quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
+    remote_log.tell_problems_of(watch.problems, quorum)
 
 
 def _quorum_problems(
