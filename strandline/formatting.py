@@ -22,6 +22,13 @@ from strandline.voter_text import parse_address
 
 _T = TypeVar("_T")
 
+ALONE_BY_ACCIDENT = (
+    "a cluster id or quorum.bootstrap names a quorum, and this node would become the only voter of "
+    "one of its own. To join the one that exists (also as a voter whose disk was lost, once it is "
+    "removed there), give --no-initial-voters; to make a new one of several, --initial-voters; a "
+    "new one of this node alone, --standalone"
+)
+
 
 def format_for(
     settings: Settings,
@@ -30,13 +37,16 @@ def format_for(
     kafka_cluster_id: str | None = None,
     node_id: int | None = None,
     initial_voters: tuple[Voter, ...] | None = None,
+    standalone: bool = False,
     only_if_absent: bool = False,
     from_snapshot: str | None = None,
 ) -> bool:
     """Make the data directory of `settings`; True if it was made.
 
     `initial_voters` None makes a quorum of this node alone; an empty tuple makes a node that joins
-    one. A new quorum of several needs the same `cluster_id` and voters on each node. Kafka's
+    one. A new quorum of several needs the same `cluster_id` and voters on each node. Where a
+    cluster's id or `quorum.bootstrap` says that there are others, a quorum of this node alone has
+    to be asked for: `standalone`. Kafka's
     cluster id and the node id default to those of the log directories. `only_if_absent` leaves a
     formatted directory as it is. `from_snapshot` (a file, or `latest`) takes a lost tier over.
     """
@@ -45,11 +55,8 @@ def format_for(
         return False
     broker = broker_identity(settings.kafka.log_dirs)
     own_id = _chosen("--node-id", node_id, broker.node_id if broker else None)
-    if initial_voters is not None and cluster_id is None:
-        raise InvalidRequest(
-            "give the cluster's id, the same on each node (`strandline random-uuid` makes one)",
-            field="--cluster-id",
-        )
+    named = cluster_id is not None or bool(settings.quorum.bootstrap)
+    _check_way(initial_voters, cluster_id, alone_by_accident=named and not standalone)
     directory_id, initial_voters = _initial_voters(initial_voters, own_id, settings)
     new_id = cluster_id or ambient.new_uuid()
     kafka_id = _chosen(
@@ -83,6 +90,18 @@ def format_for(
     )
     asyncio.run(_keep_takeover(data_dir, taken, f"node {own_id}, format"))
     return True
+
+
+def _check_way(
+    initial_voters: tuple[Voter, ...] | None, cluster_id: Uuid | None, *, alone_by_accident: bool
+) -> None:
+    if initial_voters is not None and cluster_id is None:
+        raise InvalidRequest(
+            "give the cluster's id, the same on each node (`strandline random-uuid` makes one)",
+            field="--cluster-id",
+        )
+    if initial_voters is None and alone_by_accident:
+        raise InvalidRequest(ALONE_BY_ACCIDENT, field="--standalone")
 
 
 async def _keep_takeover(data_dir: Path, taken: TakenOver, by: str) -> None:

@@ -28,8 +28,10 @@ from rlmm.log.recovery import (
     LOG_SUFFIX,
     PARTITION_DIRECTORY,
     RecoveredLog,
+    load_committed_end,
     recover,
     restart_log,
+    store_committed_end,
     store_recovery_point,
 )
 from rlmm.log.segment_file import INDEX_INTERVAL_BYTES, SegmentFile, check_place
@@ -80,6 +82,10 @@ class LogDirectory:
         self._active: AppendFile | None = self._open_active(recovered.segments[-1])
         self.cut = recovered.cut
         self.synced_end = recovered.segments[-1].end_offset
+        self.committed_end = self._stored_committed_end = load_committed_end(
+            disk, metadata_directory
+        )
+        """What is known to be committed: the driver raises it."""
 
     @classmethod
     def open(
@@ -278,10 +284,16 @@ class LogDirectory:
         replace_file(self._disk, self.directory / LEADER_EPOCH_CHECKPOINT, data)
 
     def store_recovery_point(self) -> int:
-        """Make `synced_end` the durable end a later start goes by; any thread but one at a time."""
+        """Make `synced_end` the durable end a later start goes by; any thread but one at a time.
+        Behind it `committed_end`, below which a later life never takes the log back.
+        """
         with self._fatal_errors(), self._recovery_point_lock:
+            committed = self.committed_end
             end = self.synced_end
             store_recovery_point(self._disk, self._metadata_directory, end)
+            if (committed := min(committed, end)) > self._stored_committed_end:
+                store_committed_end(self._disk, self._metadata_directory, committed)
+                self._stored_committed_end = committed
             return end
 
     def read(self, from_offset: int, end_offset: int, *, bytes_max: int) -> tuple[StoredBatch, ...]:

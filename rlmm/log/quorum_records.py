@@ -49,6 +49,25 @@ def encode_leader_change(
     return writer.done()
 
 
+def decode_leader_change(
+    data: bytes, *, source: str
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Leader, voters and who granted their vote. CorruptData on garbage."""
+    reader = Reader(data, source)
+    reader.int16()
+    leader_id = reader.int32()
+    lists = []
+    for _ in range(2):
+        node_ids = []
+        for _ in range(reader.array_length()):
+            node_ids.append(reader.int32())
+            reader.tagged_fields()
+        lists.append(tuple(node_ids))
+    reader.tagged_fields()
+    reader.expect_end()
+    return leader_id, lists[0], lists[1]
+
+
 def encode_snapshot_header(last_contained_timestamp_ms: int) -> bytes:
     """First record of a snapshot; the time is that of the last record it contains (KIP-630)."""
     writer = Writer()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
+from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.log_names import parse_segment_file_name, segment_file_name
@@ -35,6 +36,8 @@ TOPIC = "__remote_log_metadata"
 PARTITION_DIRECTORY = f"{TOPIC}-0"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+COMMITTED_END_FILE = "committed-end"
+COMMITTED_END_VERSION = 1
 LOG_SUFFIX = ".log"
 SMALLEST_RECORD_BYTES = 7
 
@@ -93,6 +96,35 @@ def store_recovery_point(disk: Disk, metadata_directory: Path, offset: int) -> N
         metadata_directory / RECOVERY_POINT_CHECKPOINT,
         offset_checkpoint.encode({(TOPIC, 0): offset}),
     )
+
+
+def load_committed_end(disk: Disk, metadata_directory: Path) -> int:
+    """Offset below which the log was known to be committed and durable here; 0 if it never was."""
+    path = metadata_directory / COMMITTED_END_FILE
+    try:
+        data = disk.read(path)
+    except FileNotFoundError:
+        return 0
+    _, _, rest = data.partition(b"\n")
+    number = rest.partition(b"\n")[0]
+    if not number.isdigit() or data != _encode_committed_end(int(number)):
+        raise CorruptData(
+            "unreadable. It says below which offset this node never takes the log back: restore "
+            "the data directory, or remove this file and start when the other voters are sound",
+            source=str(path),
+            position=0,
+        )
+    return int(number)
+
+
+def store_committed_end(disk: Disk, metadata_directory: Path, offset: int) -> None:
+    """Everything below `offset` is committed, and durable as the recovery point says."""
+    replace_file(disk, metadata_directory / COMMITTED_END_FILE, _encode_committed_end(offset))
+
+
+def _encode_committed_end(offset: int) -> bytes:
+    text = f"{COMMITTED_END_VERSION}\n{offset}\n".encode()
+    return text + f"{crc32c(text):08x}\n".encode()
 
 
 def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> RecoveredLog:

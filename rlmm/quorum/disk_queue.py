@@ -40,6 +40,7 @@ from rlmm.raft.events import (
     SnapshotDamaged,
     SnapshotInstalled,
 )
+from rlmm.raft.messages import VoterSet
 
 log = logging.getLogger(__name__)
 
@@ -205,6 +206,7 @@ class DiskQueue:
             check_snapshot(self._disk, part)
             voters = voter_set(snapshot_voters(self._disk, part))
             self._check_end(job)
+            _check_voters(job, voters)
         except CorruptData as error:
             log.warning("a fetched snapshot is refused: %s", error)
             self._disk.remove(part)
@@ -231,3 +233,14 @@ class DiskQueue:
                 source="metadata log",
                 position=0,
             )
+
+
+def _check_voters(job: InstallSnapshot, voters: VoterSet) -> None:
+    if job.known_voters and not set(job.known_voters) & set(voters.keys):
+        raise CorruptData(
+            f"snapshot {job.snapshot} has the voters {[*voters.keys]}, and none of those that this "
+            f"log has: {[*job.known_voters]}. Its leader is of another quorum under this cluster's "
+            "id, or all voters were replaced while this node was away: then format this one anew",
+            source="metadata log",
+            position=0,
+        )

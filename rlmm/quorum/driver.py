@@ -289,6 +289,7 @@ class QuorumDriver:
 
     def _advance(self, action: do.AdvanceHighWatermark) -> None:
         self.high_watermark, self.apply_to = action.high_watermark, action.apply_to
+        self._directory.committed_end = max(self._directory.committed_end, action.apply_to)
         self._observer.high_watermark_moved(action.high_watermark)
         self._on_advance()
 

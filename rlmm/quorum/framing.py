@@ -272,7 +272,7 @@ def _encode_control(record: ControlRecord) -> tuple[int, bytes]:
 def fetched_batches(data: bytes, *, source: str) -> Iterator[Batch]:
     """Whole batches of a Fetch answer, CRC checked, up to the first that fails (KIP-595).
 
-    Only what the core has to know is decoded: the voter sets.
+    Only what the core has to know is decoded: what is said of voters.
     """
     at = 0
     while len(data) - at >= HEADER_BYTES:
@@ -282,7 +282,7 @@ def fetched_batches(data: bytes, *, source: str) -> Iterator[Batch]:
                 return
             check_crc(data, at, header, source=source, position=at)
             whole = data[at : at + header.size_bytes]
-            control = tuple(_voter_sets(whole, source)) if header.is_control else ()
+            control = tuple(_control_records(whole, source)) if header.is_control else ()
         except CorruptData:
             return
         yield Batch(
@@ -296,12 +296,14 @@ def fetched_batches(data: bytes, *, source: str) -> Iterator[Batch]:
         at += header.size_bytes
 
 
-def _voter_sets(data: bytes, source: str) -> Iterator[ControlRecord]:
+def _control_records(data: bytes, source: str) -> Iterator[ControlRecord]:
     """One element a record, as the core counts them; others stand in as version records."""
     for record in iter_records(data, source=source, position=0):
-        if parse_control_key(record.key, source=source, position=0) == ControlType.KRAFT_VOTERS:
-            stored = quorum_records.decode_voters(record.value or b"", source=source)
-            yield VotersRecord(voter_set(stored))
+        kind, value = parse_control_key(record.key, source=source, position=0), record.value or b""
+        if kind == ControlType.KRAFT_VOTERS:
+            yield VotersRecord(voter_set(quorum_records.decode_voters(value, source=source)))
+        elif kind == ControlType.LEADER_CHANGE:
+            yield LeaderChange(*quorum_records.decode_leader_change(value, source=source))
         else:
             yield KRaftVersion()
 

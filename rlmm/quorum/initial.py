@@ -105,7 +105,9 @@ def initial_state(
         voter_sets=tuple(sorted(set(sets))),
         format_voters=format_voters,
         # A batch is committed whole; the view may have been flushed in the middle of one.
-        committed_offset=directory.border_from(min(view_flushed_end, directory.log_end_offset)),
+        committed_offset=directory.border_from(
+            min(max(view_flushed_end, directory.committed_end), directory.log_end_offset)
+        ),
         cut=_cut(directory),
     )
 

@@ -145,11 +145,15 @@ class InstallSnapshot:
     """The partial snapshot is complete: check it, sync it, give it its name, and only then replace
     the whole log by it (log start = log end = its end offset); load the view from it. Report
     `SnapshotInstalled` or `SnapshotDamaged`. A flush under way reports its old generation.
+
+    `known_voters` are those of the log; a snapshot that has none of them is another quorum's, and
+    refused like a damaged one.
     """
 
     snapshot: SnapshotId
     size_bytes: int
     generation: int
+    known_voters: tuple[ReplicaKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from rlmm.raft import (
     replica_log,
     requests,
     snapshot_download,
+    voters,
 )
 from rlmm.raft.messages import (
     NO_OFFSET,
@@ -151,7 +152,7 @@ def acceptable(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> tuple
     """The leading batches that continue this log, in epochs that do not fall nor pass the leader's
     own. A leader that reads while its log is truncated could send others (KAFKA-18723).
     """
-    end, epoch = r.log.end_offset, r.log.last_epoch
+    end, epoch, keys = r.log.end_offset, r.log.last_epoch, r.voters.keys
     for count, batch in enumerate(batches):
         if (
             batch.base_offset != end
@@ -159,8 +160,23 @@ def acceptable(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> tuple
             or not epoch <= batch.epoch <= state.epoch
         ):
             return batches[:count]
+        if batch.control:
+            found = voters.behind(keys, batch)
+            if found is None:
+                _another_quorum(r, state, batch)
+                return batches[:count]
+            keys = found
         end, epoch = batch.end_offset, batch.epoch
     return batches
+
+
+def _another_quorum(r: Replica, state: Follower, batch: Batch) -> None:
+    r.warn(
+        f"node {state.leader_id} leads epoch {state.epoch} with other voters than this log has "
+        f"(at offset {batch.base_offset}; here they are {[*r.voters.keys]}): not followed. It was "
+        "formatted as a quorum of its own under this cluster's id, perhaps as a voter whose disk "
+        "was lost. Stop it, remove the lost voter, and format it with --no-initial-voters"
+    )
 
 
 def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> bool:

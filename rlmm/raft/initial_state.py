@@ -27,7 +27,8 @@ class InitialState:
 
     `voter_sets`: (offset, set) of every VotersRecord in the log, and that of the newest snapshot at
     its end offset - 1. `format_voters` is what the node was formatted with, used while there is no
-    other. `committed_offset`: the view's durably applied end (0 if none).
+    other. `committed_offset`: below it all is known to be committed, by the view or by what was
+    stored beside the recovery point (0 if neither).
 
     `cut` is set if recovery cut the tail *this* time. The driver writes it into quorum-state before
     it removes the damaged tail: a crash in between must find the damage or the memory of it. (Of

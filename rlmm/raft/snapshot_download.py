@@ -113,7 +113,8 @@ def _install(r: Replica, download: Download) -> None:
     download.installing = True
     r.log.generation += 1
     r.log.flush_requested = r.log.flushed_offset
-    r.emit(InstallSnapshot(download.snapshot, download.size_bytes, r.log.generation))
+    known = r.voters.keys if r.voters.in_log else ()
+    r.emit(InstallSnapshot(download.snapshot, download.size_bytes, r.log.generation, known))
 
 
 def installed(r: Replica, event: SnapshotInstalled) -> None:
@@ -129,7 +130,7 @@ def installed(r: Replica, event: SnapshotInstalled) -> None:
 
 def damaged(r: Replica, event: SnapshotDamaged) -> None:
     if r.download is not None and r.download.snapshot == event.snapshot:
-        r.warn(f"snapshot {event.snapshot} arrived damaged: it is fetched anew")
+        r.warn(f"snapshot {event.snapshot} arrived damaged, or is not of this quorum: fetched anew")
         r.download = None
         replica_log.request_flush(r)
         _resume(r)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from rlmm.raft.messages import ReplicaKey, Voter, VoterSet
+from rlmm.raft.messages import (
+    Batch,
+    LeaderChange,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+    VotersRecord,
+)
 
 FORMAT_OFFSET = -1
 """Where the set stands that the node was formatted with: before the log."""
@@ -90,3 +97,20 @@ def with_endpoints(voters: VoterSet, changed: Voter) -> VoterSet:
 
 def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet:
     return VoterSet(tuple(voter for voter in voters.voters if voter.key != key))
+
+
+def behind(known: tuple[ReplicaKey, ...], batch: Batch) -> tuple[ReplicaKey, ...] | None:
+    """The voters behind a batch that is to continue a log in which they are `known`; None if it
+    can't: a leader begins with the voters that its log has, which is this one up to there, and a
+    change adds or removes one. Another quorum under the same cluster id fails here.
+    """
+    for record in batch.control:
+        if isinstance(record, LeaderChange) and known:
+            if record.voters != tuple(key.node_id for key in known):
+                return None
+        elif isinstance(record, VotersRecord):
+            keys = record.voters.keys
+            if known and len(set(known) ^ set(keys)) > 1:
+                return None
+            known = keys
+    return known

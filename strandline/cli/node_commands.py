@@ -25,6 +25,23 @@ STARTS_WITH_ALL = (
 )
 
 
+StandaloneOption = Annotated[
+    bool,
+    typer.Option(
+        "--standalone",
+        help="A new quorum of this node alone; to be said where a cluster id or "
+        "`quorum.bootstrap` is given.",
+    ),
+]
+FromSnapshotOption = Annotated[
+    str | None,
+    typer.Option(
+        help="After a disaster: a snapshot file of the lost cluster, or `latest` for the "
+        "newest in the store. A new cluster begins with it and takes the prefix over."
+    ),
+]
+
+
 def format_command(
     config: ConfigOption = None,
     cluster_id: Annotated[
@@ -47,27 +64,24 @@ def format_command(
     no_initial_voters: Annotated[
         bool, typer.Option("--no-initial-voters", help="This node joins a quorum that exists.")
     ] = False,
-    from_snapshot: Annotated[
-        str | None,
-        typer.Option(
-            help="After a disaster: a snapshot file of the lost cluster, or `latest` for the "
-            "newest in the store. A new cluster begins with it and takes the prefix over."
-        ),
-    ] = None,
+    standalone: StandaloneOption = False,
+    from_snapshot: FromSnapshotOption = None,
 ) -> int:
     """Make the node's data directory, once, as mkfs makes a file system.
 
     Example: `strandline format --config strandline.toml`
     """
     settings = load_settings(config).settings
-    if initial_voters is not None and no_initial_voters:
-        raise InvalidRequest("give one of the two", field="--initial-voters, --no-initial-voters")
+    if (initial_voters is not None) + no_initial_voters + standalone > 1:
+        ways = "--initial-voters, --no-initial-voters, --standalone"
+        raise InvalidRequest("give one of them", field=ways)
     voters: tuple[Voter, ...] | None = () if no_initial_voters else None
     if initial_voters is not None:
         voters = parse_voters(initial_voters, field="--initial-voters")
     format_for(
         settings,
         initial_voters=voters,
+        standalone=standalone,
         cluster_id=None if cluster_id is None else Uuid.parse(cluster_id),
         kafka_cluster_id=kafka_cluster_id,
         node_id=node_id,

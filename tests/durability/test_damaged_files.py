@@ -64,6 +64,7 @@ def start(disk: CrashDisk, home: Path, *, append: int = 0) -> Found:
                 )
             )
         if append:
+            log.committed_end = log.synced_end
             log.store_recovery_point()
             write_snapshot(disk, log.directory, SnapshotId(log.log_end_offset, epoch))
         newest = log.snapshots()[-1]
@@ -119,6 +120,7 @@ KINDS = (
     "cluster.json",
     "meta.properties",
     "recovery-point-offset-checkpoint",
+    "committed-end",
     "leader-epoch-checkpoint",
     "partition.metadata",
     "quorum-state",

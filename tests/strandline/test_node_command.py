@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kafka_formats.kafka_uuid import Uuid
 from rlmm.data_directory import open_data_directory
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.node_process import NodeProcess, Sections
@@ -188,6 +189,27 @@ def test_format_refuses_an_identity_that_can_not_be(
     assert done.exit_code == ExitCode.USAGE
     assert words in done.stderr
     assert not (tmp_path / "node" / "data").exists()
+
+
+@pytest.mark.parametrize("named", ["cluster id", "bootstrap"])
+def test_format_makes_a_quorum_of_one_in_a_named_cluster_only_where_that_is_said(
+    tmp_path: Path, named: str
+) -> None:
+    """A voter that lost its disk would become the only voter of the same cluster."""
+    changed: dict[str, dict[str, object]] = {}
+    if named == "bootstrap":
+        changed = {"quorum": {"bootstrap": ["2@strand-2:9481"]}}
+    config = write_config(tmp_path / "node", **changed)
+    cluster = () if changed else ("--cluster-id", str(Uuid(b"cluster-id......")))
+    refused = invoke("format", "--config", config, *cluster)
+    assert refused.exit_code == ExitCode.USAGE
+    for way in ("--no-initial-voters", "--initial-voters", "--standalone"):
+        assert way in refused.stderr
+    assert not (tmp_path / "node" / "data").exists()
+    both = invoke("format", "--config", config, *cluster, "--standalone", "--no-initial-voters")
+    assert both.exit_code == ExitCode.USAGE
+    done = invoke("format", "--config", config, *cluster, "--standalone")
+    assert done.exit_code == 0, done.stderr
 
 
 def test_format_leaves_a_directory_alone_that_holds_something_else(tmp_path: Path) -> None:

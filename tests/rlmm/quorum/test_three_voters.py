@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from kafka_formats.errors import NotFound, OutcomeUnknown, RetryLater
+from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.limits import LogLimits
+from rlmm.log.quorum_records import Voter
 from rlmm.metadata_log import Proposal, SnapshotId
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.log.crash_disk import Survivors
@@ -175,5 +177,46 @@ def test_a_quiet_quorum_keeps_its_leader() -> None:
             await asyncio.sleep(5 * QUICK.fetch_timeout_ms / 1000)
             assert {replica.log.describe().leader_epoch for replica in replicas} == {epoch}
             assert {replica.log.describe().leader_id for replica in replicas} == {leader.node_id}
+
+    run_virtually(main)
+
+
+def test_a_voter_formatted_as_a_quorum_of_its_own_takes_nothing_over() -> None:
+    """The one that lost its disk leads a higher epoch of the same cluster id; the others lose their
+    power at once, and with it what they only remembered.
+    """
+
+    async def main() -> None:
+        network = Network()
+        async with quorum(network) as replicas:
+            leader = await leader_of(replicas)
+            lost = next(replica for replica in replicas if replica is not leader)
+            sound = [replica for replica in replicas if replica is not lost]
+            for number in range(20):
+                end = await leader.log.propose(data(b"kept %d" % number), deadline_s=10) + 1
+            for replica in sound:
+                await collect(replica, end)
+            for replica in replicas:
+                await replica.stop()
+            own = Uuid(b"directory-anew..")
+            alone = Replica(network, lost.node_id, (Voter(lost.node_id, own),), directory=own)
+            replicas.append(alone)
+            for _ in range(3):  # it leads a higher epoch than the others had
+                await alone.start()
+                await leader_of([alone])
+                await alone.log.propose(data(b"taken over") * 30, deadline_s=10)
+                await alone.stop()
+            await alone.start(limits=SMALL)
+            for replica in sound:
+                replica.disk = replica.disk.after_power_cut(Survivors.NONE, Survivors.NONE)
+                await replica.start()
+                assert replica.log.driver.apply_to >= end  # what is committed is known at once
+            for _ in range(20):
+                await snapshot(alone, await alone.log.propose(data(b"x"), deadline_s=10) + 1)
+                await asyncio.sleep(0.1)
+            for replica in sound:
+                found = await replica.log.read(0, limit=1000)
+                assert [each.value for each in found][:20] == [b"kept %d" % n for n in range(20)]
+                assert not [each for each in found if each.value == b"taken over"]
 
     run_virtually(main)

@@ -25,11 +25,13 @@ from rlmm.raft.messages import (
     Error,
     FetchRequest,
     FetchResponse,
+    LeaderChange,
     ReplicaKey,
     SnapshotId,
+    VotersRecord,
 )
 from rlmm.raft.replica import LogView
-from tests.rlmm.raft.story import Story, key, persisted
+from tests.rlmm.raft.story import Story, key, persisted, voter_set
 
 S30 = SnapshotId(30, 3)
 
@@ -373,6 +375,40 @@ def test_batches_that_do_not_continue_the_log_are_dropped(batches: tuple[Batch, 
     kept = 2 if good and len(batches) > 1 else 0
     assert story.cores[2].log_end_offset == kept
     assert story.warnings(2)
+
+
+def begun_with(*voters: int, **places: int) -> Batch:
+    """The first batch of a leader of epoch 5, which has these voters."""
+    return Batch(places.get("at", 0), 5, 1, 0, control=(LeaderChange(1, voters, voters),))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        begun_with(1),
+        begun_with(1, 2),
+        begun_with(1, 2, 3, 4),
+        Batch(0, 5, 1, 0, control=(VotersRecord(voter_set(1)),)),
+        Batch(0, 5, 1, 0, control=(VotersRecord(voter_set(1, 2, 3, 4, 5)),)),
+    ],
+)
+def test_a_leader_of_another_quorum_under_the_same_cluster_id_is_not_followed(batch: Batch) -> None:
+    """A voter that lost its disk and was formatted as the only one leads a quorum of its own."""
+    story = following()
+    heard_ms = story.cores[2].leader_heard_ms
+    answer_fetch(story, response(batch))
+    core = story.cores[2]
+    assert core.log_end_offset == 0
+    assert core.leader_heard_ms == heard_ms  # no sign of life: it is given up
+    assert "with other voters than this log has" in story.warnings(2)[0]
+
+
+def test_a_leader_begins_with_the_voters_of_the_log_and_changes_one_at_a_time() -> None:
+    story = following()
+    four = Batch(1, 5, 1, 0, control=(VotersRecord(voter_set(1, 2, 3, 4)),))
+    answer_fetch(story, response(begun_with(1, 2, 3), four))
+    assert story.cores[2].log_end_offset == 2
+    assert story.cores[2].voters == voter_set(1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(

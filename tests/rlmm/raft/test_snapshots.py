@@ -35,7 +35,7 @@ from rlmm.raft.messages import (
     SnapshotRead,
     VoteRequest,
 )
-from tests.rlmm.raft.story import Story, key, voter_set
+from tests.rlmm.raft.story import SETTINGS, Story, key, voter_set
 
 S5 = SnapshotId(5, 1)
 
@@ -262,6 +262,9 @@ def test_a_damaged_download_is_fetched_anew() -> None:
     down = Downloading()
     down.piece(0, 10)
     down.written(10)
-    actions = down.story.feed(2, SnapshotDamaged(S50))
+    assert not any(
+        isinstance(each, SendRequest) for each in down.story.feed(2, SnapshotDamaged(S50))
+    )
+    actions = down.story.tick(2, SETTINGS.pre_vote_retry_ms)
     assert any(isinstance(each, SendRequest) for each in actions)
     assert isinstance(down.sent(), FetchRequest)
