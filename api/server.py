@@ -94,11 +94,15 @@ class ApiServer:
         if self._task.done():
             self._task.result()
 
-    def reload_tls(self) -> None:
-        """Take the certificate files anew, for new connections. A wrong file changes nothing."""
-        if self._tls is not None and self._config.ssl is not None:
-            _check_certificate(self._tls)
-            self._config.ssl.load_cert_chain(self._tls.certificate, self._tls.key)
+    def reload_tls(self) -> bool:
+        """Take the certificate files anew, for new connections; False if there are none. A wrong
+        file changes nothing.
+        """
+        if self._tls is None or self._config.ssl is None:
+            return False
+        _check_certificate(self._tls)
+        self._config.ssl.load_cert_chain(self._tls.certificate, self._tls.key)
+        return True
 
     async def wait(self) -> None:
         """Return when the server ends; raises what ended it."""

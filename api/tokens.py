@@ -61,10 +61,14 @@ class TokenBook:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def reload(self) -> None:
-        """Read the file again. A file that is wrong changes nothing and raises InvalidRequest."""
-        if self._path is not None:
-            self._entries = _read(self._path)
+    def reload(self) -> bool:
+        """Read the file again; False if there is none to read. A file that is wrong changes nothing
+        and raises InvalidRequest.
+        """
+        if self._path is None:
+            return False
+        self._entries = _read(self._path)
+        return True
 
     def principal(self, token: str) -> Principal | None:
         """Who holds `token`, or None. Takes the same time whichever entry matches, or none."""

@@ -213,7 +213,8 @@ def _read_topic_id(directory: Path) -> Uuid:
         raise ReplicaError(
             ProblemKind.NO_TOPIC_ID,
             f"{path} is missing, and topics are told apart by the topic id in it: brokers write it "
-            "from Kafka 2.8 on (inter.broker.protocol.version 2.8 or higher)",
+            "from Kafka 3.0 on (2.8 does not yet), where ZooKeeper is used with "
+            "inter.broker.protocol.version 2.8 or higher: upgrade the broker",
         ) from None
 
 

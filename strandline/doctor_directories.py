@@ -36,9 +36,12 @@ def check_log_dirs(
         each for each in scan.partitions if topics.why_left_out(each.partition.topic) is None
     )
     detail = f"{len(scan.partitions)} partitions, {len(tiered)} of them to be tiered"
-    if not tiered:
+    nothing_yet = not scan.partitions and bool(settings.topics.include)
+    if nothing_yet:
+        detail += ": the broker has no topics yet, and the node finds them when they come"
+    elif not tiered:
         detail += ": name topics in topics.include"
-    findings = [Finding("log directories", bool(tiered), detail)]
+    findings = [Finding("log directories", bool(tiered) or nothing_yet, detail)]
     if identity is not None and scan.node_id not in (None, identity.node_id):
         detail = f"broker {scan.node_id}'s, the data directory is node {identity.node_id}'s"
         findings.append(Finding("log directories' broker", False, detail))

@@ -27,6 +27,10 @@ from strandline.settings import LOOPBACK_HOSTS, HttpSettings, Settings
 
 logger = logging.getLogger("strandline")
 
+NOTHING_TO_READ = (
+    "neither http.tokens_file nor http.tls_certificate_file is set: there is nothing to read again"
+)
+
 
 def run_node(settings: Settings) -> None:
     """Run a node in this process until SIGTERM or SIGINT; raises what ended it otherwise."""
@@ -118,8 +122,8 @@ def _reload(http: HttpInterface, node: Node) -> None:
     node.pool.look_for_keys()
     logger.info("the stores' keys are read again at their next request")
     try:
-        http.reload()
-        logger.info("tokens and certificates were read again")
+        read = http.reload()
+        logger.info("%s", f"{' and '.join(read)} were read again" if read else NOTHING_TO_READ)
     except InvalidRequest as error:
         logger.error("kept the old tokens and certificates: %s", error)
 

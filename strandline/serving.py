@@ -32,10 +32,14 @@ class HttpInterface:
     tokens: TokenBook
     server: ApiServer
 
-    def reload(self) -> None:
-        """Read tokens and certificates again. InvalidRequest, and nothing changes, when wrong."""
-        self.tokens.reload()
-        self.server.reload_tls()
+    def reload(self) -> tuple[str, ...]:
+        """Read tokens and certificates again, as far as there are any: what was read.
+        InvalidRequest, and nothing changes, when wrong.
+        """
+        read = ["tokens"] if self.tokens.reload() else []
+        if self.server.reload_tls():
+            read.append("certificates")
+        return tuple(read)
 
 
 def api_limits(http: HttpSettings) -> ApiLimits:

@@ -9,6 +9,7 @@ from pydantic import Field, StrictBool, StrictInt
 from api.models.base import EpochOrNull, NextCursor, OffsetOrNull, TopicIdText, Wire, known
 from api.models.partitions import LagOrNull, LagView
 from api.validation import INT64_MAX
+from rlm.kill_switches import WHY_CHARACTERS_MAX
 from rlm.lag import summed
 from rlm.partition_status import PartitionStatus
 from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED, TopicPolicy
@@ -108,6 +109,10 @@ class PolicyRequest(Wire):
     retention_bytes: Bytes | None
     copy_paused: StrictBool
     delete_paused: StrictBool
+    why: Annotated[
+        str,
+        Field(max_length=WHY_CHARACTERS_MAX, description="For the audit; kept nowhere else."),
+    ] = ""
     replaces_offset: Annotated[
         StrictInt | None,
         Field(

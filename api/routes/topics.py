@@ -99,7 +99,8 @@ async def set_topic_policy(
     """Needs the role admin. Takes effect at the metadata offset that the answer's header names."""
     change = body.change(topic, context.manager.topic_policy(topic))
     request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(change)
-    why = f"{topic}: {body.model_dump_json(exclude={'replaces_offset'})}"
+    said = f"{body.why}: " if body.why else ""
+    why = f"{said}{topic}: {body.model_dump_json(exclude={'replaces_offset', 'why'})}"
     context.audit.note(
         AuditLine(
             context.now_ms(), AuditAction.POLICY_SET, None, None, -1, -1, -1, why, principal.name

@@ -137,6 +137,8 @@ def tier_options(
 ) -> dict[str, str]:
     """What the command line and the environment say of the tier, as data source options."""
     found = _from_environment()
+    if store is not None and url == os.environ.get("STRANDLINE_URL"):
+        url = token_file = None  # what was typed wins over what the environment happens to have
     named = {
         "strandline.store": store,
         "strandline.url": url,

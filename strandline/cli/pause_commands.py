@@ -52,7 +52,7 @@ def pause_command(
     wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
     with NodeClient(url, token_file) as client:
         if topic is not None:
-            answer = _pause_topic(client, topic, what, paused=True, ahead=ahead)
+            answer = _pause_topic(client, topic, what, paused=True, ahead=ahead, why=why)
         else:
             answer = _pause_node(client, what, paused=True, why=why[:WHY_CHARACTERS_MAX])
         if wait is not None:
@@ -94,13 +94,15 @@ def _pause_node(client: NodeClient, what: Switch, *, paused: bool, why: str) -> 
     return client.change("PUT", f"/v1/node/switches/{what}", {"paused": paused, "why": why})
 
 
-def _pause_topic(client: NodeClient, topic: str, what: Switch, *, paused: bool, ahead: bool) -> Any:
+def _pause_topic(
+    client: NodeClient, topic: str, what: Switch, *, paused: bool, ahead: bool, why: str = ""
+) -> Any:
     """Change one switch of a topic's policy, and nothing else of it."""
     policy = client.get(policy_path(topic))
     if policy["offset"] is None and not ahead:
         check_topic_known(client, topic, to_change=True)
     field = "copy_paused" if what is Switch.COPYING else "delete_paused"
-    return change_policy(client, policy, {field: paused})
+    return change_policy(client, policy, {field: paused}, why[:WHY_CHARACTERS_MAX])
 
 
 def _show(answer: dict[str, Any], what: Switch, topic: str | None, *, as_json: bool) -> None:

@@ -21,8 +21,8 @@ def changed_policy(policy: Mapping[str, Any], changes: Mapping[str, object]) -> 
 
 
 def change_policy(
-    client: NodeClient, policy: Mapping[str, Any], changes: Mapping[str, object]
+    client: NodeClient, policy: Mapping[str, Any], changes: Mapping[str, object], why: str = ""
 ) -> Any:
-    """Conflict: somebody changed it since `policy` was read."""
-    body = changed_policy(policy, changes) | {"replaces_offset": policy["offset"]}
+    """Conflict: somebody changed it since `policy` was read. `why` stands in the audit."""
+    body = changed_policy(policy, changes) | {"replaces_offset": policy["offset"], "why": why}
     return client.change("PUT", policy_path(policy["topic"]), body)

@@ -37,6 +37,14 @@ topics_app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+ON_DISK = ("leader", "follower", "unknown", "not_tiered")
+LIVE = (
+    "{topic} still exists in Kafka: this node's broker has {live} partitions of it. After the "
+    "grace the deletion is final: nothing of this topic is ever tiered again, and what its local "
+    "retention deletes then is lost. Only a topic made anew in Kafka begins anew. To tier less "
+    "of it, set its policy (`strandline policy set {topic}`)"
+)
+
 
 @topics_app.command("list")
 def topics_list_command(
@@ -122,6 +130,7 @@ def topics_delete_command(
     grace_ms = parse_wait_ms(grace, field="--grace")
     with NodeClient(url, token_file) as client:
         partitions = _of_topic_id(_tiered(client, topic), topic, topic_id)
+        live = _live(client, topic, {each["topic_id"] for each in partitions})
         change = None
         if yes:
             path = f"{topic_path(topic)}/tiered-data"
@@ -133,6 +142,8 @@ def topics_delete_command(
         print_json({"dry_run": not yes, "change": change, "partitions": partitions})
         return ExitCode.OK
     _print_partitions(partitions)
+    if live:
+        console.print(LIVE.format(topic=topic, live=live), markup=False)
     segments = sum(each["remote_segments"] for each in partitions)
     size = human_bytes(sum(each["remote_bytes"] for each in partitions))
     if change is None:
@@ -212,6 +223,14 @@ def _tiered(client: NodeClient, topic: str) -> list[dict[str, Any]]:
         return list(client.pages(f"{topic_path(topic)}/tiered-data", "partitions"))
     except NotFound:
         return []
+
+
+def _live(client: NodeClient, topic: str, topic_ids: set[str]) -> int:
+    """How many of its partitions the node that is asked finds on its broker's disk."""
+    return sum(
+        each["topic_id"] in topic_ids and each["role"] in ON_DISK
+        for each in client.pages(topic_path(topic), "partition_list")
+    )
 
 
 def _of_topic_id(

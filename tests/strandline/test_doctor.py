@@ -94,6 +94,16 @@ def test_topics_that_are_none(formatted: Home) -> None:
     assert "topics.include" in formatted.wrong("log directories")
 
 
+def test_a_broker_without_topics_yet_is_no_finding(formatted: Home, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    shutil.copy(CAPTURED / "meta.properties", logs)
+    formatted.sections["kafka"] = {"log_dirs": [str(logs)]}
+    found = formatted.findings(code=ExitCode.OK)["log directories"]
+    assert found.ok
+    assert "no topics yet" in found.detail
+
+
 def test_a_tier_inside_a_log_directory_would_stop_the_broker(
     formatted: Home, tmp_path: Path
 ) -> None:

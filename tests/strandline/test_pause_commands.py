@@ -59,7 +59,10 @@ def test_a_pause_of_the_node_is_shown_and_survives_a_restart(idle: NodeProcess) 
 
 
 def test_a_topic_is_paused_without_touching_the_rest_of_its_policy(idle: NodeProcess) -> None:
-    said = ask(idle, "pause", "copying", "--topic", "orders", "--ahead").stdout
+    ahead = ("--topic", "orders", "--ahead", "--why", "a move")
+    said = ask(idle, "pause", "copying", *ahead).stdout
+    (line,) = json.loads(ask(idle, "audit", "--lines", "1", "--json").stdout)
+    assert line["why"].startswith("a move: orders: {")
     assert said == "copying of orders is paused, on all nodes\n"
     policy = json.loads(ask(idle, "pause", "deleting", "--topic", "orders", "--json").stdout)
     assert (policy["copy_paused"], policy["delete_paused"]) == (True, True)
