@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import (
@@ -85,7 +85,9 @@ class _DriveEndsError(Exception):
 
 @dataclass(slots=True)
 class PartitionDriver:
-    """Shared by all partitions of a node. `pause_text` and `clock_trouble` are asked each time."""
+    """Shared by all partitions of a node. `pause_text` and `clock_trouble` are asked each time.
+    `register` returns once this process is known to have its node id: before any claim.
+    """
 
     metadata: MetadataPort
     copier: Copier
@@ -101,6 +103,7 @@ class PartitionDriver:
     clock_trouble: Callable[[], str | None]
     claim_slots: asyncio.Semaphore
     broker: BrokerPort | None
+    register: Callable[[], Awaitable[None]]
     run_log: RunLog | None = None
     claim_number: int = 0
 
@@ -222,6 +225,7 @@ class PartitionDriver:
     async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
         local = work.local
         assert local is not None, "only partitions on this disk are claimed"
+        await self.register()
         self.claim_number += 1
         claim = PartitionClaim(
             partition=work.partition,

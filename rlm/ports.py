@@ -25,7 +25,16 @@ from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast
 from rlmm.manager import ClaimAnswer
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy
 from rlmm.queries import SegmentAnswer, ServedSegment
-from rlmm.records import GapsAllowed, LogStart, LostRange, PartitionAdopted, PartitionClaim
+from rlmm.records import (
+    GapsAllowed,
+    LogStart,
+    LostRange,
+    NodeContested,
+    NodeRegistration,
+    PartitionAdopted,
+    PartitionClaim,
+)
+from rlmm.row_nodes import RegisteredNode
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -80,6 +89,18 @@ class MetadataPort(SegmentRows, Protocol):
 
     async def record_gaps_allowed(self, record: GapsAllowed, *, deadline_s: float) -> int:
         """Offsets without a batch are legal from here on."""
+        ...
+
+    async def register_node(self, record: NodeRegistration, *, deadline_s: float) -> int:
+        """Take the node id on."""
+        ...
+
+    async def contest_node(self, record: NodeContested, *, deadline_s: float) -> int:
+        """Say that this process lives, though another one took its node id on."""
+        ...
+
+    def registered_node(self, node_id: int) -> RegisteredNode | None:
+        """Which process has a node id."""
         ...
 
     def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:

@@ -38,6 +38,7 @@ from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.node_registration import NodeRegistrar
 from rlm.partition_driver import PartitionDriver
 from rlm.partition_status import PartitionStatus
 from rlm.ports import MetadataPort, PoolPort
@@ -93,10 +94,9 @@ class RemoteLogManager:
     ) -> None:
         """`broker` None: standalone directories, of which this node counts as leader.
         `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
-        `on_shut_out` is told once a store's prefix is another cluster's: the node has to stop.
+        `on_shut_out` is told once a store's prefix or this node's id is another's: it has to stop.
         """
-        self._metadata = manager
-        self._stores = stores
+        self._metadata, self._stores = manager, stores
         self._identity = identity
         self._task_watch = TaskWatch(ambient.monotonic)
         self._ambient = ambient = self._task_watch.around(ambient)
@@ -118,6 +118,7 @@ class RemoteLogManager:
         self._claims = StoreClaims(stores, identity, self._limits, ambient, self._problem_log)
         proposals = Proposals(manager, self._limits, ambient)
         self._clean_ups = self._new_clean_ups(proposals)
+        self._registrar = NodeRegistrar(manager, identity, self._limits, ambient, on_shut_out)
         self._driver = self._new_driver(manager, pool, proposals, broker)
         self._topic_deletion = TopicDeletion(
             manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit
@@ -145,23 +146,15 @@ class RemoteLogManager:
         self, log_dirs: Sequence[Path], broker: BrokerPort | None, topics: TopicFilter
     ) -> Scanner:
         return Scanner(
-            tuple(log_dirs),
-            self._identity.kafka_cluster_id,
-            broker,
-            topics,
-            self._breathe,
+            tuple(log_dirs), self._identity.kafka_cluster_id, broker, topics, self._breathe,
             self._limits.scan_deadline_s,
-        )
+        )  # fmt: skip
 
     def _new_watch(self, broker: BrokerPort | None) -> LeadershipWatch:
         return LeadershipWatch(
-            broker,
-            self._table.works,
-            self._table.cancel_if_lost,
-            self._look,
-            self._ambient,
+            broker, self._table.works, self._table.cancel_if_lost, self._look, self._ambient,
             self._limits.leadership_interval_s,
-        )
+        )  # fmt: skip
 
     def _new_clean_ups(self, proposals: Proposals) -> CleanUpTasks:
         clean_up = CleanUp(
@@ -216,6 +209,7 @@ class RemoteLogManager:
             clock_trouble=self._clock.trouble,
             claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
             broker=broker,
+            register=self._registrar.ensure,
         )
 
     async def _record_cleaned(self, partition: TopicIdPartition, why: str) -> None:
@@ -257,6 +251,7 @@ class RemoteLogManager:
             asyncio.create_task(self._scan_loop(), name="scan log directories"),
             asyncio.create_task(self._watch.run(), name="follow the leadership"),
             asyncio.create_task(self._clock_loop(), name="compare clocks"),
+            asyncio.create_task(self._registrar.run(), name="register the node"),
             asyncio.create_task(self._expirer.run(), name="expire segments"),
             asyncio.create_task(self._topic_deletion.run(), name="delete topics"),
             asyncio.create_task(self._report.run(), name="tell problems"),

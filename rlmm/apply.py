@@ -14,6 +14,7 @@ from typing import NamedTuple
 from kafka_formats.errors import CorruptData
 from rlmm.apply_claims import apply_claim, apply_claim_reset, apply_mode_change
 from rlmm.apply_gaps import apply_gaps_allowed, apply_offsets_skipped
+from rlmm.apply_nodes import apply_node_contested, apply_node_registration
 from rlmm.apply_offsets import apply_log_start, apply_lost_range
 from rlmm.apply_outcome import Draft, Outcome, Verdict
 from rlmm.apply_partition_delete import apply_partition_delete, apply_partition_delete_undo
@@ -33,6 +34,8 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    NodeContested,
+    NodeRegistration,
     OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
@@ -105,7 +108,13 @@ def partition_of(record: MetadataRecord) -> TopicIdPartition | None:
 
 # Tuples: a union in their place would be made anew for each record.
 _OF_A_SEGMENT = (RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate)
-_OF_NO_PARTITION = (TopicPolicyChange, FeatureLevel, Reconciled)
+_OF_NO_PARTITION = (
+    TopicPolicyChange,
+    FeatureLevel,
+    Reconciled,
+    NodeRegistration,
+    NodeContested,
+)
 
 
 def _judge(draft: Draft, record: MetadataRecord) -> Outcome:
@@ -142,3 +151,7 @@ def _judge(draft: Draft, record: MetadataRecord) -> Outcome:
             return apply_gaps_allowed(draft, record)
         case OffsetsSkipped():
             return apply_offsets_skipped(draft, record)
+        case NodeRegistration():
+            return apply_node_registration(draft, record)
+        case NodeContested():
+            return apply_node_contested(draft, record)

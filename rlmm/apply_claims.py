@@ -29,6 +29,7 @@ from rlmm.control_records import ClaimReset, PartitionClaim, PartitionModeChange
 from rlmm.coverage import covered_ranges
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import CLAIMABLE_MODES, UNKNOWN_OFFSET, Claim, Mode
+from rlmm.row_nodes import find_node
 from rlmm.row_partitions import PartitionRow
 from rlmm.row_reads import (
     highest_copied,
@@ -52,7 +53,12 @@ def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
 def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLineage | None]:
     """The same, with what becomes of the lineage; None where it is not touched."""
     partition = claim.partition
-    problem = check_partition(partition) or _check_claim(claim) or is_gone(draft, partition)
+    problem = (
+        check_partition(partition)
+        or _check_claim(claim)
+        or is_gone(draft, partition)
+        or _unregistered(draft, claim)
+    )
     if problem is not None:
         return problem, None
     known = read_partition_row(draft.rows, partition)
@@ -168,6 +174,8 @@ def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome |
     if row.cut_allowed or _is_from_before_restart(draft, last):
         return None
     mine, theirs = claim.incarnation, last.incarnation
+    if mine.node_id == theirs.node_id and _took_over(draft, claim, last):
+        return None
     if (mine.node_id, mine.directory_id) != (theirs.node_id, theirs.directory_id):
         return Outcome(
             Verdict.FENCED,
@@ -179,6 +187,39 @@ def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome |
             Verdict.FENCED,
             f"claim {claim.claim_number} of boot {mine.boot_counter} is older than claim "
             f"{last.claim_number} of boot {theirs.boot_counter}",
+        )
+    return None
+
+
+def _took_over(draft: Draft, claim: PartitionClaim, last: Claim) -> bool:
+    """The claimant's directory registered with the node id that another one had at the last claim:
+    the broker beside it may lead at that epoch still.
+    """
+    node = find_node(draft.rows, claim.incarnation.node_id)
+    return (
+        node is not None
+        and node.directory_id == claim.incarnation.directory_id != last.incarnation.directory_id
+        and node.voids(last)
+    )
+
+
+def _unregistered(draft: Draft, claim: PartitionClaim) -> Outcome | None:
+    """FENCED for a process that lost its node id to another, or shares it with one."""
+    mine = claim.incarnation
+    node = find_node(draft.rows, mine.node_id)
+    if node is None:
+        return None
+    if node.contested:
+        return Outcome(
+            Verdict.FENCED,
+            f"two living processes have node id {mine.node_id}: stop one of them, give it another "
+            "id if it is to go on, and start the other anew",
+        )
+    if node.directory_id != mine.directory_id:
+        return Outcome(
+            Verdict.FENCED,
+            f"node {mine.node_id} registered with directory {node.directory_id} at metadata offset "
+            f"{node.offset}: this process, with {mine.directory_id}, has lost its node id",
         )
     return None
 

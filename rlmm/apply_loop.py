@@ -41,6 +41,13 @@ FULL_GROUP_RECORDS = 256
 """Behind a group of so many there are more: there is no rest before these."""
 
 
+_ABOUT_NODES = frozenset({ControlRecordType.NODE_REGISTRATION, ControlRecordType.NODE_CONTESTED})
+"""What these change is whether claims stand, in the states of any partitions."""
+
+_NOWHERE = -2
+"""Behind this no state is known."""
+
+
 class ApplyLoop:
     """`run` is a task of the manager; `flush` may be called from another."""
 
@@ -203,7 +210,7 @@ class ApplyLoop:
         overlay = OverlayRows(self._rows)
         decisions = []
         partitions = set()
-        told = self._waiters.may_ask
+        told, of_all = self._waiters.may_ask, False
         last: TopicIdPartition | None = None
         for record, outcome, partition in judged(overlay, records):
             if partition is not last and partition is not None:
@@ -211,6 +218,7 @@ class ApplyLoop:
                 last = partition
             if record.control_type == ControlRecordType.FEATURE_LEVEL:
                 check_feature_level(overlay, self._limits.feature_levels)
+            of_all = of_all or record.control_type in _ABOUT_NODES
             if told:
                 reading = self._reading(overlay, record, partition) if self._claims else None
                 decisions.append((record.offset, Decision(outcome, reading)))
@@ -218,7 +226,7 @@ class ApplyLoop:
         changes = overlay.changes()
         self._view.commit_changes(changes, applied_offset=last_offset, epoch=last_epoch)
         self._rows.committed(changes)
-        self._committed(partitions, before)
+        self._committed(partitions, _NOWHERE if of_all else before)
         return decisions
 
     def _reading(

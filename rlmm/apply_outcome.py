@@ -8,6 +8,7 @@ from enum import Enum
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.partition_state import Totals
+from rlmm.row_nodes import is_voided
 from rlmm.row_partitions import PartitionRow, encode_partition
 from rlmm.row_reads import read_partition_row, read_policy, read_restart, read_totals
 from rlmm.rows import OverlayRows
@@ -166,12 +167,16 @@ def find_live(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outco
 
 
 def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
-    """The partition's row, whatever its delete state; else why there is none."""
+    """The partition's row, whatever its delete state; else why there is none. A claim stands in it
+    only if its process still has the node id.
+    """
     row = read_partition_row(draft.rows, partition)
     if row is None:
         return is_gone(draft, partition) or Outcome(
             Verdict.FENCED, f"{partition} is not known: claim it before anything else"
         )
+    if not row.claim_voided and is_voided(draft.rows, row.claim):
+        row = row._replace(claim_voided=True)
     return wrong_name(row, partition) or row
 
 

@@ -11,16 +11,24 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.primitives import Reader, Writer
 from rlmm.partition_state import Mode, TopicPolicy
+from rlmm.record_fields import (
+    Tags,
+    read_epochs,
+    read_incarnation,
+    read_mode,
+    read_partition,
+    write_epochs,
+    write_incarnation,
+    write_partition,
+)
 from rlmm.segment import Incarnation, TopicIdPartition
 
 VERSION = 0
 _TAG_POLICY_OFFSET = 0  # of LOG_START
 WHY_CHARACTERS_MAX = 500
-
-Tags = tuple[tuple[int, bytes], ...]
 
 
 class ControlRecordType(IntEnum):
@@ -39,6 +47,8 @@ class ControlRecordType(IntEnum):
     RECONCILED = 1010
     GAPS_ALLOWED = 1011
     OFFSETS_SKIPPED = 1012
+    NODE_REGISTRATION = 1013
+    NODE_CONTESTED = 1014
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/snapshot_rows.py
 
 
@@ -206,6 +216,28 @@ class OffsetsSkipped:
     unknown_tags: Tags = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRegistration:
+    """A process began to work with this incarnation; before its first claim. What the node id had
+    claimed with another directory is void from here on. Whatever else is to be known of a node will
+    be in tagged fields, which its row keeps.
+    """
+
+    incarnation: Incarnation
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContested:
+    """The process with this incarnation lives, though another directory registered with its node id
+    at metadata offset `registered_offset`: neither may write.
+    """
+
+    incarnation: Incarnation
+    registered_offset: int
+    unknown_tags: Tags = ()
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -220,54 +252,9 @@ ControlRecord = (
     | Reconciled
     | GapsAllowed
     | OffsetsSkipped
+    | NodeRegistration
+    | NodeContested
 )
-
-
-def write_partition(writer: Writer, partition: TopicIdPartition, tags: Tags = ()) -> None:
-    """Kafka's TopicIdPartitionEntry."""
-    writer.string(partition.topic)
-    writer.uuid(partition.topic_id)
-    writer.int32(partition.partition)
-    writer.tagged_fields(tags)
-
-
-def read_partition(reader: Reader) -> tuple[TopicIdPartition, Tags]:
-    """Kafka's TopicIdPartitionEntry with the tagged fields we do not know."""
-    topic = reader.string()
-    topic_id = reader.uuid()
-    partition = reader.int32()
-    return TopicIdPartition(topic, topic_id, partition), reader.tagged_fields()
-
-
-def write_incarnation(writer: Writer, incarnation: Incarnation) -> None:
-    writer.int32(incarnation.node_id)
-    writer.uuid(incarnation.directory_id)
-    writer.int64(incarnation.boot_counter)
-
-
-def read_incarnation(reader: Reader) -> Incarnation:
-    node_id = reader.int32()
-    directory_id = reader.uuid()
-    return Incarnation(node_id, directory_id, reader.int64())
-
-
-def write_epochs(writer: Writer, epochs: Epochs) -> None:
-    writer.array_length(len(epochs))
-    for entry in epochs:
-        writer.int32(entry.epoch)
-        writer.int64(entry.start_offset)
-
-
-def read_epochs(reader: Reader) -> Epochs:
-    return tuple(EpochEntry(reader.int32(), reader.int64()) for _ in range(reader.array_length()))
-
-
-def read_mode(reader: Reader) -> Mode:
-    number = reader.int8()
-    try:
-        return Mode(number)
-    except ValueError:
-        raise reader.corrupt(f"{number} is no partition mode") from None
 
 
 def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
@@ -283,6 +270,13 @@ def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
     elif isinstance(record, Reconciled):
         type_ = ControlRecordType.RECONCILED
         writer.int64(record.restart_offset)
+    elif isinstance(record, NodeRegistration):
+        type_ = ControlRecordType.NODE_REGISTRATION
+        write_incarnation(writer, record.incarnation)
+    elif isinstance(record, NodeContested):
+        type_ = ControlRecordType.NODE_CONTESTED
+        write_incarnation(writer, record.incarnation)
+        writer.int64(record.registered_offset)
     else:
         write_partition(writer, record.partition)
         type_ = _write_body(writer, record)
@@ -384,6 +378,10 @@ def _read_by_type(reader: Reader, type_: int) -> ControlRecord:
         return _read_policy(reader)
     if type_ == ControlRecordType.RECONCILED:
         return Reconciled(reader.int64(), reader.tagged_fields())
+    if type_ == ControlRecordType.NODE_REGISTRATION:
+        return NodeRegistration(read_incarnation(reader), reader.tagged_fields())
+    if type_ == ControlRecordType.NODE_CONTESTED:
+        return NodeContested(read_incarnation(reader), reader.int64(), reader.tagged_fields())
     if type_ not in _ABOUT_A_PARTITION:
         raise reader.corrupt(f"{type_} is no control record type of the metadata log")
     partition, tags = read_partition(reader)

@@ -40,6 +40,8 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    NodeContested,
+    NodeRegistration,
     OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
@@ -284,6 +286,18 @@ class RemoteLogMetadataManager(MetadataReads):
         self, record: Reconciled, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """State and store were compared since the restart: deletes are allowed again."""
+        return await self._write(record, deadline_s)
+
+    async def register_node(
+        self, record: NodeRegistration, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """This process has its node id from here on."""
+        return await self._write(record, deadline_s)
+
+    async def contest_node(
+        self, record: NodeContested, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Another process has this one's node id, and this one lives."""
         return await self._write(record, deadline_s)
 
     async def finalise_feature_level(

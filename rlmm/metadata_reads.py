@@ -15,6 +15,7 @@ from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.partition_states import PartitionStates
 from rlmm.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
+from rlmm.row_nodes import RegisteredNode, find_node
 from rlmm.row_reads import read_restart
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 from rlmm.view import View
@@ -43,6 +44,10 @@ class MetadataReads:
     def restart(self) -> Restart | None:
         """The restart from a snapshot that this cluster began with; None: it began empty."""
         return read_restart(self._view)
+
+    def registered_node(self, node_id: int) -> RegisteredNode | None:
+        """Which process has a node id; None: none ever registered with it."""
+        return find_node(self._view, node_id)
 
     def remote_log_segment_metadata(
         self, tip: TopicIdPartition, leader_epoch: int, offset: int

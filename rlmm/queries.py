@@ -18,6 +18,7 @@ from rlmm import row_values as values
 from rlmm.coverage import covered_ranges, covering, epoch_ranges
 from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import PartitionState, TopicPolicy, Totals
+from rlmm.row_nodes import is_voided
 from rlmm.row_reads import (
     highest_copied,
     highest_recorded,
@@ -302,6 +303,8 @@ def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionSt
     row = read_partition_row(rows, partition)
     if row is None or row.topic != partition.topic:
         return None
+    if not row.claim_voided and is_voided(rows, row.claim):
+        row = row._replace(claim_voided=True)
     lineage = read_lineage(rows, partition)
     return PartitionState(
         partition=partition,

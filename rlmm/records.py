@@ -13,6 +13,8 @@ from rlmm.control_records import (
     GapsAllowed,
     LogStart,
     LostRange,
+    NodeContested,
+    NodeRegistration,
     OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
@@ -41,6 +43,8 @@ __all__ = [
     "LogStart",
     "LostRange",
     "MetadataRecord",
+    "NodeContested",
+    "NodeRegistration",
     "OffsetsSkipped",
     "PartitionAdopted",
     "PartitionClaim",
@@ -70,6 +74,8 @@ MetadataRecord = (
     | Reconciled
     | GapsAllowed
     | OffsetsSkipped
+    | NodeRegistration
+    | NodeContested
 )
 
 

@@ -21,6 +21,7 @@ class RowKind(IntEnum):
     RECORD_TIME = 0x02
     TOTALS = 0x03
     RESTART = 0x04
+    NODE = 0x05  # node id
     TOPIC_POLICY = 0x10  # topic
     PARTITION = 0x20  # partition
     LINEAGE = 0x21  # partition
@@ -51,6 +52,7 @@ PARTITION_BYTES = 20
 PURGE_PREFIX_BYTES = 9
 PURGE_PREFIX = bytes((RowKind.PURGE,))
 
+_NODE = bytes((RowKind.NODE,))
 _TOPIC_POLICY = bytes((RowKind.TOPIC_POLICY,))
 _PARTITION = bytes((RowKind.PARTITION,))
 _LINEAGE = bytes((RowKind.LINEAGE,))
@@ -84,6 +86,15 @@ def partition_bytes(partition: TopicIdPartition) -> bytes:
 def _name(topic: str) -> bytes:
     """Also of names that no topic can have, which a question may bring; they find nothing."""
     return topic.encode("utf-8", "surrogatepass")
+
+
+def node_key(node_id: int) -> bytes:
+    return _NODE + _int32(node_id, "node_id")
+
+
+def node_id_of_key(key: bytes) -> int:
+    node_id: int = _INT32.unpack_from(key, 1)[0]
+    return node_id
 
 
 def topic_policy_key(topic: str) -> bytes:

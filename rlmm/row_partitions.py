@@ -13,13 +13,8 @@ from typing import NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.primitives import Reader, Writer
-from rlmm.control_records import (
-    Tags,
-    read_incarnation,
-    read_mode,
-    write_incarnation,
-)
 from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode
+from rlmm.record_fields import Tags, read_incarnation, read_mode, write_incarnation
 from rlmm.segment import Incarnation, PartitionDeleteState
 from rlmm.short_lengths import LENGTH_MAX, NOT_SHORT, SHORT_LENGTHS, read_short_length
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kafka_formats.primitives import Reader, Writer
-from rlmm.control_records import (
+from rlmm.record_fields import (
     Tags,
     read_incarnation,
     read_partition,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 from kafka_formats import offset_checkpoint
@@ -62,7 +63,7 @@ class Brokers:
             each.node_id: Replica(each.log_dir / f"{topic}-0", topic_id, world.now_ms)
             for each in hosts
         }
-        partition = Partition(tip, replicas, world.random)
+        partition = Partition(tip, replicas, Random(world.random.getrandbits(32)))
         for replica in replicas.values():
             replica.open_at = partition.open_at if world.holds else None
         self.partitions.append(partition)

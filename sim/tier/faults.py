@@ -19,7 +19,7 @@ KINDS = (
     "crash", "crash_at_step", "pause", "pause_at_step", "cut_off", "deaf", "no_quorum",
     "lost_answer", "twice", "store_away", "store_slow", "store_lost_answer", "store_late",
     "store_very_late", "torn", "damaged_get", "small_pages", "clock_skew", "clock_jump", "lagging",
-    "disk_full", "disk_error", "disk_amid",
+    "disk_full", "disk_error", "disk_amid", "wiped", "twin",
 )  # fmt: skip
 LATE_MS_MAX = 12_000
 VERY_LATE_MS_MAX = 300_000
@@ -116,6 +116,13 @@ class Faults:
             case "crash":
                 world.note(f"{machine.name} crashes")
                 machine.kill()
+            case "wiped":
+                world.note(f"{machine.name} loses its disk")
+                machine.wipe()
+                machine.kill()
+            case "twin" if machine.up is not None and machine.twin is None and not world.holds:
+                world.note(f"{machine.name} is started a second time")
+                machine.start_twin()
             case "pause":
                 self._pause(machine, long_ms)
             case "cut_off" if not machine.cut_off:

@@ -59,6 +59,7 @@ class Process:
     machine: Machine
     life: Life
     incarnation: Incarnation
+    view_disk: ViewDisk
     view: MemoryView | None = None
     log: NodeLog | None = None
     manager: RemoteLogMetadataManager | None = None
@@ -68,9 +69,10 @@ class Process:
 
 
 class Machine:
-    """`process` is None while the node is off; `broker_up` is the broker's own fate. `wall_ms` is
-    how far the clock is off. `cut_off` from the metadata log, or only `deaf`: it is heard there.
-    `missing_bytes` are those that the disk would need to have enough of them free.
+    """`process` is None while the node is off, `twin` a second one with its node id; `broker_up` is
+    the broker's own fate. `wall_ms` is how far the clock is off. `cut_off` from the metadata log,
+    or only `deaf`: it is heard there. `missing_bytes` are those that the disk would need to have
+    enough of them free.
     """
 
     def __init__(self, world: World, node_id: int, log_dir: Path) -> None:
@@ -83,12 +85,14 @@ class Machine:
         self.missed_bytes_ms = -(1 << 40)
         self.boots = 0
         self.process: Process | None = None
+        self.twin: Process | None = None
         self.broker_up = True
         self.cut_off = False
         self.deaf = False
         self.skew_ms = world.faults.skew_ms()
         self.wall_ms = 0
-        self.view_disk = ViewDisk()
+        self._directories = 0
+        self.wipe()
         self._down_ms = world.random.choice((RESTART_MS, DOWN_MS_MAX))
         log_dir.mkdir()
         meta = MetaProperties(1, KAFKA_CLUSTER, node_id, Uuid(b"log-dir-%08d" % node_id))
@@ -109,15 +113,36 @@ class Machine:
         if self.process is not None:
             return
         self.boots += 1
+        self._boot_counter += 1
+        self.process = self._begin(self._directory, self._boot_counter, self._view_disk)
+
+    def start_twin(self) -> None:
+        """Somebody starts another process with this node id, of another directory."""
+        self.boots += 1
+        self._directories += 1
+        self.twin = self._begin(self._new_directory(), 1, ViewDisk())
+
+    def wipe(self) -> None:
+        """The node's disk is gone: what starts next was formatted anew."""
+        self._directories += 1
+        self._directory = self._new_directory()
+        self._boot_counter = 0
+        self._view_disk = ViewDisk()
+
+    def _new_directory(self) -> Uuid:
+        return Uuid(b"quorum-%04d-%04d" % (self.node_id, self._directories))
+
+    def _begin(self, directory: Uuid, boot_counter: int, disk: ViewDisk) -> Process:
         life = Life(f"{self.name}.{self.boots}")
-        directory = Uuid(b"quorum-dir-%05d" % self.node_id)
-        self.process = Process(self, life, Incarnation(self.node_id, directory, self.boots))
-        self.world.loop.spawn(life, self._run(self.process))
+        incarnation = Incarnation(self.node_id, directory, boot_counter)
+        process = Process(self, life, incarnation, disk)
+        self.world.loop.spawn(life, self._run(process))
+        return process
 
     async def _run(self, process: Process) -> None:
         world = self.world
         process.view = MemoryView(
-            self.view_disk,
+            process.view_disk,
             flushes_itself=lambda: not world.random.randrange(20),
             operate=_nothing,
             committed=lambda view: world.auditor.applied(process, view),
@@ -138,7 +163,7 @@ class Machine:
             await remote_log.start()
         except StrandlineError as error:
             world.note(f"{self.name} does not start: {type(error).__name__}")
-            world.schedule.after(0, self.kill)
+            world.schedule.after(0, partial(self.end, process))
             return
         process.remote_log = remote_log
         world.note(f"{self.name} is up")
@@ -168,6 +193,7 @@ class Machine:
             ambient=ambient,
             limits=world.limits,
             on_event=lambda event: self._heard(process, event),
+            on_shut_out=lambda text: self._shut_out(process, text),
             audit=process.audit.append,
             keep_audit=_keep(process),
             hold=self._hold(process, manager),
@@ -209,15 +235,30 @@ class Machine:
             self.missed_bytes_ms = self.world.schedule.now_ms
         self.missing_bytes = count
 
+    def _shut_out(self, process: Process, text: str) -> None:
+        self.world.note(f"{self.name} stops: {text}")
+        self.world.schedule.after(0, partial(self.end, process))
+
+    def end(self, process: Process) -> None:
+        """A process ends; the node's own starts again some time later, a twin never."""
+        if process is self.twin:
+            self.twin = None
+            self._end(process)
+        elif process is self.process:
+            self.kill()
+
+    def _end(self, process: Process) -> None:
+        process.life.alive = False
+        self.world.loop.kill(process.life)
+        if process.log in self.world.log.logs:
+            self.world.log.logs.remove(process.log)
+
     def kill(self) -> None:
         """The node's process ends; it starts again some time later."""
         process, self.process = self.process, None
         if process is None:
             return
-        process.life.alive = False
-        self.world.loop.kill(process.life)
-        if process.log in self.world.log.logs:
-            self.world.log.logs.remove(process.log)
+        self._end(process)
         down_ms = self.world.random.randrange(self._down_ms) if self.world.faults.on else RESTART_MS
         self.world.schedule.after(down_ms, self.start)
 
@@ -226,14 +267,16 @@ class Machine:
             self.process.life.paused = True
 
     def resume(self) -> None:
-        if self.process is not None and self.process.life.paused:
-            self.world.loop.resume(self.process.life)
+        for process in (self.process, self.twin):
+            if process is not None and process.life.paused:
+                self.world.loop.resume(process.life)
 
     def connect(self) -> None:
         """The metadata quorum can be reached."""
         self.cut_off = self.deaf = False
-        if self.process is not None and self.process.log is not None:
-            self.process.log.catch_up()
+        for process in (self.process, self.twin):
+            if process is not None and process.log is not None:
+                process.log.catch_up()
 
 
 class WatchedPlane(DataPlane):

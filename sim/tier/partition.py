@@ -28,7 +28,7 @@ class Partition:
         self.open_from: int | None = None
         self._decided: list[tuple[int, int]] = []
         self.deleted = False
-        self._random = random
+        self.random = random
         self.roll_percent = random.choice((10, 25, 60))
 
     @property
@@ -61,7 +61,7 @@ class Partition:
         replica = self.leading
         if replica is None:
             return -1
-        base, count = replica.end, 1 + self._random.randrange(RECORDS_MAX)
+        base, count = replica.end, 1 + self.random.randrange(RECORDS_MAX)
         records = [
             Record(base + at, timestamp_ms, None, b"%d of epoch %d" % (base + at, self.epoch), ())
             for at in range(count)
@@ -92,7 +92,7 @@ class Partition:
         for batch in leader.batches:
             if batch.base >= follower.end:
                 follower.append(batch)
-                if self._random.randrange(100) < self.roll_percent:
+                if self.random.randrange(100) < self.roll_percent:
                     follower.roll()
         if broker not in self.in_sync:
             self.in_sync = sorted([*self.in_sync, broker])

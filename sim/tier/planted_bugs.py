@@ -18,6 +18,7 @@ import rlm.expirer
 import rlm.hold
 import rlm.hold_plan
 import rlm.partition_work
+import rlmm.apply_claims
 import rlmm.apply_offsets
 import rlmm.apply_segments
 import rlmm.served_ranges
@@ -31,6 +32,7 @@ from rlm.expirer import Expirer
 from rlm.hold import Hold
 from rlm.hold_directory import HoldDirectory
 from rlm.hold_plan import HoldFacts, Release, Unit, over_budget, unbroken, with_heads
+from rlm.node_registration import NodeRegistrar
 from rlm.object_keys import segment_keys
 from rlm.partition_driver import PartitionDriver
 from rlm.partition_work import PartitionWork
@@ -262,6 +264,8 @@ BUGS: dict[str, Patches] = {
     "what is copied in part is held no more": ((rlm.hold_plan, "_copied", _copied_in_part),),
 }
 RARE_BUGS: dict[str, Patches] = {
+    "a wiped disk never gets its claims back": ((rlmm.apply_claims, "_took_over", _never),),
+    "two processes with one node id go on": ((NodeRegistrar, "look", _nothing),),
     "uploads are left dangling": ((CleanUp, "delete_objects", _objects_only),),
     "the source is not looked at again": ((SegmentSource, "check_unchanged", _no_objection),),
     "what is held is forgotten at a restart": ((Hold, "begin", _begin_with_nothing),),

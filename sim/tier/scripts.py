@@ -305,7 +305,8 @@ def _play(lines: list[str], crash_at: int, path: Path) -> tuple[list[str], list[
     world = World(1, path, plan=plan, trace=[])
     world.faults = faults = ScriptedFaults(world)
     faults.crash_at = crash_at
-    world.random.seed(1)  # whatever was drawn so far
+    for random in (world.random, *(each.random for each in world.brokers.partitions)):
+        random.seed(1)  # whatever was drawn so far
     script = Script(world, faults, [])
     script.partition.roll_percent = ROLL_PERCENT
     script.partition.elect(1, unclean=False)

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -230,8 +231,7 @@ class World:
         """The process ends here and now."""
         self.note(f"{process.machine.name} crashes {where}")
         process.life.alive = False
-        if process.machine.process is process:
-            self.schedule.after(0, process.machine.kill)
+        self.schedule.after(0, partial(process.machine.end, process))
         await self.loop.create_future()
 
     # ---- running
@@ -267,9 +267,10 @@ class World:
     def end(self) -> None:
         """All processes end."""
         for machine in self.machines:
-            if machine.process is not None:
-                machine.process.life.alive = False
-                self.loop.kill(machine.process.life)
+            for process in (machine.process, machine.twin):
+                if process is not None:
+                    process.life.alive = False
+                    self.loop.kill(process.life)
 
     def turn(self) -> bool:
         """The next thing that happens; whether there was any."""
@@ -321,6 +322,9 @@ class World:
         for partition in self.brokers.deleted:
             if queries.partition_state(rows, partition.tip) is not None:
                 yield f"{partition.tip} was deleted and is still there"
+        for machine in self.machines:
+            if machine.twin is not None:
+                yield f"two processes have the node id of {machine.name}, and one goes on"
         yield from self.auditor.unquiet()
         yield from self.hold_audit.unquiet()
 

@@ -12,7 +12,14 @@ from kafka_formats.errors import CorruptData, InternalError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.primitives import Reader, Writer
-from rlmm import control_records, row_partitions, row_segments, row_values, snapshot_rows
+from rlmm import (
+    record_fields,
+    row_nodes,
+    row_partitions,
+    row_segments,
+    row_values,
+    snapshot_rows,
+)
 from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snapshot_files
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
@@ -25,6 +32,8 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    NodeContested,
+    NodeRegistration,
     OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
@@ -37,6 +46,7 @@ from rlmm.records import (
     encode,
 )
 from rlmm.row_keys import RowKind
+from rlmm.row_nodes import RegisteredNode
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from rlmm.segment_records import decode_segment_record
 from tests.fuzz import repairs
@@ -47,8 +57,11 @@ from tests.rlmm.test_records import GOLDEN
 
 _SOURCE = "the fuzzed bytes"
 _SEGMENT = Uuid(b"segment-id-16-by")
+_NODE = RegisteredNode(
+    1, NODE_1.directory_id, 3, 40, 50, 60, True, ((_SEGMENT, 2),), ((0, b"zone"),)
+)
 _DIRECTORY = Path("metadata")
-_KINDS: tuple[int | None, ...] = (None, *range(999, 1_014), 1_100)
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_016), 1_100)
 _OURS: tuple[MetadataRecord, ...] = (
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, ((7, b"x"),)),
     LogStart(ORDERS, 9, 4, 1_000),
@@ -63,6 +76,8 @@ _OURS: tuple[MetadataRecord, ...] = (
     Reconciled(400),
     GapsAllowed(ORDERS, "compacted"),
     OffsetsSkipped(ORDERS, 9, 10, 12, "skipped by ann"),
+    NodeRegistration(NODE_1, ((0, b"zone"),)),
+    NodeContested(NODE_1, 5),
 )
 
 
@@ -169,6 +184,12 @@ def _rows_targets() -> list[Target]:
             lambda: [row_values.encode_restart(Restart(400))],
         ),
         Target(
+            "row_nodes.decode_node",
+            ("rlmm.row_nodes.decode_node",),
+            lambda data: row_nodes.decode_node(1, data),
+            lambda: [row_nodes.encode_node(_NODE)],
+        ),
+        Target(
             "snapshot_rows.from_proposals",
             ("rlmm.snapshot_rows.from_proposals",),
             lambda data: list(snapshot_rows.from_proposals(_proposals(data))),
@@ -229,25 +250,24 @@ def _proposal_seeds() -> list[bytes]:
 
 
 def _records_targets() -> list[Target]:
-    readers = (
-        "read_partition", "read_incarnation", "read_epochs", "read_mode", "decode_control",
-    )  # fmt: skip
+    readers = ("read_partition", "read_incarnation", "read_mode")
     return [
         Target(
             "records.decode",
             (
                 "rlmm.records.decode",
                 "rlmm.segment_records.decode_segment_record",
-                *(f"rlmm.control_records.{name}" for name in readers),
+                "rlmm.control_records.decode_control",
+                *(f"rlmm.record_fields.{name}" for name in readers),
             ),
             _decode,
             _record_seeds,
             factor=120,
         ),
         Target(
-            "control_records.read_epochs",
-            ("rlmm.control_records.read_epochs",),
-            lambda data: control_records.read_epochs(Reader(data, _SOURCE)),
+            "record_fields.read_epochs",
+            ("rlmm.record_fields.read_epochs",),
+            lambda data: record_fields.read_epochs(Reader(data, _SOURCE)),
             _epochs_seeds,
             factor=60,
         ),
@@ -274,7 +294,7 @@ def _records_targets() -> list[Target]:
 
 def _epochs_seeds() -> list[bytes]:
     writer = Writer()
-    control_records.write_epochs(writer, epochs((0, 0), (3, 9), (2**31 - 1, 2**63 - 1)))
+    record_fields.write_epochs(writer, epochs((0, 0), (3, 9), (2**31 - 1, 2**63 - 1)))
     return [writer.done()]
 
 

@@ -21,6 +21,8 @@ from rlmm.records import (
     LogStart,
     LostRange,
     MetadataRecord,
+    NodeContested,
+    NodeRegistration,
     OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
@@ -116,6 +118,8 @@ OURS: list[MetadataRecord] = [
     Reconciled(400, unknown_tags=((9, b"yy"),)),
     GapsAllowed(ORDERS, "compacted"),
     OffsetsSkipped(ORDERS, 17, 5, 9, "skipped by ann: the disk died"),
+    NodeRegistration(NODE_1, unknown_tags=((0, b"zone a"),)),
+    NodeContested(NODE_1, 77),
 ]
 WITH_TAGS: list[MetadataRecord] = [
     replace(
@@ -170,7 +174,7 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
         1000, 1000, 1001, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010, 1011,
-        1012,
+        1012, 1013, 1014,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 
@@ -232,7 +236,7 @@ def test_other_frames_keys_and_versions_are_refused(value: str) -> None:
         decode(None, bytes.fromhex(value))
 
 
-@pytest.mark.parametrize("control_type", [0, 2, 999, 1013, 1100, 32_767])
+@pytest.mark.parametrize("control_type", [0, 2, 999, 1015, 1100, 32_767])
 def test_other_control_types_are_refused(control_type: int) -> None:
     with pytest.raises(CorruptData, match="is no control record type"):
         decode(control_type, b"\0\0\1\0\0")
