@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from rlmm.raft.actions import PersistedState
-from rlmm.raft.messages import ReplicaKey
+from rlmm.raft.messages import Batch, LeaderChange, ReplicaKey, VotersRecord
 
 
 class Check(Protocol):
@@ -57,6 +57,22 @@ class Elections:
                 "vote_is_kept",
                 f"{name} forgets in one epoch: {old} becomes {new}",
             )
+
+    def voters_change(
+        self, name: str, leads_epoch: int, batch: Batch, committed_epochs: Iterable[int]
+    ) -> None:
+        """A leader (of `leads_epoch`, -1: it leads none) appends. What changes the voters waits for
+        a commit in the leader's own epoch: an earlier leader's change may be open elsewhere.
+        """
+        kinds = {type(record) for record in batch.control}
+        if VotersRecord not in kinds or LeaderChange in kinds or batch.epoch != leads_epoch:
+            return
+        self._check(
+            leads_epoch in committed_epochs,
+            "change_behind_own_commit",
+            f"{name} changes the voters at {batch.base_offset} and has committed nothing in its "
+            f"epoch {leads_epoch}",
+        )
 
     def leader_is_complete(
         self,

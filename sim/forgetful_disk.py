@@ -19,7 +19,7 @@ class PowerCut(BaseException):
 
 class ForgetfulDisk:
     """Implements `Disk`. `read_only` after a failed sync of a directory, as ext4 and XFS are. While
-    it is `full` nothing grows, and an append leaves half of its bytes.
+    it is `full` nothing grows. An append that fails leaves half of its bytes, whatever the error.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _ForgetfulFile:
         try:
             self._disk.operate(grows=True)
         except OSError as error:
-            if error.errno == errno.ENOSPC:
+            if error.errno != errno.EROFS:
                 self._file.write(Write(len(self._file.live), data[: len(data) // 2]))
             raise
         self._file.write(Write(len(self._file.live), data))

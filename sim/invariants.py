@@ -3,8 +3,8 @@
 one_leader_per_epoch, committed_never_lost, hw_is_durable, same_offset_same_state,
 acknowledged_is_durable; and those of the protocol: log_matching, leader_completeness, hw_monotone,
 one_vote_per_epoch, vote_is_kept, epoch_monotone, persisted_first, fetch_is_durable,
-commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change, linearizable_reads,
-prospective_keeps_epoch, no_fatal, liveness.
+commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change,
+change_behind_own_commit, linearizable_reads, prospective_keeps_epoch, no_fatal, liveness.
 """
 
 from __future__ import annotations
@@ -143,6 +143,12 @@ class Auditor:
             for record in batch.control:
                 if isinstance(record, Voters):
                     self._one_voter_change(host, batch)
+            self._elections.voters_change(
+                host.name,
+                host.visible_epoch if host.visible_role is act.Role.LEADER else -1,
+                batch,
+                (each.epoch for each in self.committed.values()),
+            )
 
     def _one_voter_change(self, host: ReplicaHost, appended: Batch) -> None:
         open_changes = [

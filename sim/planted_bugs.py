@@ -41,6 +41,7 @@ FIRST_SEEDS = {
     "snapshot ids are not compared": 20,
     "a voter formatted again counts at once": 60,
     "a commit is believed in any epoch": 20,
+    "a commit of an earlier epoch allows a voter change": 120,
 }
 """Where the search begins for one that few seeds show: from 1 on it takes long."""
 EVENTS = 4000
@@ -159,6 +160,11 @@ def _voters_stay(*_: object) -> bool:
     return False
 
 
+def _change_above_any_commit(r: Replica, state: Leader) -> bool:
+    """By what this replica knew to be committed before it led."""
+    return state.change is not None or r.voters.has_uncommitted(r.high_watermark)
+
+
 BUGS: dict[str, Patches] = {
     "the leader counts what it has not synced": ((high_watermark, "own_durable_end", _whole_log),),
     "the follower fetches before it has synced": ((follower_fetch, "poll", _fetch_before_flush),),
@@ -169,6 +175,10 @@ BUGS: dict[str, Patches] = {
     "truncation ignores the high watermark": ((follower_fetch, "diverged", _cut_whole_epochs),),
     "a stale flush completion is believed": ((replica_log, "flushed", _believe_any_completion),),
     "two voter changes at once": ((voter_changes, "change_under_way", _no),),
+    "a commit of an earlier epoch allows a voter change": (
+        (voter_changes, "committed_in_own_epoch", _yes),
+        (voter_changes, "change_under_way", _change_above_any_commit),
+    ),
     "a pre-vote raises the epoch": ((quorum_state, "to_prospective", _prospective_of_next_epoch),),
     "the leader takes any fetch offset for valid": (
         (leader_fetch, "validate", _any_offset_is_valid),

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from rlmm.raft import leader_append, requests
+from rlmm.raft import leader_append, requests, voter_changes
 from rlmm.raft.actions import SendResponse
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import (
-    NO_OFFSET,
     Error,
     ReplicaKey,
     UpdateVoterRequest,
@@ -89,8 +88,8 @@ def _check(r: Replica, request: UpdateVoterRequest) -> Error:
         return error
     if r.shutting_down or state.transfer is not None:
         return Error.BROKER_NOT_AVAILABLE
-    uncommitted = r.voters.has_uncommitted(max(state.high_watermark, 0))
-    if state.change is not None or uncommitted or state.high_watermark == NO_OFFSET:
+    may_change = voter_changes.committed_in_own_epoch(state)
+    if not may_change or voter_changes.change_under_way(r, state):
         return Error.REQUEST_TIMED_OUT
     if request.voter.key not in r.voters.keys:
         return Error.VOTER_NOT_FOUND

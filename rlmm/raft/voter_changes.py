@@ -59,7 +59,7 @@ def refuse(r: Replica, request: AddVoterRequest | RemoveVoterRequest) -> VoterCh
         return VoterChangeResponse(
             Error.REQUEST_TIMED_OUT, "another change of voters is under way: wait for its commit"
         )
-    if state.high_watermark == NO_OFFSET:
+    if not committed_in_own_epoch(state):
         return VoterChangeResponse(
             Error.REQUEST_TIMED_OUT, "the leader has not committed in its epoch yet: ask again"
         )
@@ -79,6 +79,14 @@ def refuse(r: Replica, request: AddVoterRequest | RemoveVoterRequest) -> VoterCh
     if len(keys) == 1:
         return VoterChangeResponse(Error.INVALID_REQUEST, "the last voter cannot be removed")
     return None
+
+
+def committed_in_own_epoch(state: Leader) -> bool:
+    """Whether a record of this leader's own epoch is committed. What it knew to be committed as a
+    follower does not do: the change of an earlier leader may lie behind that, on a minority with
+    another majority than this one's, and both sets would commit.
+    """
+    return state.high_watermark != NO_OFFSET
 
 
 def change_under_way(r: Replica, state: Leader) -> bool:

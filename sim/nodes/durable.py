@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_formats.log_names import segment_file_name
+from kafka_formats.record_batch import LOG_OVERHEAD
 from rlmm.log import quorum_state
 from rlmm.log.quorum_state import QUORUM_STATE, QuorumState
 from rlmm.log.recovery import LOG_SUFFIX, PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import parse_snapshot_file_name
 from sim.medium import Directory, File, Medium
 
+SIZE_AT = 8
+"""Of a batch's length in its header, behind which `LOG_OVERHEAD` ends."""
 METADATA = Path("/data/metadata")
 LOG = METADATA / PARTITION_DIRECTORY
 
@@ -37,9 +40,23 @@ def holds(medium: Medium, base_offset: int, data: bytes) -> bool:
     files = _files(medium)
     wanted = segment_file_name(base_offset, LOG_SUFFIX)
     names = [name for name in files if name.endswith(LOG_SUFFIX) and name <= wanted]
-    if names and data in files[max(names)].durable:
+    if names and _has_batch(files[max(names)].durable, data):
         return True
     return base_offset < snapshot_end(medium)
+
+
+def _has_batch(content: bytearray, data: bytes) -> bool:
+    """Whether a reader that goes from batch to batch comes upon it. Behind half a batch none is."""
+    at = content.find(data)
+    if at < 0:
+        return False
+    begin = 0
+    while begin < at:
+        size = int.from_bytes(content[begin + SIZE_AT : begin + LOG_OVERHEAD])
+        if size == 0:
+            return False
+        begin += LOG_OVERHEAD + size
+    return begin == at
 
 
 def snapshot_end(medium: Medium) -> int:

@@ -92,6 +92,10 @@ class Faults:
             self._world.random.randrange(1000) < self._flush_permille
         )
 
+    def space_comes_back(self) -> bool:
+        """Whether a write that fails found the disk full, and the next one does not."""
+        return self._world.random.randrange(2) == 0
+
     def _fate(self) -> Fate:
         random = self._world.random
         if "torn" in self.kinds:

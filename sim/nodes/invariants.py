@@ -102,6 +102,12 @@ class Auditor:
             first = len(copy.batches)
             for batch in action.batches:
                 self._one_voter_change(machine, process, batch)
+                self._elections.voters_change(
+                    machine.name,
+                    process.epoch if process.role is act.Role.LEADER else -1,
+                    batch,
+                    (each.epoch for each in self.committed.values()),
+                )
             copy.appended(log.driver, action.batches)
             for index in range(first, len(copy.batches)):
                 self._appended(machine, process, index)

@@ -47,8 +47,8 @@ START_MS = 1_700_000_000_000
 
 
 class MachineDisk(ForgetfulDisk):
-    """The power may go before each operation; a write or a sync may fail, and what lies in `bad`
-    files cannot be read any more.
+    """The power may go before each operation; a write or a sync may fail, once: the next finds
+    space again. What lies in `bad` files cannot be read any more.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -63,6 +63,8 @@ class MachineDisk(ForgetfulDisk):
         super().operate(grows=grows)
         if grows and self.next_write_fails:
             self.next_write_fails = False
+            if self._machine.world.faults.space_comes_back():
+                raise OSError(errno.ENOSPC, "No space left on device")
             raise OSError(errno.EIO, "Input/output error")
 
     def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:

@@ -43,6 +43,7 @@ SEEDS_MAX = 60
 FIRST_SEEDS = {
     "the tail in memory is not truncated": 62,
     "a lost answer counts as not appended": 38,
+    "a failed write is repeated behind its torn half": 25,
 }
 """Where the search begins for one that few seeds show: from 1 on it takes long."""
 EVENTS = 3000
@@ -73,6 +74,14 @@ def _names_left_out(_: ForgetfulDisk, what: str) -> bool:
 def _roll_unsynced(directory: LogDirectory) -> SegmentFile:
     with patch.object(LogDirectory, "_sync_active", _nothing):
         return _roll(directory)
+
+
+def _write_until_it_works(directory: LogDirectory, data: bytearray) -> None:
+    if data:
+        try:
+            directory._handle().append(bytes(data))
+        except OSError:
+            directory._handle().append(bytes(data))
 
 
 def _persist_behind(driver: QuorumDriver, action: do.PersistQuorumState) -> None:
@@ -160,6 +169,9 @@ BUGS: dict[str, Patches] = {
     ),
     "the recovery point is not synced": (
         (rlmm.log.recovery, "replace_file", _unsynced_replacement),
+    ),
+    "a failed write is repeated behind its torn half": (
+        (LogDirectory, "_write", _write_until_it_works),
     ),
     "a full segment is not synced": ((LogDirectory, "_roll", _roll_unsynced),),
     "names are never synced": ((ForgetfulDisk, "sync_is_left_out", _names_left_out),),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -199,6 +201,44 @@ def test_a_failed_sync_is_final_and_never_repeated() -> None:
     assert disk.syncs == syncs
     assert log.failure is not None
     assert disk.read(METADATA.parent / "metadata" / PARTITION_DIRECTORY / segments(disk)[0])
+
+
+class TearingDisk(CrashDisk):
+    """Takes half of the next write to a segment when told to, once: then there is room again."""
+
+    tear_next_write = 0
+
+    def open_append(self, path: Path) -> AppendFile:
+        handle = super().open_append(path)
+        write = handle.append
+
+        def tearing(data: bytes) -> None:
+            error, self.tear_next_write = self.tear_next_write, 0
+            write(data[: len(data) // 2] if error else data)
+            if error:
+                raise OSError(error, os.strerror(error))
+
+        handle.append = tearing  # type: ignore[method-assign]  # a fault
+        return handle
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_failed_write_is_final_and_never_repeated_behind_its_torn_half(error: int) -> None:
+    disk = TearingDisk()
+    log = open_log(disk)
+    append(log, b"before")
+    disk.tear_next_write = error
+    with pytest.raises(RetryLater, match=os.strerror(error)):
+        append(log, b"torn")
+    size = disk.size(PARTITION / segments(disk)[-1])
+    for value in (b"torn", b"after"):
+        with pytest.raises(RetryLater, match="restart the node"):
+            append(log, value)
+    assert disk.size(PARTITION / segments(disk)[-1]) == size
+    again = open_log(disk)
+    assert again.cut is not None
+    append(again, b"after")
+    assert read_all(again, 0, bytes_max=1) == [b"before", b"after"]
 
 
 def test_a_closed_log_takes_nothing() -> None:

@@ -21,6 +21,7 @@ from rlmm.raft.messages import (
     FetchResponse,
     RemoveVoterRequest,
     ReplicaKey,
+    UpdateVoterRequest,
     Voter,
     VoterChangeResponse,
     VoterSet,
@@ -115,6 +116,38 @@ def test_a_change_waits_for_a_commit_in_the_leaders_own_epoch() -> None:
     (refused,) = answers(story)
     assert refused.error is Error.REQUEST_TIMED_OUT
     assert ids(story) == [1, 2, 3]
+
+
+def test_a_commit_of_an_earlier_epoch_allows_no_change() -> None:
+    """An open change of the leader before may have a majority that this one's does not meet."""
+    story = Story()
+    story.elect(1)
+    story.propose(1, "committed in the first epoch")
+    for _ in range(3):
+        story.tick(2, 50)
+        story.settle()
+    assert story.cores[2].high_watermark > 0
+    for _ in range(200):
+        if story.role(2) is Role.LEADER:
+            break
+        story.drop(source=1)
+        story.drop(target=1)
+        for each in [m for m in story.mail if m.source == 3 and not m.answer]:
+            story.mail.remove(each)  # it does not stand itself
+        if story.mail:
+            story.deliver()
+        else:
+            story.tick(2, 500)
+            story.tick(3, 100)
+    assert story.role(2) is Role.LEADER
+    assert not story.cores[2].established
+    for request in (RemoveVoterRequest(key(3), 5000), add()):
+        ask(story, request, 2)
+        assert answers(story, 2)[-1].error is Error.REQUEST_TIMED_OUT
+    changed = Voter(key(3), ("another address",))
+    story.feed(2, RequestReceived("moved", UpdateVoterRequest(story.cores[2].epoch, changed)))
+    assert ids(story, 2) == [1, 2, 3]
+    assert story.cores[2].voters == voter_set(1, 2, 3)
 
 
 def test_requests_that_name_the_wrong_replica_are_refused() -> None:
