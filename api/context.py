@@ -30,7 +30,7 @@ from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem
 from rlm.partition_status import PartitionStatus
-from rlm.read_request import IndexType, RecordsRequest
+from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
 from rlm.repair_run import RepairRequest, RepairRun
 from rlm.retention_plan import RetentionPlan
 from rlm.scrub_results import ScrubResults
@@ -231,7 +231,11 @@ class RemoteLog(Protocol):
         ...
 
     def records(
-        self, partition: TopicIdPartition, request: RecordsRequest, /
+        self,
+        partition: TopicIdPartition,
+        request: RecordsRequest,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+        /,
     ) -> AsyncIterator[bytes]:
         """Stored batches, or JSON lines, from an offset on."""
         ...

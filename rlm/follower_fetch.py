@@ -102,10 +102,12 @@ def answer_follower_fetch(
     found = segment_for_offset(epoch, up_to) if epoch is not None else None
     if found is not None:
         return answer.build_from(found)
-    if any(lost.start <= up_to <= lost.end for lost in state.lost_ranges):
-        # The offsets right below the leader's local log were never copied and are gone: there is
-        # no producer state to restore, and the leader has nothing below its local start either.
-        return answer.truncate_fully(log_start_offset=state.log_start_offset)
+    if epoch is None or any(lost.start <= up_to <= lost.end for lost in state.lost_ranges):
+        # Nothing will ever serve the offset right below the leader's local log: it is lost, or
+        # below everything that the lineage knows. There is no producer state to restore, and the
+        # leader has nothing below its local start either.
+        log_start = state.log_start_offset if state.log_start_offset >= 0 else local_start
+        return answer.truncate_fully(log_start_offset=log_start)
     raise RetryLater(
         f"offset {up_to} of {query.partition} is below the leader's local log but not tiered yet "
         f"(next offset to copy: {state.next_offset}); ask again"

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 from kafka_formats.batch_scan import BatchScanner, ScannedBatch
 from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
+from kafka_formats.record_batch import BatchHeader
 from rlm.json_lines import JsonLines
 from rlm.manifest import CHUNK_BYTES
 from rlm.read_ahead import NEAR_END_BYTES, ReadAhead
@@ -74,6 +75,7 @@ class RecordsRead:
         self._next_offset = request.offset
         self._batches = 0
         self._stored_bytes = 0
+        self._given = False
         self._full = False
         self._unstable = False  # what comes next is not decided yet
         self._jumped = False
@@ -189,14 +191,25 @@ class RecordsRead:
                     self._next_offset = header.last_offset + 1
                     continue
             size = header.size_bytes
-            if self._batches and self._stored_bytes + size > self._request.max_bytes:
+            if self._given and self._stored_bytes + size > self._request.max_bytes:
                 self._full = True
                 return taken, False
             self._batches += 1
+            self._given = self._given or self._surely_gives(header)
             self._stored_bytes += size
             self._next_offset = header.last_offset + 1
             taken.append(batch)
         return taken, True
+
+    def _surely_gives(self, header: BatchHeader) -> bool:
+        """Whether something of the batch reaches the reader: of markers, and of batches that the
+        cleaner emptied, JSON has no line, and a page without any would look like the end.
+        """
+        if self._request.format is RecordFormat.BATCHES:
+            return True
+        whole = header.record_count > header.last_offset_delta
+        at_hand = whole or header.base_offset >= self._request.offset
+        return not header.is_control and header.record_count > 0 and at_hand
 
     async def _formatted(self, batches: list[ScannedBatch], source: str) -> AsyncIterator[Parts]:
         if self._request.format is RecordFormat.BATCHES:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
@@ -17,7 +19,9 @@ from api.routes.found import FoundPartition, FoundSegment
 from api.streaming import StreamAnswer, open_stream
 from api.validation import OffsetNumber, Whole
 from kafka_formats.errors import InvalidRequest
-from rlm.read_request import IndexType, Isolation, RecordFormat, RecordsRequest
+from rlm.read_request import IndexType, Isolation, RecordFormat, RecordsEnd, RecordsRequest
+from rlmm.partition_state import PartitionState
+from rsm_backends.streams import closing_stream
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["contents"])
 
@@ -26,6 +30,9 @@ JSON_LINES = "application/x-ndjson"
 
 INDEX_NAMES = {index.name.lower().replace("_", "-"): index for index in IndexType}
 MEDIA_TYPES = {RecordFormat.BATCHES: BINARY, RecordFormat.JSON_LINES: JSON_LINES}
+
+LOST_RANGES = "Strandline-Lost-Ranges"
+LOST_RANGES_TOLD_MAX = 20
 
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
@@ -125,6 +132,14 @@ async def segment_index(
         200: {
             "description": "Record batches exactly as stored, or one JSON object a line a record.",
             "content": {BINARY: _BYTES, JSON_LINES: {"schema": {"type": "string"}}},
+            "headers": {
+                LOST_RANGES: {
+                    "description": "Offsets (inclusive) from the one asked for on that are lost; "
+                    "the answer passes over them if it comes to them. `3-4, 10-20`; of more than "
+                    f"{LOST_RANGES_TOLD_MAX} the first. Left out where there are none.",
+                    "schema": {"type": "string"},
+                }
+            },
         },
         406: {"description": "not_acceptable"},
     },
@@ -147,20 +162,57 @@ async def records(
         RecordFormat | None,
         Query(alias="format", description="Left out: what the Accept header asks for."),
     ] = None,
+    end: Annotated[
+        bool,
+        Query(
+            description="JSON lines only: one line more, which says where to go on, and what was "
+            "passed over: `next_offset`, `at_end`, `lost` and `undecided_records` in an object "
+            "`end`."
+        ),
+    ] = False,
     accept: Annotated[str, Header(max_length=1_000)] = "*/*",
 ) -> StreamAnswer:
-    """Batches: the first is the one that holds the offset, so that it may begin lower."""
+    """Batches: the first is the one that holds the offset, so that it may begin lower. JSON: no
+    line means that nothing readable is tiered from the offset on.
+    """
     wanted = negotiated(accept) if record_format is None else record_format
+    asked = RecordsRequest(offset, max_bytes, isolation, wanted)
+    if not end:
+        chunks = context.rlm.records(tip, asked)
+    elif wanted is RecordFormat.JSON_LINES:
+        ends: list[RecordsEnd] = []
+        chunks = _with_end(context.rlm.records(tip, asked, ends.append), ends)
+    else:
+        raise InvalidRequest("is for JSON lines: ask for format=json_lines", field="end")
     return await open_stream(
         request.scope,
-        context.streams.limited(
-            context.rlm.records(tip, RecordsRequest(offset, max_bytes, isolation, wanted)),
-            context.limits,
-        ),
+        context.streams.limited(chunks, context.limits),
         context.limits,
-        headers={"Vary": "Accept"},
+        headers={"Vary": "Accept", **_lost_header(context.manager.partition_state(tip), offset)},
         media_type=MEDIA_TYPES[wanted],
     )
+
+
+async def _with_end(
+    chunks: AsyncIterator[bytes], ends: Sequence[RecordsEnd]
+) -> AsyncGenerator[bytes]:
+    async with closing_stream(chunks) as lines:
+        async for piece in lines:
+            yield piece
+    (end,) = ends
+    told = {
+        "next_offset": end.next_offset,
+        "at_end": end.at_end,
+        "lost": [{"start": first, "end": last} for first, last in end.lost],
+        "undecided_records": end.undecided_records,
+    }
+    yield orjson.dumps({"end": told}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _lost_header(state: PartitionState | None, offset: int) -> dict[str, str]:
+    lost = [] if state is None else [each for each in state.lost_ranges if each.end >= offset]
+    told = ", ".join(f"{each.start}-{each.end}" for each in lost[:LOST_RANGES_TOLD_MAX])
+    return {LOST_RANGES: told} if told else {}
 
 
 def negotiated(accept: str) -> RecordFormat:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from json import loads
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFile
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import (
     console,
+    errors,
     human_bytes,
     print_fields,
     print_json,
@@ -230,18 +232,44 @@ def records_command(
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
 ) -> int:
-    """Read records back from the tier: one JSON object a line, or the stored batches.
+    """Read records back from the tier: one JSON object a line, or the stored batches. Where to go
+    on, and what was passed over, is said on stderr.
 
     Example: `strandline records orders 0 --offset 1200 --committed | head`
     """
     with NodeClient(url, token_file) as client:
-        for piece in client.stream(
+        pieces = client.stream(
             f"{partition_path(topic, partition)}/records",
             accept="application/octet-stream" if raw else "application/x-ndjson",
             offset=offset,
             max_bytes=max_bytes,
             isolation="read_committed" if committed else "read_uncommitted",
-        ):
+            end=None if raw else "true",
+        )
+        last_line = b""
+        for piece in pieces:
+            if not raw:
+                piece = last_line + piece
+                whole = piece.rfind(b"\n", 0, -1) + 1
+                piece, last_line = piece[:whole], piece[whole:]
             sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
+    if last_line:
+        for told in records_end_texts(loads(last_line)["end"]):
+            errors.print(told, markup=False, soft_wrap=True)
     return ExitCode.OK
+
+
+def records_end_texts(end: dict[str, Any]) -> Iterator[str]:
+    """What a page of records says of itself, for people."""
+    for lost in end["lost"]:
+        yield f"offsets {lost['start']} to {lost['end']} are lost: no segment has them"
+    if undecided := end["undecided_records"]:
+        yield (
+            f"{undecided} records were left out: the markers of their transactions are lost, so "
+            "nothing tells whether they are committed"
+        )
+    if end["at_end"]:
+        yield f"nothing more is tiered for this reader; the next offset is {end['next_offset']}"
+    else:
+        yield f"the next offset is {end['next_offset']}: go on with --offset {end['next_offset']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -43,7 +43,7 @@ from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem
 from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
 from rlm.partition_status import Role as NodeRole
-from rlm.read_request import IndexType, RecordsRequest
+from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
 from rlm.scrub_results import ScrubResults
 from rlmm.apply_claim_forecast import ClaimForecast
 from rlmm.apply_outcome import ACCEPTED, Outcome, Verdict
@@ -378,9 +378,15 @@ class FakeRemoteLog:
         return self.stream.read()
 
     def records(
-        self, partition: TopicIdPartition, request: RecordsRequest, /
+        self,
+        partition: TopicIdPartition,
+        request: RecordsRequest,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+        /,
     ) -> AsyncIterator[bytes]:
         self.asked.append(request)
+        if on_end is not None:
+            on_end(RecordsEnd(17, 3, 99, at_end=False, lost=((8, 9),), undecided_records=2))
         return self.stream.read()
 
 

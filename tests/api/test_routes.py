@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -332,6 +333,37 @@ async def test_records_come_in_the_format_asked_for(
     json_lines = wanted is RecordFormat.JSON_LINES
     media_type = "application/x-ndjson" if json_lines else "application/octet-stream"
     assert answer.headers["content-type"] == media_type
+
+
+async def test_a_page_of_json_says_where_to_go_on_and_what_it_passed_over() -> None:
+    node = make_node()
+    async with node.client() as client:
+        query = f"{BASE}/records?offset=5&format=json_lines"
+        plain = await client.get(query)
+        answer = await client.get(f"{query}&end=true")
+        refused = await client.get(f"{BASE}/records?offset=5&format=batches&end=true")
+    assert answer.content.startswith(plain.content)
+    assert json.loads(answer.content[len(plain.content) :]) == {
+        "end": {
+            "next_offset": 17,
+            "at_end": False,
+            "lost": [{"start": 8, "end": 9}],
+            "undecided_records": 2,
+        }
+    }
+    assert (refused.status_code, refused.json()["field"]) == (400, "end")
+
+
+async def test_a_reader_is_told_which_offsets_it_will_pass_over() -> None:
+    node = make_node()
+    async with node.client() as client:
+        told = [
+            (await client.get(f"{BASE}/records?offset={offset}")).headers.get(
+                "strandline-lost-ranges"
+            )
+            for offset in (0, 12, 13)
+        ]
+    assert told == ["10-12", "10-12", None]
 
 
 async def test_a_media_type_that_is_not_offered_is_not_acceptable() -> None:

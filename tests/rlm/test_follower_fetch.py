@@ -147,6 +147,16 @@ def test_a_gap_recorded_as_lost_is_not_waited_for() -> None:
     assert answer.leader_epochs == epochs((0, 20), (1, 85))
 
 
+@pytest.mark.parametrize("log_start", [-1, 20])
+def test_below_the_head_of_the_lineage_nothing_is_waited_for(log_start: int) -> None:
+    """The first checkpoint that was claimed with had lost its head: no epoch is known there."""
+    known = replace(STATE, lineage=epochs((1, 95), (4, 98)), log_start_offset=log_start)
+    answer = ask(known=known, found={})
+    assert answer.plan is FollowerPlan.TRUNCATE_FULLY
+    assert (answer.fetch_offset, answer.log_start_offset) == (90, 90 if log_start < 0 else 20)
+    assert answer.leader_epochs == ()
+
+
 def test_an_empty_follower_may_start_after_the_last_tiered_offset() -> None:
     found = {(3, 94): SegmentAnswer(SEGMENT, 94)}
     answer = ask(replace(QUERY, from_last_tiered=True), found=found)

@@ -17,6 +17,12 @@ from rlm.read_request import IndexType, Isolation, RecordFormat, RecordsEnd, Rec
 from rlm.resolved_reads import check_readable
 from rlmm.partition_state import LostOffsets, PartitionState
 from rlmm.segment import SegmentState, TopicIdPartition
+from tests.rlm.broker_files import (
+    FIRST_TIMESTAMP_MS,
+    ReplicaWriter,
+    write_checkpoint,
+    write_log_dir,
+)
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.planner_facts import PARTITION, epochs, state, uuid
@@ -252,6 +258,50 @@ def test_offsets_by_time_and_by_special(
             answer = await node.remote_log.offsets(orders.partition, timestamp)
             assert (answer.offset, answer.timestamp_ms, answer.leader_epoch) == expected
             assert answer.metadata_offset == node.metadata.applied_offset
+
+    run_virtually(main)
+
+
+MAX_TIMESTAMP = -3
+
+
+def test_the_largest_timestamp_may_be_a_markers(tmp_path: Path) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path / "kafka"))
+    replica.append(2, producer_id=1, transactional=True)
+    replica.end_transaction(1, commit=True)  # 2
+    replica.roll()
+    write_checkpoint(replica.log_dir, "replication-offset-checkpoint", {("orders", 0): 3})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (replica.log_dir,))
+        async with world.boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            answer = await node.remote_log.offsets(replica.partition, MAX_TIMESTAMP)
+            assert (answer.offset, answer.timestamp_ms) == (2, FIRST_TIMESTAMP_MS + 2)
+            later = await node.remote_log.offsets(replica.partition, FIRST_TIMESTAMP_MS + 2)
+            assert later.offset == 2
+
+    run_virtually(main)
+
+
+def test_the_largest_timestamp_is_one_that_can_be_read(tmp_path: Path, orders: KafkaLog) -> None:
+    """The newest record of all lies in a tail that another leader's lineage cut off."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+        for base in (10, 20, 30):
+            orders.delete_segment(base)
+        orders.write(10, 15, end=15)
+        orders.write(15, 17, end=18, epoch=1)
+        orders.set_epochs((0, 0), (1, 15))
+        async with world.boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            assert await read_lines(node, orders.partition, 12) == expected_lines(12, 17)
+            answer = await node.remote_log.offsets(orders.partition, MAX_TIMESTAMP)
+            assert (answer.offset, answer.timestamp_ms) == (16, TIMESTAMP_MS + 16)
+            assert answer.leader_epoch == 1
 
     run_virtually(main)
 

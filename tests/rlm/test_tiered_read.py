@@ -15,6 +15,7 @@ from kafka_formats import offset_index
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
 from kafka_formats.offset_index import OffsetIndex
+from kafka_formats.record_batch import encode_batch
 from rlm.log_dir import find_partitions
 from rlm.manifest import ChunkChecksums
 from rlm.read_request import (
@@ -354,3 +355,33 @@ async def test_a_batch_that_breaks_off_at_the_end_of_the_log_is_corrupt_data(
     pieces.pieces = [replace(pieces.pieces[0], valid_until=10**6)]
     with pytest.raises(CorruptData, match=r"ends|cut off"):
         await stored.tier.records(RecordsRequest(0, MAX))
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 200])
+async def test_a_page_of_json_is_only_empty_at_the_end(tmp_path: Path, max_bytes: int) -> None:
+    """Markers, and batches that the cleaner emptied, give no line and fill no page."""
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.append(1, producer_id=1, transactional=True)  # 0
+    for _ in range(3):
+        replica.end_transaction(1, commit=True)  # 1, 2, 3
+    replica.append(1, value_bytes=9_000)  # 4
+    emptied = encode_batch([], base_offset=5, last_offset=6, partition_leader_epoch=0)
+    replica._take(emptied, 7)  # 5, 6
+    replica.append(1, value_bytes=9_000)  # 7
+    replica.end_transaction(1, commit=True)  # 8
+    replica.roll()
+    tier = Tier()
+    partition = only_partition(tmp_path)
+    await tier.copy(copy_job(partition, partition.segments[0]))
+    offset, found = 0, list[list[int]]()
+    while True:
+        data, end = await tier.records(
+            RecordsRequest(offset, max_bytes, format=RecordFormat.JSON_LINES)
+        )
+        found.append([json.loads(line)["offset"] for line in data.splitlines()])
+        if end.at_end:
+            break
+        assert found[-1]
+        offset = end.next_offset
+    assert [offset for page in found for offset in page] == [0, 4, 7]
+    assert end.next_offset == 9

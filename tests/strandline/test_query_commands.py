@@ -11,6 +11,7 @@ import pytest
 from typer.testing import Result
 
 from strandline.cli.exit_codes import ExitCode
+from strandline.cli.query_commands import records_end_texts
 from tests.e2e.node_process import NodeProcess
 from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS, invoke
 
@@ -145,6 +146,20 @@ def test_records_are_one_json_object_a_line(node: NodeProcess) -> None:
     assert done.exit_code == ExitCode.OK
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["offset"] for each in records] == list(range(5, 432))
+    assert done.stderr == "nothing more is tiered for this reader; the next offset is 432\n"
+    page = ask(node, "records", "orders", 0, "--max-bytes", 1)
+    following = json.loads(page.stdout.splitlines()[-1])["offset"] + 1
+    assert page.stderr == (f"the next offset is {following}: go on with --offset {following}\n")
+
+
+def test_what_a_page_of_records_passed_over_is_said() -> None:
+    end = {"next_offset": 9, "at_end": False, "lost": [{"start": 3, "end": 4}]}
+    assert list(records_end_texts(end | {"undecided_records": 2})) == [
+        "offsets 3 to 4 are lost: no segment has them",
+        "2 records were left out: the markers of their transactions are lost, so nothing tells "
+        "whether they are committed",
+        "the next offset is 9: go on with --offset 9",
+    ]
 
 
 def test_raw_records_are_the_batches_as_they_lie_on_the_brokers_disk(node: NodeProcess) -> None:
