@@ -67,6 +67,7 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 from rlmm.served_ranges import ServedRange
+from tests.api.fake_ambient import counted_uuids, no_pause
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_quorum import FakeQuorum
 from tests.api.fake_repairs import FakeCollector, FakeRepairs
@@ -388,18 +389,6 @@ class FakeRemoteLog:
         if on_end is not None:
             on_end(RecordsEnd(17, 3, 99, at_end=False, lost=((8, 9),), undecided_records=2))
         return self.stream.read()
-
-
-async def no_pause(seconds: float) -> None:
-    """Gives nobody a turn."""
-
-
-def counted_uuids() -> Iterator[Uuid]:
-    """Ids in a row."""
-    number = 0
-    while True:
-        number += 1
-        yield Uuid(number.to_bytes(16, "big"))
 
 
 @dataclass
