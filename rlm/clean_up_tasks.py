@@ -112,13 +112,15 @@ class CleanUpTasks:
         except Exception as error:
             self._back_off(row, error)
             expected = isinstance(error, StrandlineError)
-            logger.warning(
-                "clean-up of %s failed, to be repeated: %s",
-                row.segment_id,
-                error,
-                exc_info=None if expected else error,
-            )
-            self._trouble[row.segment_id.id] = f"{row.segment_id}: {error}"
+            if expected and self._clean_up.held_back(row.segment_id.partition.topic) is not None:
+                # What holds deletes back is told once for all of them, where it stands.
+                self._trouble.pop(row.segment_id.id, None)
+            else:
+                self._trouble[row.segment_id.id] = f"{row.segment_id}: {error}"
+                logger.warning(
+                    "clean-up of %s failed, to be repeated: %s", row.segment_id, error,
+                    exc_info=None if expected else error,
+                )  # fmt: skip
             self._on_trouble(row, error_kind(error), str(error))
 
     def _back_off(self, row: RemoteLogSegmentMetadata, error: Exception) -> None:

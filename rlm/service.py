@@ -301,6 +301,11 @@ class RemoteLogManager:
         return report.finish((*pending, *map(self._clean_ups.left_over, others)))
 
     @property
+    def ambient(self) -> Ambient:
+        """For loops that run beside: who sleeps by it is known to be alive."""
+        return self._ambient
+
+    @property
     def switches(self) -> KillSwitches:
         """The kill switches of this node: copying, deleting."""
         return self._switches

@@ -188,7 +188,7 @@ def _watch_surroundings(
     remote_log: RemoteLogManager,
 ) -> None:
     """Tell of a quorum without a leader, and of stores that do not answer."""
-    watch = StoreWatch(stores, AMBIENT, ProblemLog(logger))
+    watch = StoreWatch(stores, remote_log.ambient, ProblemLog(logger))
     remote_log.run_beside(watch.run, "watch the stores")
     quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
     remote_log.tell_problems_of(watch.problems, quorum)
@@ -409,7 +409,8 @@ def _watch_topics(
     if broker is None or not settings.topics.mark_deleted:
         return
     absence = TopicAbsence(
-        metadata, broker, identity, copy_limits(settings), AMBIENT, remote_log.delete_held_back,
+        metadata, broker, identity, copy_limits(settings), remote_log.ambient,
+        remote_log.delete_held_back,
         audit.note,
     )  # fmt: skip
     remote_log.run_beside(absence.run, "look for deleted topics")

@@ -58,15 +58,15 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
 
 
 def _leader_followed(core: RaftCore) -> int:
-    """-1 once the fetch time-out has passed: whom this node knows by name may be long dead."""
-    if core.role not in (Role.LEADER, Role.FOLLOWER):
-        return -1
+    """-1 once the fetch time-out has passed: whom this node knows by name may be long dead. A voter
+    that loses its pre-votes goes back to following that name, over and over, and hears nothing.
+    """
+    if core.role is Role.LEADER:
+        return core.leader_id
     replica = core.replica
     silent_ms = replica.now - max(core.leader_heard_ms, 0)
-    if core.role is Role.FOLLOWER and not core.is_voter:
-        # An observer stays a follower: nothing but its leader's silence tells.
-        return -1 if silent_ms > replica.settings.fetch_timeout_ms else core.leader_id
-    return core.leader_id
+    heard = silent_ms <= replica.settings.fetch_timeout_ms
+    return core.leader_id if core.role is Role.FOLLOWER and heard else -1
 
 
 def _state(core: RaftCore) -> str:

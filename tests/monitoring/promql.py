@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _TOKEN = re.compile(
@@ -56,6 +57,17 @@ def grouped_by(text: str) -> set[str]:
     reader = _Reader(text)
     reader.expression(0)
     return reader.grouped
+
+
+def tokens(text: str) -> Iterator[str]:
+    """Its words and signs, in order."""
+    at = 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if found is None or found.lastgroup is None:
+            raise PromqlError(f"{text!r}: not understood at {text[at:]!r}")
+        at = found.end()
+        yield found[found.lastgroup]
 
 
 class _Reader:

@@ -15,7 +15,7 @@ from kafka_formats.errors import OutcomeUnknown
 from rlm.broker_answers import TopicConfig
 from rlm.expirer import PARTITIONS_PARALLEL_MAX
 from rlm.kill_switches import Switch
-from rlm.leadership import Leads
+from rlm.leadership import BrokerWord, Leads
 from rlm.topic_retention import ASK_AGAIN_S, SETTLE_S, ByTopicConfig
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import LogStart, TopicPolicyChange
@@ -101,7 +101,9 @@ def test_nothing_is_marked_behind_the_policy_that_was_set_during_a_pass(
 
 def test_a_retention_raised_in_kafka_during_a_pass_ends_it(tmp_path: Path) -> None:
     logs = some_logs(tmp_path)
-    words = {("orders", number): Leads(0, 35) for number in range(PARTITIONS)}
+    words: dict[tuple[str, int], BrokerWord] = {
+        ("orders", number): Leads(0, 35) for number in range(PARTITIONS)
+    }
     broker = FakeBroker(words, TopicConfig("delete", 0, -1, False))
 
     async def main() -> None:
