@@ -158,11 +158,11 @@ def check_deleted(asked: Asked, answer: Mapping[str, Any], keys: Sequence[str]) 
     """Raises unless the answer to DeleteObjects names each of the keys as deleted or not there."""
     asked.status(answer, ANSWERED)
     refused: list[StrandlineError] = []
-    gone = {entry.get("Key") for entry in answer.get("Deleted", ())}
+    gone = [entry.get("Key") for entry in answer.get("Deleted", ())]
     for entry in answer.get("Errors", ()):
         code = str(entry.get("Code", "unknown"))
         if code in _GONE:
-            gone.add(entry.get("Key"))
+            gone.append(entry.get("Key"))
             continue
         refused.append(
             error_for_code(
@@ -171,13 +171,14 @@ def check_deleted(asked: Asked, answer: Mapping[str, Any], keys: Sequence[str]) 
                 str(entry.get("Message", "")),
                 operation="delete",
                 bucket=asked.bucket,
-                key=entry.get("Key"),
+                key=str(entry.get("Key")),
             )
         )
     if refused:
         # What will not pass by itself comes first: a retry would only hide it.
         raise min(refused, key=lambda error: isinstance(error, RetryLater))
-    left = [key for key in keys if key not in gone]
+    named = {key for key in gone if isinstance(key, str)}
+    left = [key for key in keys if key not in named]
     if left:
         shown = ", ".join(ascii(key) for key in left[:_UNCONFIRMED_SHOWN])
         raise asked.unexpected(

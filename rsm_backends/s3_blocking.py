@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from http.client import HTTPException
 from typing import Any
 
 from botocore.config import Config
@@ -60,10 +61,12 @@ KEPT_CLIENTS = 4
 to make a client takes some 30 ms of CPU.
 """
 
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RuntimeError)
+"""Of answers that the library's own code stumbles over."""
 _CLIENT_ERRORS = (
-    BotoCoreError, ClientError, ResponseParserError, HTTPError, OSError, ValueError, LookupError,
+    BotoCoreError, ClientError, ResponseParserError, HTTPError, HTTPException, OSError,
+    *_UNREADABLE,
 )  # fmt: skip
-"""The last two come of answers that the library's own code cannot read."""
 _PARTIAL_CONTENT = 206
 _RANGE_BEHIND_THE_END = 416
 _TOO_MANY_REQUESTS = 429
@@ -218,12 +221,12 @@ class S3Reads:
         return Asked("get", self._bucket, key, self._store)
 
     def _translated(self, error: Exception, key: str | None) -> StrandlineError:
-        if isinstance(error, HTTPError):
+        if isinstance(error, HTTPError | HTTPException):
             return RetryLater(
                 f"get in bucket {self._bucket!r}: the connection failed: "
                 f"{type(error).__name__}: {str(error)[:200]}"
             )
-        if isinstance(error, ValueError | LookupError):
+        if isinstance(error, _UNREADABLE):
             return self._asked(key).unexpected(f"a field of it is none: {type(error).__name__}")
         return store_error(error, self._asked(key))
 

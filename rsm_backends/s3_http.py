@@ -48,7 +48,14 @@ class _WithoutRedirects:
         self._session = session
 
     async def request(self, method: str, **arguments: Any) -> Any:
-        return await self._session.request(method, allow_redirects=False, **arguments)
+        answer = await self._session.request(method, allow_redirects=False, **arguments)
+        try:
+            for name, text in answer.raw_headers:
+                name.decode(), text.decode()
+        except UnicodeDecodeError:
+            answer.close()  # the library would leave it open
+            raise
+        return answer
 
 
 class _BoundedAnswer(AioAWSResponse):
@@ -66,6 +73,7 @@ class _BoundedAnswer(AioAWSResponse):
             except BaseException:
                 self.raw.close()
                 raise
+            self.raw.release()  # where there is no body to reach the end of
             self._content = b"".join(pieces)
         return self._content
 

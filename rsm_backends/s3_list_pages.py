@@ -125,6 +125,9 @@ def _form(tags: bytes) -> re.Pattern[bytes] | None:
     return re.compile(pattern.replace(b"><", b">" + _TEXT + b"<"))
 
 
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RuntimeError)
+
+
 class QuickParsers(AioResponseParserFactory):
     """Makes a session's parsers: S3's answers go to the one below."""
 
@@ -146,10 +149,14 @@ class _QuickParser(AioRestXMLParser):
         """
         try:
             return await super().parse(response, shape)
-        except ResponseParserError:
+        except Exception as error:
+            if not isinstance(response["body"], bytes):
+                response["body"].close()  # of an object, which nobody will read
+            if isinstance(error, _UNREADABLE):
+                raise ResponseParserError(
+                    f"a field of it is none: {type(error).__name__}"
+                ) from error
             raise
-        except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
-            raise ResponseParserError(f"a field of it is none: {type(error).__name__}") from error
 
     def _parse_payload(
         self, response: dict[str, Any], shape: Any, member_shapes: Any, final_parsed: dict[str, Any]

@@ -166,7 +166,11 @@ def _store_targets() -> list[Target]:
         ),
         Target(
             "object_keys",
-            ("rlm.object_keys.parse_segment_key", "rlm.object_keys.parse_segment_stem"),
+            (
+                "rlm.object_keys.parse_segment_key",
+                "rlm.object_keys.parse_topic_folder",
+                "rlm.object_keys.parse_segment_stem",
+            ),
             lambda data: parse_segment_key("tier/", text_of(data)),
             words(*segment_keys("tier/", SEGMENT_ID, 183).all(), f"tier/{ObjectSuffix.LOG}"),
             errors=(),

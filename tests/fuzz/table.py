@@ -15,6 +15,7 @@ from tests.fuzz.metadata_targets import metadata_targets
 from tests.fuzz.pipeline_targets import pipeline_targets
 from tests.fuzz.quorum_targets import quorum_targets
 from tests.fuzz.remote_targets import remote_targets
+from tests.fuzz.store_targets import store_targets
 
 PACKAGES = ("kafka_formats", "rlmm", "rlm", "api")
 
@@ -67,6 +68,7 @@ def targets() -> list[Target]:
         *pipeline_targets(),
         *quorum_targets(),
         *remote_targets(),
+        *store_targets(),
     ]
     assert len({row.name for row in rows}) == len(rows)
     return rows
