@@ -22,6 +22,7 @@ from api.routes import (
     cluster,
     contents,
     coverage,
+    gaps,
     health,
     jobs,
     known_segments,
@@ -87,6 +88,7 @@ def _v1() -> APIRouter:
     # Routes are tried in this order: what brokers and readers ask all the time comes first.
     asked_rarely = (
         claims,
+        gaps,
         tiered_data,
         cluster,
         quorum,

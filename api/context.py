@@ -21,6 +21,7 @@ from rlm.audit_log import AuditPage, AuditPosition, Matches
 from rlm.claim_outlook import ClaimOutlook, NoOutlook
 from rlm.collection_plan import Known
 from rlm.collector import Collection, CollectionRequest
+from rlm.damage import Damage
 from rlm.flow_control import FlowControl
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.held_read import HeldRead
@@ -42,6 +43,8 @@ from rlmm.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegmen
 from rlmm.quorum.admin import CanStop
 from rlmm.records import (
     ClaimReset,
+    GapsAllowed,
+    OffsetsSkipped,
     PartitionDeleteUndo,
     PartitionModeChange,
     TopicPolicyChange,
@@ -120,6 +123,14 @@ class RemoteLogMetadata(Protocol):
         """Take a mark back; Conflict when another one stands, or the deletion started."""
         ...
 
+    async def record_gaps_allowed(self, record: GapsAllowed, /) -> int:
+        """Offsets without a batch are legal in a partition from here on."""
+        ...
+
+    async def skip_offsets(self, record: OffsetsSkipped, /) -> int:
+        """Give up offsets that can't be copied."""
+        ...
+
     async def reset_claim(self, record: ClaimReset, /) -> int:
         """Void a claim, and let the next one cut the lineage. Conflict: it is not the last one."""
         ...
@@ -181,6 +192,14 @@ class RemoteLogMetadata(Protocol):
 
 class RemoteLog(Protocol):
     """The remote log manager: what it is doing, and bytes from the tier."""
+
+    def damage_of(self, partition: TopicIdPartition, /) -> Damage | None:
+        """What a damaged segment that stops the partition here lacks."""
+        ...
+
+    def try_again(self, partition: TopicIdPartition, /) -> None:
+        """Without the rest of its back-off."""
+        ...
 
     def status(self, partition: TopicIdPartition, /) -> PartitionStatus:
         """One partition; NotFound if neither the view nor a log directory has it."""

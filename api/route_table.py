@@ -13,6 +13,7 @@ from starlette.types import Scope
 ROUTE_SCOPE_KEY = "strandline.route"
 _WRITING_METHODS = frozenset({"PUT", "PATCH", "DELETE"})
 _CHANGED_BY_POST = ("/v1/quorum/", "/v1/jobs/")
+_CHANGES = ("/undo", "/reset", "/skip", "/allow-gaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,10 @@ class RouteFacts:
 
 
 def writes(method: str, template: str) -> bool:
-    """Whether a request may change something. POST changes the quorum, begins jobs, takes
-    deletions back and resets claims; anywhere else it only asks, with a question too long for a
-    URL.
+    """Whether a request may change something. POST changes the quorum, begins jobs, and does what
+    the last words below say; anywhere else it only asks, with a question too long for a URL.
     """
-    changes = template.startswith(_CHANGED_BY_POST) or template.endswith(("/undo", "/reset"))
+    changes = template.startswith(_CHANGED_BY_POST) or template.endswith(_CHANGES)
     return method in _WRITING_METHODS or (method == "POST" and changes)
 
 

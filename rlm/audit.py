@@ -42,6 +42,8 @@ class AuditAction(StrEnum):
     MODE_SET = "mode_set"
     SEGMENT_REPAIRED = "segment_repaired"
     REPAIR = "repair"
+    OFFSETS_SKIPPED = "offsets_skipped"
+    GAPS_ALLOWED = "gaps_allowed"
 
 
 @dataclass(frozen=True, slots=True)

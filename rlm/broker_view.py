@@ -21,7 +21,7 @@ from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.wire import broker_requests
 from rlmm.wire.broker_requests import BrokerError, FoundOffset, TopicPartition
-from rlmm.wire.connection import Connection, Endpoint
+from rlmm.wire.connection import RESPONSE_BYTES_MAX, Connection, Endpoint
 from rlmm.wire.sasl import SaslCredentials
 from rlmm.wire.topic_id_requests import can_ask_topic_ids, unknown_topic_ids
 
@@ -147,7 +147,7 @@ class BrokerView:
         async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
             return await broker_requests.topic_configs(connection, topics, TOPIC_CONFIG_KEYS)
 
-        found = await self._ask(ask) if topics else {}
+        found = await self.ask(ask) if topics else {}
         if isinstance(found, NoAnswer):
             return dict.fromkeys(topics, found)
         return {topic: self._topic_config(topic, found.get(topic)) for topic in topics}
@@ -158,7 +158,7 @@ class BrokerView:
         The one question that goes to other brokers than the node's own, over connections of their
         own. NoAnswer: one of them can't be asked, and then none counts.
         """
-        cluster = await self._ask(broker_requests.describe_cluster)
+        cluster = await self.ask(broker_requests.describe_cluster)
         if isinstance(cluster, NoAnswer):
             return cluster
         answers: dict[int, frozenset[Uuid]] = {}
@@ -170,7 +170,7 @@ class BrokerView:
         return answers
 
     async def _unknown_to(self, host: str, port: int, ids: Sequence[Uuid]) -> frozenset[Uuid]:
-        connection = await self._connect(host, port)
+        connection = await self.connect(host, port)
         try:
             cluster = await broker_requests.describe_cluster(connection)
             if cluster.cluster_id != self._settings.kafka_cluster_id:
@@ -209,14 +209,14 @@ class BrokerView:
                     isolation_level=isolation_level,
                 )
 
-            found = await self._ask(ask)
+            found = await self.ask(ask)
             if isinstance(found, NoAnswer):
                 answers |= dict.fromkeys(asked, found)
             else:
                 answers |= {each: self._offset(each, found.get(each)) for each in asked}
         return answers
 
-    async def _ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer | NoAnswer:
+    async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer | NoAnswer:
         """The answer over the standing connection, or over a new one if that was lost meanwhile."""
         async with self._one_at_a_time:
             try:
@@ -250,7 +250,7 @@ class BrokerView:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
-        connection = await self._connect(settings.host, settings.port)
+        connection = await self.connect(settings.host, settings.port)
         try:
             await self._check_identity(connection)
         except BaseException:
@@ -259,7 +259,13 @@ class BrokerView:
         self._connection = connection
         return connection
 
-    async def _connect(self, host: str, port: int) -> Connection:
+    async def connect(
+        self, host: str, port: int, *, response_bytes_max: int = RESPONSE_BYTES_MAX
+    ) -> Connection:
+        """A connection to any broker of the cluster, as to this node's own; the caller closes it.
+
+        Errors as in `Connection.open`.
+        """
         settings = self._settings
         endpoint = Endpoint(
             host,
@@ -268,6 +274,7 @@ class BrokerView:
             sasl=settings.sasl(),
             connect_deadline_s=settings.request_timeout_s,
             request_deadline_s=settings.request_timeout_s,
+            response_bytes_max=response_bytes_max,
         )
         return await Connection.open(endpoint, new_nonce=self._new_nonce)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import OutcomeUnknown, RetryLater, StrandlineError
@@ -23,6 +23,17 @@ logger = logging.getLogger(__name__)
 RECORDS_AT_ONCE_MAX = 32
 POLICY_SEEN = "its topic had cleanup.policy=compact"
 CHECKPOINT_SEEN = "the broker's cleaner-offset-checkpoint names it"
+
+
+def recorder(
+    metadata: MetadataPort, deadline_s: float
+) -> Callable[[TopicIdPartition, str], Awaitable[None]]:
+    """What records that gaps are legal in a partition from here on, and why."""
+
+    async def record(partition: TopicIdPartition, why: str) -> None:
+        await metadata.record_gaps_allowed(GapsAllowed(partition, why), deadline_s=deadline_s)
+
+    return record
 
 
 @dataclass(slots=True)

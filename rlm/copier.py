@@ -18,13 +18,14 @@ from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_end
-from rlm.copy_job import CopyJob, CopyProgress, CopyResult, UploadLimits
+from rlm.copy_job import CopyJob, CopyProgress, CopyResult, SourceRuns, UploadLimits
+from rlm.damage import Damage, Stretch
 from rlm.events import OnEvent, SegmentCopied, SegmentProgress, SegmentStarted
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.log_dir import LocalSegment
 from rlm.ports import PoolPort
 from rlm.proposals import Proposals
-from rlm.segment_facts import SegmentFacts, segment_facts
+from rlm.segment_facts import SegmentFacts, segment_epochs, segment_facts
 from rlm.segment_source import CHANGED
 from rlm.tier_store import TierStore
 from rlmm.segment import (
@@ -45,7 +46,8 @@ class CopyOrder:
     """What to copy under which claim. `lineage` is the merged one of the view, `log_start_offset`
     the tier's, `local_log_start_offset` that of the log the files are of. `held`: they are links
     that were kept from local retention, with a history of their own. `gaps_allowed` and
-    `removed_logs` as in `gap_rule.GapWatch`.
+    `removed_logs` as in `gap_rule.GapWatch`. `stretch`: what is copied of the segment, which has
+    the `damage`.
     """
 
     partition: TopicIdPartition
@@ -57,11 +59,31 @@ class CopyOrder:
     held: bool = False
     gaps_allowed: bool = False
     removed_logs: tuple[int, ...] = ()
+    damage: Damage | None = None
+    stretch: Stretch | None = None
 
     @property
     def first_known_offset(self) -> int:
         """Below it the segment has records that DeleteRecords took; -1: it has none."""
         return self.segment.first_known_offset if self.held else self.local_log_start_offset
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The first and last (inclusive) of what is copied."""
+        if self.stretch is not None:
+            return self.stretch.first, self.stretch.last
+        assert self.segment.next_base_offset is not None, "the active segment is never copied"
+        return self.segment.base_offset, self.segment.next_base_offset - 1
+
+    @property
+    def source(self) -> SourceRuns | None:
+        """What is read, where that is not the whole `.log` as it is."""
+        if self.stretch is None:
+            return None
+        assert self.segment.next_base_offset is not None, "the active segment is never copied"
+        return SourceRuns(
+            self.segment.base_offset, self.segment.next_base_offset, self.stretch.runs
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +210,14 @@ class Copier:
                 f"{facts.size_bytes} now",
                 reason=CHANGED,
             )
+        if order.stretch is not None:
+            facts = _facts_of_stretch(order, facts)
+        first, last = order.offsets
         now_ms = self._ambient.now_ms()
         return RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
-            start_offset=segment.base_offset,
-            end_offset=segment.next_base_offset - 1,
+            start_offset=first,
+            end_offset=last,
             broker_id=self._identity.incarnation.node_id,
             max_timestamp_ms=facts.max_timestamp_ms,
             event_timestamp_ms=now_ms,
@@ -217,6 +242,25 @@ class Copier:
         limits = self._limits
         parts_bytes = limits.part_bytes * (limits.parts_parallel + 1) * limits.copies_parallel_max
         return limits.stall_deadline_s + SLACK_FACTOR * self._slack_of(topic, parts_bytes)
+
+    def survey_job(self, order: CopyOrder, store: TierStore) -> CopyJob:
+        """What a copy of the whole segment would be given, for a look at it alone."""
+        segment = order.segment
+        assert segment.next_base_offset is not None, "the active segment is never copied"
+        first = max(segment.base_offset, order.first_known_offset)
+        row = RemoteLogSegmentMetadata(
+            segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
+            start_offset=segment.base_offset,
+            end_offset=segment.next_base_offset - 1,
+            broker_id=self._identity.incarnation.node_id,
+            max_timestamp_ms=-1,
+            event_timestamp_ms=self._ambient.now_ms(),
+            leader_epochs=segment_epochs(order.lineage, first, segment.next_base_offset),
+            size_bytes=segment.size_bytes,
+            custom_metadata=None,
+            state=SegmentState.COPY_SEGMENT_STARTED,
+        )
+        return self._job(order, store, row)
 
     async def _attempt(
         self,
@@ -276,6 +320,7 @@ class Copier:
             limits=UploadLimits(self._limits.part_bytes, self._limits.parts_parallel),
             gaps_allowed=order.gaps_allowed,
             removed_logs=order.removed_logs,
+            source=order.source,
         )
 
     def _finished(
@@ -316,6 +361,22 @@ class Copier:
             upload.cancel()
             # Only once the pool has let go is it known that no byte of this attempt follows.
             await asyncio.gather(upload, guard, return_exceptions=True)
+
+
+def _facts_of_stretch(order: CopyOrder, facts: SegmentFacts) -> SegmentFacts:
+    """The indexes that stand beside the `.log` say nothing of what was fetched, or left out."""
+    stretch, damage = order.stretch, order.damage
+    assert stretch is not None, "asked for a stretch"
+    assert damage is not None, "which is of a damaged segment"
+    epochs = segment_epochs(
+        order.lineage, max(stretch.first, order.first_known_offset), stretch.last + 1
+    )
+    return SegmentFacts(
+        size_bytes=stretch.size_bytes,
+        max_timestamp_ms=max(facts.max_timestamp_ms, damage.survey.max_timestamp_ms),
+        txn_index_empty=not damage.aborts_within(stretch),
+        leader_epochs=epochs,
+    )
 
 
 class _Watch:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.custom_metadata import CustomMetadata
+from rlm.damage import Run
 from rlmm.segment import RemoteLogSegmentId
 
 
@@ -19,6 +20,17 @@ class UploadLimits:
     part_bytes: int = 12 * 2**20
     parts_parallel: int = 2
     progress_interval_ms: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRuns:
+    """The source of a copy that is not one whole file: `runs` one behind another, of the damaged
+    segment [base, next base) whose files stand in the job's directory, and of fetched batches.
+    """
+
+    base_offset: int
+    next_base_offset: int
+    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,7 @@ class CopyJob:
     `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
     COPY_SEGMENT_STARTED record and are repeated in the manifest. `gaps_allowed` and `removed_logs`
     are those of `gap_rule.GapWatch`.
+    `source` None: the `.log` as it is.
     """
 
     segment_id: RemoteLogSegmentId
@@ -53,6 +66,17 @@ class CopyJob:
     limits: UploadLimits = UploadLimits()
     gaps_allowed: bool = False
     removed_logs: tuple[int, ...] = ()
+    source: SourceRuns | None = None
+
+    @property
+    def file_base_offset(self) -> int:
+        """That of the segment's files in the directory."""
+        return self.start_offset if self.source is None else self.source.base_offset
+
+    @property
+    def file_next_base_offset(self) -> int:
+        """That of the segment behind these."""
+        return self.next_base_offset if self.source is None else self.source.next_base_offset
 
     @property
     def next_base_offset(self) -> int:

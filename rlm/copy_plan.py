@@ -285,7 +285,9 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
         return False
     first = _first_known(facts, segment)
     overlaps = any(
-        max(lost.start, first) <= min(lost.end, end - 1) for lost in facts.state.lost_ranges
+        # What was given up above the next offset is met when the copying comes to it.
+        max(lost.start, first) <= min(lost.end, end - 1) and lost.start < facts.state.next_offset
+        for lost in facts.state.lost_ranges
     )
     return overlaps and _in_lineage(facts, segment, end)
 

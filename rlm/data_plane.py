@@ -5,12 +5,14 @@ Used inside the worker process; in a test, or in a simulation, also directly.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from kafka_formats.errors import InternalError, Refused
 from rlm.chunk_cache import ChunkCache, ChunkCounts
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.damage import Survey
 from rlm.held_read import HeldRead
 from rlm.json_lines import JsonLines
 from rlm.object_check import check_objects
@@ -26,6 +28,7 @@ from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rlm.segment_copy import copy_segment
 from rlm.segment_gathering import gather
 from rlm.segment_reader import SegmentReader
+from rlm.segment_survey import SurveyJob, survey
 from rlm.tiered_read import RecordsRead, read_index, read_log
 from rlm.verified_chunks import Parts
 from rsm_backends.store import ObjectStore
@@ -78,6 +81,10 @@ class DataPlane:
     async def gather(self, job: GatherJob) -> GatherResult:
         """See `rlm/segment_gathering.py`."""
         return await gather(job, self._store(job.store))
+
+    async def survey(self, job: SurveyJob) -> Survey:
+        """See `rlm/segment_survey.py`."""
+        return await asyncio.to_thread(survey, job)
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a segment's `.log`."""

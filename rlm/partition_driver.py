@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kafka_formats.errors import (
     Conflict,
+    CorruptData,
     Fenced,
     InternalError,
     InvalidRequest,
@@ -34,6 +35,7 @@ from rlm.copy_plan import (
     plan,
 )
 from rlm.copy_slots import Backlog, CopySlots
+from rlm.damage import Damage, LoseRange, next_stretch
 from rlm.events import (
     ClaimLost,
     LogStartRecorded,
@@ -56,6 +58,7 @@ from rlm.leadership import (
     decide,
 )
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.mending import Mender
 from rlm.partition_status import CopyUnderWay
 from rlm.partition_work import PartitionWork
 from rlm.ports import MetadataPort
@@ -104,6 +107,7 @@ class PartitionDriver:
     claim_slots: asyncio.Semaphore
     broker: BrokerPort | None
     register: Callable[[], Awaitable[None]]
+    mender: Mender
     run_log: RunLog | None = None
     claim_number: int = 0
 
@@ -163,6 +167,7 @@ class PartitionDriver:
 
     def lose_claim(self, work: PartitionWork, why: str) -> None:
         """Forget the claim; what is left over is the next leader's to find."""
+        self.mender.forget(work.partition)
         if work.held is not None:
             work.held = None
             if work.repair is not None:
@@ -337,20 +342,18 @@ class PartitionDriver:
             await self._copy(work, step)
 
     async def _copy(self, work: PartitionWork, step: CopySegment) -> None:
-        state = self.metadata.partition_state(work.partition)
-        segment = work.segment(step.base_offset)
-        local = work.local
-        if state is None or segment is None or local is None or work.held is None:
+        order = self._order(work, step)
+        if order is None:
             return
-        order = CopyOrder(
-            work.partition, segment, state.lineage, state.log_start_offset,
-            local.local_log_start_offset, work.held.token,
-            held=any(unit.segment == segment for unit in work.kept),
-            gaps_allowed=local.cleaned or bool(state.gaps_allowed),
-            removed_logs=tuple(
-                base for base in local.removed_logs if step.base_offset < base <= step.end_offset
-            ),
-        )  # fmt: skip
+        damage = self.mender.known(work.partition, order.segment)
+        if damage is not None:
+            if step.fills_lost_range:
+                work.fills_done |= {step.base_offset}  # the lost range is what it lacks
+                return
+            mended = await self._mended(work, order, damage)
+            if mended is None:
+                return
+            order = mended
 
         def on_row(row: RemoteLogSegmentMetadata) -> None:
             work.copying = CopyUnderWay(
@@ -363,6 +366,8 @@ class PartitionDriver:
             work.copying = None
         if isinstance(outcome, AttemptFailed):
             self._after_failure(work, step, outcome)
+            if isinstance(outcome.error, CorruptData):
+                await self._after_damage(work, step, order)
             return
         work.back_off = NO_BACK_OFF
         work.last_error = None
@@ -371,6 +376,65 @@ class PartitionDriver:
         if step.fills_lost_range:
             work.fills_done |= {step.base_offset}
             work.fills_failed.pop(step.base_offset, None)
+        if order.damage is not None and order.offsets[1] == step.end_offset:
+            # What was lost of it is not looked for in the same files again.
+            work.fills_done |= {step.base_offset}
+            await asyncio.to_thread(self.mender.forget, work.partition)
+
+    async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
+        """What the copy found damaged is looked at once, and asked of the other replicas."""
+        if step.fills_lost_range:
+            work.fills_done |= {step.base_offset}  # under this claim it is not tried again
+            return
+        damage = await self._mend(work, order)
+        if not damage.survey.missing:  # its batches are all right, something beside them is not
+            await asyncio.to_thread(self.mender.forget, work.partition)
+        elif order.damage is None and (not damage.missing or damage.gone):
+            work.back_off = NO_BACK_OFF
+
+    async def _mend(self, work: PartitionWork, order: CopyOrder) -> Damage:
+        job = self.copier.survey_job(order, self.stores.default)
+        damage = await self.mender.mend(work.partition, order.segment, job)
+        if damage.missing:
+            work.failed(CorruptData.kind, damage.text, self.ambient.now_ms())
+            corrupt = CorruptData(damage.text, source=str(order.segment.log_path), position=0)
+            work.back_off = self._backed_off(work.back_off, corrupt, damage.text)
+        return damage
+
+    async def _mended(
+        self, work: PartitionWork, order: CopyOrder, damage: Damage
+    ) -> CopyOrder | None:
+        """What is copied of a damaged segment now; None: nothing, or what is lost was recorded."""
+        state = self.metadata.partition_state(work.partition)
+        assert state is not None, "planned from it"
+        part = next_stretch(damage, state.next_offset, state.lost_ranges)
+        if part is None:
+            damage = await self._mend(work, order)
+            part = next_stretch(damage, state.next_offset, state.lost_ranges)
+            if part is None:
+                return None
+            work.back_off = NO_BACK_OFF
+        if isinstance(part, LoseRange):
+            why = f"this node's replica lost them, and {damage.why}"
+            await self._record(work, RecordLostRange(part.first, part.last, why))
+            return None
+        return replace(order, damage=damage, stretch=part)
+
+    def _order(self, work: PartitionWork, step: CopySegment) -> CopyOrder | None:
+        state = self.metadata.partition_state(work.partition)
+        segment = work.segment(step.base_offset)
+        local = work.local
+        if state is None or segment is None or local is None or work.held is None:
+            return None
+        return CopyOrder(
+            work.partition, segment, state.lineage, state.log_start_offset,
+            local.local_log_start_offset, work.held.token,
+            held=any(unit.segment == segment for unit in work.kept),
+            gaps_allowed=local.cleaned or bool(state.gaps_allowed),
+            removed_logs=tuple(
+                base for base in local.removed_logs if step.base_offset < base <= step.end_offset
+            ),
+        )  # fmt: skip
 
     def _after_failure(self, work: PartitionWork, step: CopySegment, failed: AttemptFailed) -> None:
         """Remember it and back off; the row, if there is one, is a left-over from now on."""

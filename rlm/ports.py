@@ -12,6 +12,7 @@ from typing import Protocol
 
 from kafka_formats.kafka_uuid import Uuid
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.damage import Survey
 from rlm.held_read import HeldRead
 from rlm.read_request import (
     IndexRequest,
@@ -21,6 +22,7 @@ from rlm.read_request import (
     SegmentResolver,
 )
 from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.segment_survey import SurveyJob
 from rlmm.apply_claim_forecast import AskedClaim, ClaimForecast
 from rlmm.manager import ClaimAnswer
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy
@@ -179,6 +181,10 @@ class PoolPort(Protocol):
 
     async def gather(self, job: GatherJob) -> GatherResult:
         """Look for a whole copy of a segment, and put its files together."""
+        ...
+
+    async def survey(self, job: SurveyJob) -> Survey:
+        """Which batches of a damaged segment are good."""
         ...
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:

@@ -59,8 +59,9 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "see the store's or the disk's error; it is tried again by itself", SOON_S,
     ),
     WhyNot.BLOCKED: Reason(
-        "blocked by corrupt data", "a batch fails its CRC; it is not copied",
-        "look at file and position; another replica may be whole: move leadership there", 0.0,
+        "blocked by corrupt data", "a sealed segment of this replica is damaged, and the others "
+        "did not give yet what it lacks; nothing more is copied",
+        "*A broker's segment is damaged*, below", 0.0,
     ),
     WhyNot.PAUSED: Reason(
         "paused", "the topic's policy or the node's switch says so",

@@ -99,6 +99,10 @@ def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLo
     try:
         data = source.read_beside(path) or b""
         entries = transaction_index.parse(data, source=str(path))
+        if job.source is not None:  # the file is of the whole segment
+            inside = range(job.start_offset, job.next_base_offset)
+            entries = tuple(entry for entry in entries if entry.last_offset in inside)
+            data = transaction_index.encode(entries)
         wrong = next(check.differences(entries, cleaned=verified.thinned), None)
         if wrong is None:
             if unverified := check.unverified(entries):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_right
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
@@ -36,7 +37,7 @@ class SegmentSource:
     def __init__(self, job: CopyJob) -> None:
         """Open everything. Conflict(SOURCE_CHANGED) when the segment is not there any more."""
         self._job = job
-        self.log_path = job.directory / segment_file_name(job.start_offset, LOG_SUFFIX)
+        self.log_path = job.directory / segment_file_name(job.file_base_offset, LOG_SUFFIX)
         self._lock = threading.Lock()
         self._files: dict[Path, int] = {}
         try:
@@ -47,6 +48,7 @@ class SegmentSource:
                 except FileNotFoundError:
                     continue  # optional; what is missing is made anew or marked absent
             self._status = os.fstat(self._log)
+            self._runs = self._open_runs()
             self.check_unchanged()
         except BaseException as error:
             self.close()
@@ -56,7 +58,9 @@ class SegmentSource:
 
     @property
     def size_bytes(self) -> int:
-        """Length of the `.log` when it was opened."""
+        """Length of what is copied."""
+        if self._job.source is not None:
+            return sum(run.size_bytes for run in self._job.source.runs)
         return self._status.st_size
 
     def read_log_into(self, position: int, buffer: memoryview) -> None:
@@ -65,7 +69,8 @@ class SegmentSource:
         with self._lock:
             try:
                 while filled < len(buffer):
-                    more = os.preadv(self._log, [buffer[filled:]], position + filled)
+                    descriptor, at, size = self._place(position + filled, len(buffer) - filled)
+                    more = os.preadv(descriptor, [buffer[filled : filled + size]], at)
                     if not more:
                         break
                     filled += more
@@ -90,7 +95,7 @@ class SegmentSource:
 
     def index_path(self, suffix: str) -> Path:
         """The path of one of the segment's indexes."""
-        return self._job.directory / segment_file_name(self._job.start_offset, suffix)
+        return self._job.directory / segment_file_name(self._job.file_base_offset, suffix)
 
     def snapshot_path(self, offset: int) -> Path:
         """The path of the producer snapshot up to `offset`."""
@@ -120,6 +125,27 @@ class SegmentSource:
             self.snapshot_path(job.next_base_offset),
         ]
 
+    def _open_runs(self) -> list[tuple[int, int, int, int]]:
+        """(first byte of the copy, descriptor, position, size) of each run; empty: the `.log`."""
+        runs, start = [], 0
+        for run in () if self._job.source is None else self._job.source.runs:
+            descriptor = self._files.get(run.path)
+            if descriptor is None:
+                descriptor = self._open(run.path)
+            runs.append((start, descriptor, run.position, run.size_bytes))
+            start += run.size_bytes
+        return runs
+
+    def _place(self, position: int, size: int) -> tuple[int, int, int]:
+        """Descriptor, position and length of the bytes at `position`, as far as they lie in one."""
+        if not self._runs:
+            return self._log, position, size
+        start, descriptor, at, length = self._runs[
+            bisect_right(self._runs, position, key=lambda run: run[0]) - 1
+        ]
+        into = position - start
+        return descriptor, at + into, min(size, length - into)
+
     def _open(self, path: Path) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._files[path] = descriptor
@@ -146,17 +172,18 @@ class SegmentSource:
             for name in os.listdir(job.directory)
             if (parsed := parse_segment_file_name(name)) and parsed[1] == LOG_SUFFIX
         }
-        if not bases or any(job.start_offset < base < job.next_base_offset for base in bases):
+        start, end = job.file_base_offset, job.file_next_base_offset
+        if not bases or any(start < base < end for base in bases):
             raise self._changed("other segments are in its place")
-        if job.start_offset not in bases:
-            if min(bases) < job.next_base_offset:
+        if start not in bases:
+            if min(bases) < end:
                 raise self._changed("it was removed, and older segments were not")
             return
         found = self.log_path.stat()
         if (found.st_dev, found.st_ino) != (self._status.st_dev, self._status.st_ino):
             raise self._changed("another file has its name")
-        if job.next_base_offset not in bases:
-            raise self._changed(f"no segment begins at {job.next_base_offset} any more")
+        if end not in bases:
+            raise self._changed(f"no segment begins at {end} any more")
 
     def _check_lineage(self) -> None:
         path = self._job.directory / LEADER_EPOCH_CHECKPOINT_FILE

@@ -85,10 +85,11 @@ class SegmentVerification:
         self._producers_known = base is not None
         check = self._producers.transactions
         self._open_at_base = _named(check.open) if check.base_known else None
+        whole = job.source is None  # else the broker's indexes are of other positions
         self._indexes = IndexCheck(
             job.start_offset,
-            lambda: source.read_beside(source.index_path(INDEX_SUFFIX)),
-            lambda: source.read_beside(source.index_path(TIME_INDEX_SUFFIX)),
+            lambda: source.read_beside(source.index_path(INDEX_SUFFIX)) if whole else None,
+            lambda: source.read_beside(source.index_path(TIME_INDEX_SUFFIX)) if whole else None,
         )
 
     def read_part(self, buffer: bytearray) -> VerifiedPart | None:

@@ -23,8 +23,10 @@ from rlm.clean_up import CleanUp
 from rlm.clean_up_tasks import CleanUpTasks
 from rlm.clock_check import ClockCheck
 from rlm.cluster_marker import confirm_prefix, ignore_shut_out
+from rlm.compaction_seen import recorder
 from rlm.copier import Copier, SlackOf, no_slack
 from rlm.copy_slots import CopySlots
+from rlm.damage import Damage
 from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.expirer import Expirer
 from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
@@ -37,6 +39,7 @@ from rlm.leadership_watch import LeadershipWatch
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.mending import Mender
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.node_registration import NodeRegistrar
 from rlm.partition_driver import PartitionDriver
@@ -58,7 +61,6 @@ from rlm.topic_filter import TopicFilter
 from rlm.topic_retention import ByPolicy, ByTopicConfig, RetentionRules
 from rlm.trouble_report import TroubleReport
 from rlm.work_table import WorkTable
-from rlmm.records import GapsAllowed
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
 logger = logging.getLogger(__name__)
@@ -91,9 +93,11 @@ class RemoteLogManager:
         hold: Hold | None = None,
         slack_of: SlackOf = no_slack,
         topic_retention: bool = False,
+        mender: Mender | None = None,
     ) -> None:
         """`broker` None: standalone directories, of which this node counts as leader.
         `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
+        `mender` None: what a damaged segment lacks is asked of nobody.
         `on_shut_out` is told once a store's prefix or this node's id is another's: it has to stop.
         """
         self._metadata, self._stores = manager, stores
@@ -119,6 +123,7 @@ class RemoteLogManager:
         proposals = Proposals(manager, self._limits, ambient)
         self._clean_ups = self._new_clean_ups(proposals)
         self._registrar = NodeRegistrar(manager, identity, self._limits, ambient, on_shut_out)
+        self._mender = mender or Mender(pool, None, None)
         self._driver = self._new_driver(manager, pool, proposals, broker)
         self._topic_deletion = TopicDeletion(
             manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit
@@ -158,18 +163,10 @@ class RemoteLogManager:
 
     def _new_clean_ups(self, proposals: Proposals) -> CleanUpTasks:
         clean_up = CleanUp(
-            proposals,
-            self._stores,
-            self._identity,
-            self._limits,
-            self._ambient,
-            self._clean_up_event,
-            asyncio.Semaphore(self._limits.clean_ups_parallel_max),
-            self.delete_held_back,
-            self.confirm_prefix,
-            self._audit,
-            self._keep_audit,
-        )
+            proposals, self._stores, self._identity, self._limits, self._ambient,
+            self._clean_up_event, asyncio.Semaphore(self._limits.clean_ups_parallel_max),
+            self.delete_held_back, self.confirm_prefix, self._audit, self._keep_audit,
+        )  # fmt: skip
         return CleanUpTasks(clean_up, self._clean_up_failed)
 
     def _new_driver(
@@ -187,7 +184,7 @@ class RemoteLogManager:
             ambient=self._ambient,
             on_event=self._copy_event,
             confirm_prefix=self.confirm_prefix,
-            record_cleaned=self._record_cleaned,
+            record_cleaned=recorder(manager, self._limits.propose_deadline_s),
             slack_of=self._slack_of,
         )
         return PartitionDriver(
@@ -210,11 +207,7 @@ class RemoteLogManager:
             claim_slots=asyncio.Semaphore(self._limits.claims_parallel_max),
             broker=broker,
             register=self._registrar.ensure,
-        )
-
-    async def _record_cleaned(self, partition: TopicIdPartition, why: str) -> None:
-        await self._metadata.record_gaps_allowed(
-            GapsAllowed(partition, why), deadline_s=self._limits.propose_deadline_s
+            mender=self._mender,
         )
 
     def _new_expirer(self, of_configs: BrokerPort | None) -> Expirer:
@@ -245,6 +238,7 @@ class RemoteLogManager:
         """
         if self._hold is not None:
             await self._hold.begin()
+        await asyncio.to_thread(self._mender.begin)
         await self._claims.start(may_be_away=True)
         await self._check_clock()
         self._tasks = [
@@ -288,6 +282,7 @@ class RemoteLogManager:
         Cancelling it (Ctrl-C) leaves nothing that the next run does not finish or clean up; call
         `close` afterwards in any case.
         """
+        await asyncio.to_thread(self._mender.begin)
         await self._claims.start()
         await self._check_clock()
         self._clean_ups.hurry()
@@ -336,6 +331,14 @@ class RemoteLogManager:
     def statuses(self) -> tuple[PartitionStatus, ...]:
         """Where each of `partitions` stands, in one go: for who serves nobody meanwhile."""
         return self._table.statuses(self._ambient.now_ms())
+
+    def damage_of(self, partition: TopicIdPartition) -> Damage | None:
+        """What a damaged segment that stops the partition here lacks."""
+        return self._mender.of(partition)
+
+    def try_again(self, partition: TopicIdPartition) -> None:
+        """Without the rest of its back-off: an admin decided something."""
+        self._table.try_again(partition)
 
     def problems(self) -> tuple[LogDirProblem, ...]:
         """What the last scan could not take, with the reason."""

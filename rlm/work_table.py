@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
+from rlm.backoff import NO_BACK_OFF
 from rlm.compaction_seen import CompactionSeen
 from rlm.copy_plan import Wait, WhyNot
 from rlm.events import SegmentProgress
@@ -156,6 +157,12 @@ class WorkTable:
         if work.task is not None and not work.task.done():
             work.task.cancel()
         self._driver.lose_claim(work, text)
+
+    def try_again(self, partition: TopicIdPartition) -> None:
+        """Forget the back-off of its copies."""
+        work = self._works.get(partition)
+        if work is not None:
+            work.back_off = NO_BACK_OFF
 
     async def drive_all(self, *, back_offs_max: int) -> None:
         """Start a drive for every partition that has none running."""

@@ -26,6 +26,7 @@ from rlm.limits import Ambient
 from rlm.paced_store import PacedStore
 from rlm.read_request import LogRequest, RecordsEnd, SegmentPiece
 from rlm.repair_jobs import CheckJob, GatherJob
+from rlm.segment_survey import SurveyJob
 from rlm.verified_chunks import Parts
 from rlm.worker_messages import (
     NO_JOB,
@@ -308,6 +309,8 @@ class _Job:
             return await self._plane.check(request)
         if isinstance(request, GatherJob):
             return await self._plane.gather(request)
+        if isinstance(request, SurveyJob):
+            return await self._plane.survey(request)
         ends: list[RecordsEnd] = []
         await self._send_all(self._plane.parts(request, self, ends.append))
         return ends[0] if ends else None

@@ -18,6 +18,7 @@ from kafka_formats.errors import InternalError, RetryLater, StrandlineError
 from rlm.chunk_cache import ChunkCounts
 from rlm.client_send import SendRules, Sent
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
+from rlm.damage import Survey
 from rlm.flow_limits import Flow, Paces
 from rlm.read_request import (
     IndexRequest,
@@ -27,6 +28,7 @@ from rlm.read_request import (
     SegmentPiece,
 )
 from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.segment_survey import SurveyJob
 from rsm_backends.measured import StoreCall
 from rsm_backends.store_config import StoreConfig
 
@@ -38,8 +40,8 @@ STREAM_LIMIT_BYTES = 2 * 1024 * 1024
 NO_JOB = 0
 _HEAD = struct.Struct(">IQ")
 
-Request = CopyJob | CheckJob | GatherJob | LogRequest | IndexRequest | RecordsRequest
-Result = CopyResult | CheckResult | GatherResult | RecordsEnd | Sent
+Request = CopyJob | SurveyJob | CheckJob | GatherJob | LogRequest | IndexRequest | RecordsRequest
+Result = CopyResult | Survey | CheckResult | GatherResult | RecordsEnd | Sent
 """What a job may end with; streams end with nothing."""
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from kafka_formats.errors import RetryLater, StrandlineError
 from rlm.chunk_cache import ChunkCounts
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.damage import Survey
 from rlm.flow_control import FlowControl
 from rlm.flow_limits import Paces
 from rlm.held_read import WorkersHeldRead
@@ -23,6 +24,7 @@ from rlm.read_request import (
     SegmentResolver,
 )
 from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.segment_survey import SurveyJob
 from rlm.worker_call import Call
 from rlm.worker_handle import WorkerAmbient, WorkerHandle, WorkerLimits, take_no_flow
 from rlm.worker_messages import (
@@ -174,7 +176,11 @@ class WorkerPool:
         """Look for a whole copy of a segment, and put its files together."""
         return await self._result(job, GatherResult)
 
-    async def _result(self, job: CheckJob | GatherJob, kind: type[_Answer]) -> _Answer:
+    async def survey(self, job: SurveyJob) -> Survey:
+        """Which batches of a damaged segment are good."""
+        return await self._result(job, Survey)
+
+    async def _result(self, job: CheckJob | GatherJob | SurveyJob, kind: type[_Answer]) -> _Answer:
         """Ended, raised or cancelled: the worker does nothing more of it."""
         call = await self._call(job)
         try:

@@ -26,6 +26,8 @@ from rlm.hold import Hold
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.mending import DIRECTORY as MENDING_DIRECTORY
+from rlm.mending import Mender, MendLimits
 from rlm.node_problem import NodeProblem, ProblemLog
 from rlm.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
 from rlm.repairs import RepairLimits, Repairs
@@ -141,6 +143,7 @@ class Node:
             audit = _open_audit(settings, directory, building)
             identity, audited = _identity(directory), _audited(on_event, audit, directory.node_id)
             hold = open_hold(settings, directory, metadata, audited)
+            mender = _new_mender(settings, directory, pool, broker)
             remote_log = RemoteLogManager(
                 metadata,
                 pool,
@@ -159,6 +162,7 @@ class Node:
                 slack_of=partial(flow.slack_s, Flow.COPY),
                 switches=_open_switches(directory, audit),
                 topic_retention=settings.retention.source == "topic",
+                mender=mender,
             )
             building.push_async_callback(remote_log.close)
             _watch_topics(metadata, broker, identity, settings, remote_log, audit)
@@ -223,6 +227,18 @@ def _new_repairs(
     repairs = remote_log.new_repairs(limits, scrubs)
     building.push_async_callback(repairs.close)
     return scrubs, repairs
+
+
+def _new_mender(
+    settings: Settings, directory: DataDirectory, pool: WorkerPool, broker: BrokerView | None
+) -> Mender:
+    replicas = None
+    if broker is not None:
+        from rlm.replica_fetch import ReplicaFetch  # slow to import, as the view of the broker
+
+        replicas = ReplicaFetch(broker)
+    limits = MendLimits(settings.copier.mend_deadline_s, settings.copier.mend_bytes_max)
+    return Mender(pool, replicas, directory.path / MENDING_DIRECTORY, limits)
 
 
 def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:

@@ -175,6 +175,12 @@ class CopierSettings(_Section):
         default=1.0, description="Pause after the first failed copy of a partition; doubles."
     )
     backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
+    mend_deadline_s: PositiveSeconds = Field(
+        default=300.0, description="For asking other replicas for what a damaged segment lacks."
+    )
+    mend_bytes_max: PositiveInt = Field(
+        default=2 * 2**30, description="Bytes fetched of one damaged segment, on disk."
+    )
 
 
 class LimitSettings(_Section):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from kafka_formats.errors import InvalidRequest
+from rlm.copy_plan import WhyNot
 from rlm.events import ignore_event
 from rlm.run_report import CopyRunReport
 from strandline.cli.config_option import ConfigOption
@@ -171,6 +172,12 @@ def _print(report: CopyRunReport, *, as_json: bool) -> None:
             for each in report.partitions
         ],
     )
+    if any(each.why_not is WhyNot.BLOCKED for each in report.partitions):
+        console.print(
+            "what is blocked is not copied: put whole files in place, or start `strandline node` "
+            "over this data directory and run the command that the text names",
+            markup=False,
+        )
     console.print(f"{len(report.copied)} segments, {human_bytes(report.copied_bytes)} copied")
     for name, why in report.left_out:
         console.print(f"left out {name}: {why}", markup=False)

@@ -55,8 +55,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Topics: list, show, delete their tiered data, deletion, undo-delete.",
     ),
     "partitions": (
-        "query_commands:partitions_command",
-        "Partitions: how far they are copied, how much waits, and why.",
+        "partition_commands:partitions_app",
+        "Partitions: list (the default), skip, allow-gaps.",
     ),
     "segments": ("segment_commands:segments_app", "Segments of a partition: list, show, history."),
     "offsets": (

@@ -83,7 +83,7 @@ def partitions_command(
 ) -> int:
     """Partitions: how far they are copied, how much waits, and why.
 
-    Example: `strandline partitions orders`
+    Example: `strandline partitions list orders`, or shorter `strandline partitions orders`
     """
     with NodeClient(url, token_file) as client:
         topics = [topic] if topic else [t["topic"] for t in client.pages("/v1/topics", "topics")]

@@ -186,6 +186,7 @@ class FakeMetadata:
 
     undo_partition_delete = put_remote_partition_delete_metadata
     reset_claim = set_partition_mode = put_remote_partition_delete_metadata
+    record_gaps_allowed = skip_offsets = put_remote_partition_delete_metadata
 
     def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:
         if tip != TIP:
@@ -319,6 +320,12 @@ class FakeRemoteLog:
             if status.partition == partition:
                 return status
         raise NotFound(f"{partition} is unknown")
+
+    def damage_of(self, _: TopicIdPartition, /) -> None:
+        """Nothing is damaged."""
+
+    def try_again(self, partition: TopicIdPartition, /) -> None:
+        self.asked.append(partition)
 
     def partitions(self) -> Sequence[TopicIdPartition]:
         return [status.partition for status in self.known]

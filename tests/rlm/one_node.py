@@ -24,12 +24,14 @@ from rlm.copy_job import (
     ProducerSnapshotOrigin,
 )
 from rlm.custom_metadata import CustomMetadata
+from rlm.damage import Survey
 from rlm.data_plane import DataPlane
 from rlm.events import CopyEvent, OnEvent
 from rlm.held_read import HeldRead
 from rlm.hold import Hold, HoldLimits
 from rlm.hold_directory import hold_directories
 from rlm.limits import CopyLimits, Identity
+from rlm.mending import Mender, ReplicasPort
 from rlm.object_check import check_objects
 from rlm.object_keys import segment_keys
 from rlm.ports import MetadataPort
@@ -45,6 +47,7 @@ from rlm.repairs import RepairLimits, Repairs
 from rlm.scanner import BrokerPort
 from rlm.scrub_results import ScrubResults
 from rlm.segment_gathering import gather
+from rlm.segment_survey import SurveyJob, survey
 from rlm.service import RemoteLogManager
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
@@ -236,6 +239,9 @@ class LocalPool:
     async def gather(self, job: GatherJob) -> GatherResult:
         return await gather(job, self.store)
 
+    async def survey(self, job: SurveyJob) -> Survey:
+        return survey(job)
+
     async def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         segment = request.segment
         keys = segment_keys(segment.prefix, segment.segment_id, segment.start_offset)
@@ -315,6 +321,7 @@ class World:
     kafka_cluster_id: str | None = None
     store_name: str = "main"
     scrubs: ScrubResults = field(default_factory=lambda: ScrubResults(None))
+    replicas: ReplicasPort | None = None
 
     @asynccontextmanager
     async def boot(
@@ -385,10 +392,11 @@ class World:
         pool = LocalPool(self.store, hook)
         hooked = HookedMetadata(manager, hook)
         events: list[CopyEvent] = []
+        plane = DataPlane({name: store}, now_ms=ambient.now_ms) if data_plane else pool
         holder = None if hold is None else self._hold(manager, hold, events.append)
         remote_log = RemoteLogManager(
             cast(MetadataPort, hooked),
-            DataPlane({name: store}, now_ms=ambient.now_ms) if data_plane else pool,
+            plane,
             TierStores({name: TierStore(name, store, PREFIX)}, name),
             log_dirs=self.log_dirs,
             broker=broker,
@@ -398,6 +406,7 @@ class World:
             limits=limits,
             on_event=events.append,
             hold=holder,
+            mender=Mender(plane, self.replicas, self.path / "mending"),
         )
         repairs = remote_log.new_repairs(
             RepairLimits(self.path / "repair", free_bytes_min=0), self.scrubs

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from typer.testing import Result
 
+from kafka_formats import offset_checkpoint
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.node_process import NodeProcess
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
@@ -52,10 +53,14 @@ def status(node: NodeProcess) -> dict[str, Any]:
 
 
 def written(home: Path, *, epoch: int, since: int) -> KafkaLog:
-    """A replica whose segments are far apart: a few records of epoch 0, the rest of `epoch`."""
+    """A replica whose segments are far apart, as a compaction left them: a few records of epoch 0,
+    the rest of `epoch`.
+    """
     log = KafkaLog.create(home / "kafka", "orders", entries=((0, 0), (epoch, since)))
     for base in (0, since, 200_000, 300_000):
         log.write(base, end=base + 5, epoch=epoch if base else 0)
+    cleaned = offset_checkpoint.encode({("orders", 0): 300_000})
+    (home / "kafka" / offset_checkpoint.CLEANER_FILE).write_bytes(cleaned)
     return log
 
 

@@ -16,7 +16,8 @@ from strandline.cli.main import COMMANDS, PANELS
 from tests.strandline.command import invoke
 
 APPS = (
-    "segments", "quorum", "retention", "claims", "mode", "policy", "topics", "stores", "limits"
+    "segments", "quorum", "retention", "claims", "mode", "policy", "topics", "stores", "limits",
+    "partitions",
 )  # fmt: skip
 BECOMES_ANOTHER_PROCESS = ("pipeline",)  # tests/pipeline/cli has its help
 SLOW = {"aiobotocore", "kio", "confluent_kafka", "fastapi", "rocksdict", "httpx", "uvicorn"}

@@ -1,0 +1,142 @@
+"""Offsets without a batch: what an admin gives up, and where gaps are said to be legal."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from api.admission import Context, require
+from api.context import ApiContext
+from api.gate import METADATA_OFFSET_SCOPE_KEY
+from api.models.gaps import (
+    AllowGapsRequest,
+    AllowGapsView,
+    OffsetRangeView,
+    SkipRequest,
+    SkipView,
+)
+from api.noting import noted
+from api.routes.found import FoundPartition
+from api.tokens import Principal, Role
+from kafka_formats.errors import Conflict, InvalidRequest
+from rlm.audit import AuditAction
+from rlm.damage import without
+from rlm.gap_rule import Offsets
+from rlm.partition_status import Role as PartitionRole
+from rlmm.partition_state import PartitionState
+from rlmm.records import GapsAllowed, OffsetsSkipped
+from rlmm.segment import TopicIdPartition
+
+router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
+
+LEGAL = (
+    "offsets without a batch count as removed by compaction from here on, and are copied as they "
+    "are; what this broker's disk loses of it from now on is not noticed, and it can't be taken "
+    "back"
+)
+
+
+@router.post("/skip", summary="Give up offsets that can't be copied")
+async def skip_offsets(
+    request: Request,
+    context: Context,
+    tip: FoundPartition,
+    body: SkipRequest,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> SkipView:
+    """Needs the role admin, asked of the node beside the leader. They are recorded as lost, with
+    name and reason, and the rest of the segment is copied. A copy that turns up later takes them
+    off again. 409 with the reason: NOT_LEADER, NOT_NEEDED.
+    """
+    state = _claimed_here(context, tip)
+    ranges = _asked(context, tip, body, state)
+    if not body.dry_run:
+        assert state.claim is not None, "it is claimed here"
+        why = f"skipped by {principal.name}: {body.reason}"
+        for first, last in ranges:
+            record = OffsetsSkipped(tip, state.claim.token, first, last, why)
+            with noted(
+                context, tip, AuditAction.OFFSETS_SKIPPED, body.reason, principal,
+                offsets=(first, last),
+            ):  # fmt: skip
+                offset = await context.manager.skip_offsets(record)
+            request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
+        context.rlm.try_again(tip)
+    return SkipView(
+        topic=tip.topic,
+        topic_id=str(tip.topic_id),
+        partition=tip.partition,
+        ranges=[OffsetRangeView(first_offset=first, last_offset=last) for first, last in ranges],
+        offsets=sum(last - first + 1 for first, last in ranges),
+        changed=not body.dry_run,
+        dry_run=body.dry_run,
+        text="readers find nothing at these offsets; what else the segment has is copied",
+    )
+
+
+def _claimed_here(context: ApiContext, tip: TopicIdPartition) -> PartitionState:
+    state = context.manager.partition_state(tip)
+    leads = context.rlm.status(tip).role is PartitionRole.LEADER
+    if state is None or state.claim is None or not leads:
+        raise Conflict(
+            f"this node does not copy {tip}: ask the node beside its leader", reason="NOT_LEADER"
+        )
+    return state
+
+
+def _asked(
+    context: ApiContext, tip: TopicIdPartition, body: SkipRequest, state: PartitionState
+) -> tuple[Offsets, ...]:
+    if (body.first_offset is None) != (body.last_offset is None):
+        raise InvalidRequest("name both ends, or none", field="last_offset")
+    if body.first_offset is not None and body.last_offset is not None:
+        end = context.rlm.status(tip).active_base_offset
+        if not state.next_offset <= body.first_offset <= body.last_offset < end:
+            raise InvalidRequest(
+                f"only sealed offsets that are not copied yet can be skipped: {state.next_offset} "
+                f"to {end - 1}",
+                field="first_offset",
+            )
+        return ((body.first_offset, body.last_offset),)
+    damage = context.rlm.damage_of(tip)
+    missing = () if damage is None else without(damage.missing, ((0, state.next_offset - 1),))
+    lost = ((each.start, each.end) for each in state.lost_ranges)
+    missing = without(missing, lost)
+    if not missing:
+        raise Conflict(
+            f"no damaged segment stops {tip}; to give up others, name first and last offset",
+            reason="NOT_NEEDED",
+        )
+    return missing
+
+
+@router.post("/allow-gaps", summary="Say that offsets without a batch are legal in a partition")
+async def allow_gaps(
+    request: Request,
+    context: Context,
+    tip: FoundPartition,
+    body: AllowGapsRequest,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> AllowGapsView:
+    """Needs the role admin. For partitions that a mirror or a restore filled with the offsets of
+    their source, and for those compacted once without a trace of it. Holds on all nodes.
+    """
+    before = context.manager.partition_state(tip)
+    is_so = before is not None and bool(before.gaps_allowed)
+    if not body.dry_run and not is_so:
+        why = f"allowed by {principal.name}: {body.reason}"
+        with noted(context, tip, AuditAction.GAPS_ALLOWED, body.reason, principal):
+            offset = await context.manager.record_gaps_allowed(GapsAllowed(tip, why))
+        request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
+        context.rlm.try_again(tip)
+    now = context.manager.partition_state(tip)
+    return AllowGapsView(
+        topic=tip.topic,
+        topic_id=str(tip.topic_id),
+        partition=tip.partition,
+        gaps_allowed=now.gaps_allowed or None if now is not None else None,
+        changed=not body.dry_run and not is_so,
+        dry_run=body.dry_run,
+        text="it is so already" if is_so else LEGAL,
+    )

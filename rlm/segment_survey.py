@@ -1,0 +1,146 @@
+"""Which batches of a damaged segment are good. Runs in a worker process; nothing is uploaded.
+
+A batch whose bytes fail their check is passed over if the next one begins where its length says.
+Where that can't be told, all that is behind it counts as missing: what is fetched too much is only
+time.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
+from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
+from kafka_formats.record_batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    ControlType,
+    check_crc,
+    control_record_type,
+    iter_records,
+    parse_header,
+)
+from rlm.copy_job import CopyJob
+from rlm.damage import Run, Survey, without
+from rlm.gap_rule import RANGES_TOLD_MAX, shows_cleaner
+
+BATCH_BYTES_MAX = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyJob:
+    """A survey of the segment that `job` would copy."""
+
+    job: CopyJob
+
+
+def survey(asked: SurveyJob) -> Survey:
+    """Read the whole `.log`, one batch in memory at a time. Blocks: callers use a thread.
+
+    RetryLater when it can't be read.
+    """
+    job = asked.job
+    path = job.directory / segment_file_name(job.start_offset, LOG_SUFFIX)
+    found = _Found(job)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            position = 0
+            while position < size and len(found.runs) < RANGES_TOLD_MAX:
+                header = _header(descriptor, position, size, str(path))
+                if header is None:
+                    found.bad()
+                    break
+                data = os.pread(descriptor, header.size_bytes, position)
+                if is_good(data, header, str(path)):
+                    found.take(header, data, position)
+                else:
+                    found.bad()
+                position += header.size_bytes
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise RetryLater(f"{path} cannot be read: {error.strerror}") from error
+    return found.result(path)
+
+
+def _header(descriptor: int, position: int, size: int, name: str) -> BatchHeader | None:
+    """The batch at `position`; None: what stands there can't be walked over."""
+    head = os.pread(descriptor, HEADER_BYTES, position)
+    try:
+        header = parse_header(head, source=name, position=position)
+    except CorruptData:
+        return None
+    if header.size_bytes > min(BATCH_BYTES_MAX, size - position):
+        return None
+    return header
+
+
+def is_good(data: bytes, header: BatchHeader, name: str) -> bool:
+    """Whether it passes its check."""
+    try:
+        check_crc(data, 0, header, source=name, position=0)
+    except CorruptData:
+        return False
+    return True
+
+
+def is_abort(header: BatchHeader, data: bytes, name: str) -> bool:
+    """Whether it is the marker of an aborted transaction."""
+    if not header.is_control:
+        return False
+    record = next(iter_records(data, source=name, position=0), None)
+    if record is None:
+        return False
+    return control_record_type(record, source=name, position=0) is ControlType.ABORT
+
+
+class _Found:
+    """Joins good batches to runs."""
+
+    def __init__(self, job: CopyJob) -> None:
+        self._job = job
+        self.runs: list[list[int]] = []  # first, last, position, size
+        self._cleaned = job.gaps_allowed
+        self._aborts: list[int] = []
+        self._max_timestamp_ms = -1
+        self._bad: list[int] = []
+
+    def bad(self) -> None:
+        """What stands behind the last good batch is damaged."""
+        self._bad.append(self.runs[-1][1] + 1 if self.runs else self._job.start_offset)
+
+    def take(self, header: BatchHeader, data: bytes, position: int) -> None:
+        job, first, last = self._job, header.base_offset, header.last_offset
+        end = self.runs[-1][1] if self.runs else job.start_offset - 1
+        epoch = epoch_for_offset(job.leader_epochs, first)
+        if not end < first <= last <= job.end_offset or (
+            header.partition_leader_epoch != epoch and last >= job.log_start_offset
+        ):
+            self.bad()
+            return
+        if shows_cleaner(header.attributes, header.last_offset_delta, header.record_count):
+            self._cleaned = True
+        if is_abort(header, data, "segment"):
+            self._aborts.append(last)
+        self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp)
+        if self.runs and end + 1 == first and sum(self.runs[-1][2:]) == position:
+            self.runs[-1][1], self.runs[-1][3] = last, self.runs[-1][3] + header.size_bytes
+        else:
+            self.runs.append([first, last, position, header.size_bytes])
+
+    def result(self, path: Path) -> Survey:
+        job = self._job
+        wanted = (max(job.start_offset, job.log_start_offset), job.end_offset)
+        missing = without((wanted,), ((run[0], run[1]) for run in self.runs))
+        if self._cleaned:  # gaps are legal, but for those that damage made
+            marks = (*self._bad, *job.removed_logs)
+            missing = tuple(
+                each for each in missing if any(each[0] <= mark <= each[1] for mark in marks)
+            )
+        runs = tuple(Run(first, last, path, at, size) for first, last, at, size in self.runs)
+        return Survey(runs, missing, tuple(self._aborts), self._max_timestamp_ms)

@@ -1,0 +1,270 @@
+"""What a replica lost is fetched from the others; what nobody has is lost, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.batch_scan import scan
+from rlm.copy_plan import WhyNot
+from rlm.leadership import NoAnswer
+from rlm.read_request import RecordsRequest
+from rlmm.partition_state import LostOffsets
+from rlmm.records import OffsetsSkipped
+from rlmm.wire.replica_answers import Batches, OutOfRange
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import Node, World, new_world
+from tests.rlm.virtual_time import run_virtually
+
+ALL = range(40)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Brokers by id, each with the offsets it has; None: it does not answer. `answer_bytes` at
+    once; `starts` are log starts above 0.
+    """
+
+    brokers: dict[int, Sequence[int] | None]
+    batches: dict[int, bytes]
+    answer_bytes: int = 1_000
+    starts: dict[int, int] = field(default_factory=dict)
+    damage: Callable[[int, bytes], bytes] = lambda _, data: data
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
+        assert (topic, partition) == ("orders", 0)
+        return sorted(self.brokers)
+
+    async def fetch(
+        self, node_id: int, topic: str, partition: int, offset: int
+    ) -> Batches | OutOfRange | NoAnswer:
+        assert (topic, partition) == ("orders", 0)
+        self.asked.append((node_id, offset))
+        has = self.brokers[node_id]
+        if has is None:
+            return NoAnswer("it is down")
+        if offset < self.starts.get(node_id, 0) or offset >= 40:
+            return OutOfRange()
+        data = b"".join(self.batches[each] for each in has if each >= offset)
+        return Batches(self.damage(node_id, data)[: self.answer_bytes], 40)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> KafkaLog:
+    """Segments at 0, 10, 20, 30, the active one at 40."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, 30, 40, end=45)
+    return log
+
+
+def all_batches(log: KafkaLog) -> dict[int, bytes]:
+    return {
+        batch.header.base_offset: bytes(batch.data)
+        for base in (0, 10, 20, 30)
+        for batch in scan(log.log_bytes(base), source="test")
+    }
+
+
+def cluster(log: KafkaLog, **brokers: Sequence[int] | None) -> Cluster:
+    """Named `b1`, `b2`, ...; made before the log is damaged."""
+    return Cluster({int(name[1:]): has for name, has in brokers.items()}, all_batches(log))
+
+
+def remove(log: KafkaLog, base: int) -> None:
+    for file in log.directory.glob(f"{base:020d}.*"):
+        file.unlink()
+
+
+def rewrite(log: KafkaLog, base: int, change: Callable[[bytearray], bytes]) -> None:
+    path = log.directory / f"{base:020d}.log"
+    path.write_bytes(change(bytearray(path.read_bytes())))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    finished: list[tuple[int, int]]
+    lost: tuple[LostOffsets, ...]
+    why_not: WhyNot | None
+    text: str
+    offsets: list[int]
+
+
+async def nothing_more(_: Node) -> None:
+    """The node is left alone."""
+
+
+def outcome(
+    tmp_path: Path,
+    log: KafkaLog,
+    brokers: Cluster | None,
+    then: Callable[[Node], Awaitable[None]] = nothing_more,
+) -> Seen:
+    """After a minute, `then`, and another minute: what was copied, and what a reader gets."""
+
+    async def main() -> Seen:
+        world: World = new_world(tmp_path, (log.log_dir,))
+        world.replicas = brokers
+        async with world.boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(60)
+            await then(node)
+            await asyncio.sleep(60)
+            state = node.metadata.partition_state(log.partition)
+            assert state is not None
+            status = node.remote_log.status(log.partition)
+            finished = sorted(node.finished(log.partition))
+            data = b""
+            if finished:
+                pieces = node.remote_log.records(log.partition, RecordsRequest(0, 10**9))
+                data = b"".join([piece async for piece in pieces])
+            offsets = [batch.header.base_offset for batch in scan(data, source="read")]
+            return Seen(
+                finished, state.lost_ranges, status.why_not_copying, status.why_not_text, offsets
+            )
+
+    return run_virtually(main)
+
+
+WHOLE = [(0, 19), (20, 29), (30, 39)]
+
+
+def test_a_segment_that_vanished_is_fetched_from_the_replica_that_has_it(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)], b2=ALL, b3=None)
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert (seen.finished, seen.lost) == (WHOLE, ())
+    assert seen.offsets == list(ALL)
+    assert list((tmp_path / "mending").iterdir()) == []
+
+
+def test_what_one_replica_lacks_comes_from_the_next(tmp_path: Path, log: KafkaLog) -> None:
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)], b2=[12, 13, 17, *range(20, 40)],
+                      b3=[10, 11, 14, 15, 16, 18, 19])  # fmt: skip
+    brokers.answer_bytes = 150
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert (seen.finished, seen.lost, seen.offsets) == (WHOLE, (), list(ALL))
+
+
+def test_a_log_that_starts_inside_the_hole_gives_what_it_has(tmp_path: Path, log: KafkaLog) -> None:
+    brokers = cluster(log, b1=[], b2=range(14, 40), b3=range(16))
+    brokers.brokers[1] = [*range(10), *range(20, 40)]
+    brokers.starts = {2: 14}
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert (seen.finished, seen.lost, seen.offsets) == (WHOLE, (), list(ALL))
+
+
+def test_only_what_no_replica_has_is_lost_and_the_rest_is_copied(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)], b2=[12, 13, *range(20, 40)])
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert seen.finished == [(0, 9), (12, 13), (20, 29), (30, 39)]
+    assert [(each.start, each.end) for each in seen.lost] == [(10, 11), (14, 19)]
+    assert "no replica has them (brokers 1, 2 were asked)" in seen.lost[0].why
+
+
+def test_a_replica_that_does_not_answer_keeps_everything_waiting(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)], b2=None)
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert (seen.finished, seen.lost, seen.why_not) == ([], (), WhyNot.BLOCKED)
+    assert "no good batch of offsets 10 to 19: broker 2: it is down" in seen.text
+
+
+def test_a_batch_with_a_wrong_checksum_or_epoch_is_not_taken(tmp_path: Path, log: KafkaLog) -> None:
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)], b2=ALL)
+
+    def turned(node: int, data: bytes) -> bytes:
+        return data[:65] + bytes([data[65] ^ 1]) + data[66:] if node == 2 else data
+
+    brokers.damage = turned
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert (seen.finished, seen.lost) == ([], ())
+    assert "fails its CRC" in seen.text
+
+
+def test_a_batch_of_another_lineage_is_not_taken(tmp_path: Path, log: KafkaLog) -> None:
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)], b2=ALL)
+    brokers.damage = lambda node, data: (
+        data[:12] + (7).to_bytes(4, "big") + data[16:] if node == 2 else data
+    )
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert (seen.finished, seen.lost) == ([], ())
+    assert "has leader epoch 7, the lineage 0" in seen.text
+
+
+@pytest.mark.parametrize("at", [0, 400, 65])
+def test_a_turned_byte_is_mended_like_a_hole(tmp_path: Path, log: KafkaLog, at: int) -> None:
+    brokers = cluster(log, b1=ALL, b2=ALL)
+
+    def turn(data: bytearray) -> bytes:
+        data[at] ^= 0x55
+        return bytes(data)
+
+    rewrite(log, 10, turn)
+    seen = outcome(tmp_path, log, brokers)
+    assert seen.finished == [(0, 9), (10, 19), (20, 29), (30, 39)]
+    assert (seen.lost, seen.offsets) == ((), list(ALL))
+
+
+def test_a_cut_segment_is_completed(tmp_path: Path, log: KafkaLog) -> None:
+    brokers = cluster(log, b1=[], b2=ALL)
+    rewrite(log, 10, lambda data: bytes(data[: len(data) // 10 * 4]))
+    seen = outcome(tmp_path, log, brokers)
+    assert seen.finished == [(0, 9), (10, 19), (20, 29), (30, 39)]
+    assert (seen.lost, seen.offsets) == ((), list(ALL))
+
+
+def test_what_an_admin_skips_is_lost_by_name_and_the_rest_is_copied(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    async def skip(node: Node) -> None:
+        damage = node.remote_log.damage_of(log.partition)
+        assert damage is not None
+        assert damage.missing == ((14, 19),)
+        state = node.metadata.partition_state(log.partition)
+        assert state is not None
+        assert state.claim is not None
+        await node.metadata.skip_offsets(
+            OffsetsSkipped(log.partition, state.claim.token, 14, 19, "skipped by ann: no copy")
+        )
+        node.remote_log.try_again(log.partition)
+
+    rewrite(log, 10, lambda data: bytes(data[: len(data) // 10 * 4]))
+    seen = outcome(tmp_path, log, None, skip)
+    assert seen.finished == [(0, 9), (10, 13), (20, 29), (30, 39)]
+    assert seen.lost == (LostOffsets(14, 19, "skipped by ann: no copy"),)
+
+
+def test_two_bytes_turned_in_one_segment_leave_what_is_between(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    brokers = cluster(log, b1=[*range(12), *range(13, 16), *range(17, 40)])
+    size = len(all_batches(log)[10])
+
+    def turn(data: bytearray) -> bytes:
+        data[2 * size + 65] ^= 1
+        data[6 * size + 65] ^= 1
+        return bytes(data)
+
+    rewrite(log, 10, turn)
+    seen = outcome(tmp_path, log, brokers)
+    assert seen.finished == [(0, 9), (10, 11), (13, 15), (17, 19), (20, 29), (30, 39)]
+    assert [(each.start, each.end) for each in seen.lost] == [(12, 12), (16, 16)]
