@@ -63,8 +63,8 @@ class Mender:
     """`replicas` None: a directory without a broker; `directory` None: nothing is fetched."""
 
     pool: PoolPort
-    replicas: ReplicasPort | None
-    directory: Path | None
+    replicas: ReplicasPort | None = None
+    directory: Path | None = None
     limits: MendLimits = field(default_factory=MendLimits)
     _damages: dict[TopicIdPartition, Damage] = field(default_factory=dict)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -101,14 +101,11 @@ class RemoteLogManager:
         `on_shut_out` is told once a store's prefix or this node's id is another's: it has to stop.
         """
         self._metadata, self._stores = manager, stores
-        self._identity = identity
-        self._task_watch = TaskWatch(ambient.monotonic)
+        self._identity, self._task_watch = identity, TaskWatch(ambient.monotonic)
         self._ambient = ambient = self._task_watch.around(ambient)
         self._limits = limits or CopyLimits()
-        self._on_event = on_event
-        self._on_shut_out = on_shut_out
-        self._audit = audit
-        self._keep_audit = keep_audit
+        self._on_event, self._on_shut_out = on_event, on_shut_out
+        self._audit, self._keep_audit = audit, keep_audit
         self._slack_of = slack_of
         self._switches = switches or KillSwitches(None, now_ms=ambient.now_ms, audit=audit)
         node_id = identity.incarnation.node_id
@@ -123,7 +120,7 @@ class RemoteLogManager:
         proposals = Proposals(manager, self._limits, ambient)
         self._clean_ups = self._new_clean_ups(proposals)
         self._registrar = NodeRegistrar(manager, identity, self._limits, ambient, on_shut_out)
-        self._mender = mender or Mender(pool, None, None)
+        self._mender = mender or Mender(pool)
         self._driver = self._new_driver(manager, pool, proposals, broker)
         self._topic_deletion = TopicDeletion(
             manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit

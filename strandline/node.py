@@ -131,8 +131,7 @@ class Node:
         """
         configs = store_configs(settings)
         async with AsyncExitStack() as building:
-            failure = Failure()
-            directory = open_data_directory(settings.node.data_dir)
+            failure, directory = Failure(), open_data_directory(settings.node.data_dir)
             building.callback(directory.close)
             check_log_dirs(settings.kafka.log_dirs, directory)
             log, view, metadata = await _open_metadata(settings, directory, failure, building)
@@ -143,7 +142,6 @@ class Node:
             audit = _open_audit(settings, directory, building)
             identity, audited = _identity(directory), _audited(on_event, audit, directory.node_id)
             hold = open_hold(settings, directory, metadata, audited)
-            mender = _new_mender(settings, directory, pool, broker)
             remote_log = RemoteLogManager(
                 metadata,
                 pool,
@@ -162,7 +160,7 @@ class Node:
                 slack_of=partial(flow.slack_s, Flow.COPY),
                 switches=_open_switches(directory, audit),
                 topic_retention=settings.retention.source == "topic",
-                mender=mender,
+                mender=_new_mender(settings, directory, pool, broker),
             )
             building.push_async_callback(remote_log.close)
             _watch_topics(metadata, broker, identity, settings, remote_log, audit)
@@ -172,8 +170,8 @@ class Node:
             collector = _new_collector(settings, known, stores, remote_log, audit)
             building.push_async_callback(collector.close)
             scrubs, repairs = _new_repairs(settings, directory, remote_log, building)
-            parts = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
-            remote_log.tell_problems_of(*(part.problems for part in parts))
+            told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
+            remote_log.tell_problems_of(*(part.problems for part in told))
             _watch_surroundings(settings, metadata, stores, remote_log)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,

@@ -69,6 +69,7 @@ from rlmm.segment import (
 from rlmm.served_ranges import ServedRange
 from tests.api.fake_ambient import counted_uuids, no_pause
 from tests.api.fake_audit import FakeAudit
+from tests.api.fake_damage import NothingDamaged
 from tests.api.fake_quorum import FakeQuorum
 from tests.api.fake_repairs import FakeCollector, FakeRepairs
 from tests.api.fake_retention import FakeRetention
@@ -185,8 +186,8 @@ class FakeMetadata:
         return self.applied_offset
 
     undo_partition_delete = put_remote_partition_delete_metadata
-    reset_claim = set_partition_mode = put_remote_partition_delete_metadata
-    record_gaps_allowed = skip_offsets = put_remote_partition_delete_metadata
+    reset_claim = set_partition_mode = record_gaps_allowed = put_remote_partition_delete_metadata
+    skip_offsets = put_remote_partition_delete_metadata
 
     def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:
         if tip != TIP:
@@ -307,7 +308,7 @@ def copying_status(tip: TopicIdPartition) -> PartitionStatus:
 
 
 @dataclass
-class FakeRemoteLog:
+class FakeRemoteLog(NothingDamaged):
     """Answers from attributes; keeps what it was asked."""
 
     stream: FakeStream = field(default_factory=lambda: FakeStream([b"first", b"second"]))
@@ -320,12 +321,6 @@ class FakeRemoteLog:
             if status.partition == partition:
                 return status
         raise NotFound(f"{partition} is unknown")
-
-    def damage_of(self, _: TopicIdPartition, /) -> None:
-        """Nothing is damaged."""
-
-    def try_again(self, partition: TopicIdPartition, /) -> None:
-        self.asked.append(partition)
 
     def partitions(self) -> Sequence[TopicIdPartition]:
         return [status.partition for status in self.known]
