@@ -93,7 +93,7 @@ def find_ranges(
     settings = replace(options.read_settings(), fail_on_data_loss=True)
     pruning = NOTHING_PRUNED if only is None else prune([In(("partition",), tuple(only))])
     found: dict[TopicIdPartition, list[SegmentSlice]] = {}
-    for task in plan_batch(TierView(catalogue, settings), options, pruning):
+    for task in plan_batch(TierView(catalogue, settings), options, pruning, quiet_ok=False):
         for part in task:
             found.setdefault(part.segment.partition, []).append(part)
     slices = {each: tuple(parts) for each, parts in sorted(found.items())}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from kafka_formats.errors import NotFound
 from pipeline.read.segment_slice import SegmentSlice, plan_slices
 from pipeline.source.data_loss import report_lost
@@ -24,17 +26,23 @@ Views = dict[TopicIdPartition, PartitionView]
 
 
 def plan_batch(
-    tier: TierView, options: SourceOptions, pruning: Pruning = NOTHING_PRUNED
+    tier: TierView,
+    options: SourceOptions,
+    pruning: Pruning = NOTHING_PRUNED,
+    *,
+    quiet_ok: bool = True,
 ) -> list[Task]:
-    """The tasks; none where nothing is left to read.
+    """The tasks; none where nothing is left to read. `quiet_ok`: a partition that is named, and of
+    which nothing is tiered, is empty.
 
     NotFound: topic or partition. Conflict(DATA_LOSS) as failOnDataLoss says. InvalidRequest names
     an option that does not fit what is tiered.
     """
     starting, ending = options.batch_start(), options.batch_end()
-    every = tier.subscribed(options.subscription)
-    check_complete(starting, every, option=starting_option(options))
-    check_complete(ending, every, option=ending_option(options))
+    every = tier.subscribed(options.subscription, quiet_ok=quiet_ok)
+    quiet = may_be_quiet(options, every) if quiet_ok else lambda *_: False
+    check_complete(starting, every, option=starting_option(options), quiet=quiet)
+    check_complete(ending, every, option=ending_option(options), quiet=quiet)
     kept = [partition for partition in every if pruning.keeps(partition)]
     views = tier.partitions(dict.fromkeys(kept, 0))
     gone = [partition for partition in kept if partition not in views]
@@ -70,6 +78,21 @@ def plan_batch(
         ]
     report_lost(lost, fail=options.fail_on_data_loss)
     return tasks_of(slices, options)
+
+
+def may_be_quiet(
+    options: SourceOptions, tiered: Sequence[TopicIdPartition]
+) -> Callable[[str, int], bool]:
+    """Which partitions of a query offsets may name though nothing of them is tiered: those that are
+    assigned, or any of a topic that is.
+    """
+    assigned = options.subscription.assign
+    topics = {partition.topic for partition in tiered}
+
+    def quiet(topic: str, number: int) -> bool:
+        return number in assigned.get(topic, ()) if assigned else topic in topics
+
+    return quiet
 
 
 def slices_of(

@@ -6,7 +6,7 @@ record at or after it, found by whoever calls; what is specific must name every 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_formats.errors import InvalidRequest, NotFound
@@ -45,9 +45,15 @@ class OffsetRange:
 
 
 def check_complete(
-    limit: OffsetLimit, partitions: Collection[TopicIdPartition], *, option: str
+    limit: OffsetLimit,
+    partitions: Collection[TopicIdPartition],
+    *,
+    option: str,
+    quiet: Callable[[str, int], bool] = lambda *_: False,
 ) -> None:
-    """InvalidRequest unless what is specific names every partition of the query and no other."""
+    """InvalidRequest unless what is specific names every partition of the query and no other.
+    `quiet`: whether a partition of which nothing is tiered may be named: it is read as empty.
+    """
     if isinstance(limit, SpecificOffsets):
         values = limit.offsets
     elif isinstance(limit, SpecificTimestamps):
@@ -57,7 +63,9 @@ def check_complete(
     there = {(partition.topic, partition.partition) for partition in partitions}
     if values.keys() != there:
         missing = sorted(there - values.keys())
-        strange = sorted(values.keys() - there)
+        strange = sorted(each for each in values.keys() - there if not quiet(*each))
+        if not missing and not strange:
+            return
         raise InvalidRequest(
             "must name every partition of the query and no other"
             + (f"; missing: {_list(missing)}" if missing else "")

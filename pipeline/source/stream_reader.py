@@ -12,7 +12,7 @@ from pipeline import ambient
 from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.source import stream_offsets
-from pipeline.source.batch_plan import slices_of, starting_option, tasks_of
+from pipeline.source.batch_plan import may_be_quiet, slices_of, starting_option, tasks_of
 from pipeline.source.data_loss import report_lost
 from pipeline.source.offset_limits import LATEST
 from pipeline.source.offsets import Bounds, beyond, check_complete, ranges, resolve, times_ms
@@ -64,8 +64,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint begins."""
         options = self._options
         limit, option = options.stream_start(), starting_option(options)
-        partitions = self._tier.subscribed(options.subscription)
-        check_complete(limit, partitions, option=option)
+        partitions = self._tier.subscribed(options.subscription, quiet_ok=True)
+        quiet = may_be_quiet(options, partitions)
+        check_complete(limit, partitions, option=option, quiet=quiet)
         views = self._tier.partitions(dict.fromkeys(partitions, 0))
         bounds = {partition: view.bounds for partition, view in views.items()}
         starts = resolve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ stores: to open one for each takes longer than all they ask of it.
 """
 
 Value = TypeVar("Value")
+log = logging.getLogger("strandline.source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,11 @@ class TierView:
         self._stable_ends: dict[TopicIdPartition, tuple[RemoteLogSegmentId, int]] = {}
 
     def subscribed(
-        self, subscription: Subscription, *, absent_ok: bool = False
+        self, subscription: Subscription, *, absent_ok: bool = False, quiet_ok: bool = False
     ) -> list[TopicIdPartition]:
         """The partitions, ascending. NotFound names a topic or partition that is not tiered, unless
-        `absent_ok`; a pattern may match nothing.
+        `absent_ok`, or for a partition of a tiered topic `quiet_ok`: nothing of it may be tiered
+        yet. A pattern may match nothing.
         """
         if subscription.pattern is not None:
             pattern = re.compile(subscription.pattern)
@@ -70,8 +73,15 @@ class TierView:
             wanted = subscription.assign.get(topic)
             if wanted is not None:
                 there = [partition.partition for partition in partitions]
-                if not absent_ok and not set(wanted) <= set(there):
+                lacking = sorted(set(wanted) - set(there))
+                if lacking and not (absent_ok or quiet_ok):
                     raise unknown_partitions(topic, wanted, there)
+                if lacking and quiet_ok:
+                    log.warning(
+                        "nothing is tiered of the partitions %s of %s: they are read as empty",
+                        ", ".join(map(str, lacking)),
+                        topic,
+                    )
                 partitions = [one for one in partitions if one.partition in wanted]
             found.extend(partitions)
         return sorted(found)

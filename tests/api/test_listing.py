@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from api.limits import SCAN_ITEMS_PER_SLICE
 from api.listing import Key, first_after
-from tests.api.fakes import no_pause
+from tests.api.fake_ambient import no_pause
 
 
 def key(item: int) -> Key:

@@ -66,8 +66,37 @@ def test_topics_are_chosen_by_name_by_pattern_or_one_by_one(
 def test_what_is_not_tiered_is_named() -> None:
     with pytest.raises(NotFound, match="parcels"):
         plan({"subscribe": "orders,parcels"})
-    with pytest.raises(NotFound, match=r"assign: orders-7 not tiered; .*orders-0, orders-1"):
-        plan({"assign": '{"orders": [0, 7]}'})
+    with pytest.raises(NotFound, match="parcels"):
+        plan({"assign": '{"orders": [0], "parcels": [0]}'})
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"assign": '{"orders": [0, 7]}'},
+        {"assign": '{"orders": [0, 7]}', "startingOffsets": '{"orders": {"0": 10, "7": 5}}'},
+        {"assign": '{"orders": [0, 7]}', "endingOffsets": '{"orders": {"0": 40, "7": 0}}'},
+        {"assign": '{"orders": [0, 7]}', "startingOffsets": '{"orders": {"0": 10}}'},
+        {
+            "subscribe": "orders",
+            "startingOffsets": '{"orders": {"0": 10, "1": 30, "7": -2}}',
+        },
+    ],
+)
+def test_a_named_partition_of_which_nothing_is_tiered_is_empty(query: dict[str, str]) -> None:
+    assert spans(plan(query)) == [
+        ("orders-0", 10, 19),
+        ("orders-0", 20, 29),
+        ("orders-0", 30, 39),
+    ]
+
+
+def test_offsets_name_no_partition_that_is_not_of_the_query() -> None:
+    for offsets in ('{"orders": {"0": 1, "8": 1}}', '{"orders": {"0": 1}, "payments": {"0": 1}}'):
+        with pytest.raises(InvalidRequest, match="not tiered or not subscribed"):
+            plan({"assign": '{"orders": [0, 7]}', "startingOffsets": offsets})
+    with pytest.raises(InvalidRequest, match="missing: orders-1"):
+        plan({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 1, "7": 1}}'})
 
 
 def test_offsets_cut_segments_and_begin_and_end_with_the_tier() -> None:
