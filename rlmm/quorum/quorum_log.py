@@ -365,7 +365,11 @@ class QuorumLog:
 
         def cut() -> tuple[int, set[SnapshotId]]:
             self._directory.cut_start(up_to, keep_bytes=self._limits.retain_bytes_max)
-            self._directory.remove_old_snapshots(keep=self._limits.snapshots_kept)
+            try:
+                self._directory.remove_old_snapshots(keep=self._limits.snapshots_kept)
+            except OSError as error:
+                # The log start has moved all the same, which the core has to hear.
+                log.warning("old snapshots stay until the next one is taken: %s", error)
             return self._directory.log_start_offset, set(self._directory.snapshots())
 
         # What the core hears is how the cut left the log: behind it, in the same thread, a snapshot

@@ -20,6 +20,7 @@ from rlmm.raft.messages import (
     VoterChangeResponse,
 )
 from rlmm.wire import frames
+from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.authorisation import READS, UNAUTHENTICATED, Authorisation
 from rlmm.wire.begun_at_once import begun_at_once
 from rlmm.wire.frames import REQUEST_HEAD, VERSIONS, Api, Request, UnsupportedVersionError
@@ -53,6 +54,7 @@ class Answers:
         topic_id: bytes,
         authorisation: Authorisation,
         limits: ListenerLimits,
+        share: AnonymousShare,
         sleep: Callable[[float], Awaitable[None]],
         to_wall_ms: Callable[[], int],
         refused: Callable[[str, str], None],
@@ -77,6 +79,7 @@ class Answers:
             cluster_id=cluster_id,
             topic_id=topic_id,
             limits=limits,
+            share=share,
             sleep=sleep,
             to_wall_ms=to_wall_ms,
         )

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.quorum.ports import QuorumServer
+from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.answers import Answers
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import load_schemas
@@ -69,12 +70,17 @@ class QuorumListener:
             if authorisation.secret is None
             else SecretVerifier.of(authorisation.secret, new_nonce().encode())
         )
+        self.share = AnonymousShare(
+            requests_per_s=self.limits.anonymous_requests_per_s_max,
+            answer_bytes_max=self.limits.anonymous_answer_bytes_max,
+        )
         self._answers = Answers(
             server,
             cluster_id=cluster_id,
             topic_id=topic_id,
             authorisation=authorisation,
             limits=self.limits,
+            share=self.share,
             sleep=sleep,
             to_wall_ms=to_wall_ms,
             refused=self.refused,
@@ -171,6 +177,7 @@ class QuorumListener:
                 self._refusals - REFUSALS_PER_TICK_MAX,
             )
         self._refusals = 0
+        self.share.next_second()
         for connection in tuple(self._connections):
             connection.tick()
         self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)

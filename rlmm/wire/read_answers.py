@@ -15,6 +15,7 @@ from rlmm.log.recovery import TOPIC
 from rlmm.quorum.ports import ListenerView, QuorumServer
 from rlmm.raft.messages import DescribeQuorumRequest, DescribeQuorumResponse, ReplicaDescription
 from rlmm.wire import frames
+from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.frames import Api, Request
 from rlmm.wire.identity import PARTITION, directory_bytes
 from rlmm.wire.quorum_codec import Body, QuorumCodec
@@ -41,6 +42,7 @@ class ReadAnswers:
         cluster_id: str,
         topic_id: bytes,
         limits: ListenerLimits,
+        share: AnonymousShare,
         sleep: Callable[[float], Awaitable[None]],
         to_wall_ms: Callable[[], int],
     ) -> None:
@@ -49,6 +51,7 @@ class ReadAnswers:
         self._cluster_id = cluster_id
         self._topic_id = topic_id
         self._limits = limits
+        self._share = share
         self._sleep = sleep
         self._to_wall_ms = to_wall_ms
 
@@ -235,19 +238,23 @@ class ReadAnswers:
         offset = asked["fetch_offset"]
         polls = min(max(wait_ms, 0), self._limits.consumer_wait_max_ms) / 1000 / POLL_S
         view = self._server.view()
-        while offset == view.high_watermark and polls >= 1:
+        bytes_max = min(
+            body["max_bytes"], asked["partition_max_bytes"], self._limits.consumer_bytes_max
+        )
+        bytes_max = max(bytes_max, 1)
+        while polls >= 1 and (offset == view.high_watermark or self._share.free_bytes < bytes_max):
             polls -= 1
             await self._sleep(POLL_S)
             view = self._server.view()
         answer["high_watermark"] = answer["last_stable_offset"] = view.high_watermark
         answer["log_start_offset"] = view.log_start_offset
-        bytes_max = min(
-            body["max_bytes"], asked["partition_max_bytes"], self._limits.consumer_bytes_max
-        )
+        if self._share.free_bytes < bytes_max:
+            return  # others do not take what they asked for: nothing for now, ask again
         try:
             if not view.log_start_offset <= offset <= view.high_watermark:
                 raise NotFound(f"offset {offset} is not there")
-            answer["records"] = await self._server.read_committed(offset, max(bytes_max, 1))
+            with self._share.reading(bytes_max):
+                answer["records"] = await self._server.read_committed(offset, bytes_max)
         except NotFound:
             answer["error_code"] = ErrorCode.offset_out_of_range.value
 

@@ -82,6 +82,10 @@ def write_uvarint(into: bytearray, value: int) -> None:
     into.append(value)
 
 
+TAGGED_FIELDS_MAX = 64
+"""Of one header or structure; Kafka's have up to six. Thousands are an attack on the event loop."""
+
+
 def read_client_id(frame: bytes, at: int) -> tuple[str | None, int]:
     """The nullable string that request headers of every version have."""
     text, end = _string(flexible=False, nullable=True)[0](frame, at)
@@ -129,6 +133,8 @@ def _read_tagged(
     known: Mapping[int, tuple[str, Read]], frame: bytes, at: int, values: Values
 ) -> int:
     count, at = read_uvarint(frame, at)
+    if count > TAGGED_FIELDS_MAX:
+        raise FrameError(f"{count} tagged fields, {TAGGED_FIELDS_MAX} are read at most")
     for _ in range(count):
         tag, at = read_uvarint(frame, at)
         size, at = read_uvarint(frame, at)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from kafka_formats.errors import RetryLater
+from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.authorisation import is_loopback
 from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import REQUEST_HEAD, SIZE, Api
@@ -31,6 +32,12 @@ class ListenerLimits:
     connection without requests is kept `idle_deadline_s`. A request that is not answered within
     `answer_deadline_s` ends the connection: for a Produce that is the same as a time-out, its
     outcome is unknown, and one sweep a second is cheaper than a timer for each.
+
+    Of one anonymous connection `anonymous_requests_per_turn_max` requests are begun before others
+    have their turn, and `anonymous_requests_per_s` in a second; of all together
+    `anonymous_requests_per_s_max`, but for the `anonymous_requests_first` of each. What they asked
+    for and do not take is at most `anonymous_answer_bytes_max` over all connections; where there is
+    no room, they wait.
     """
 
     connections_max: int = 1000
@@ -38,6 +45,11 @@ class ListenerLimits:
     requests_in_flight_max: int = 64
     anonymous_request_bytes_max: int = 64 << 10
     anonymous_requests_in_flight_max: int = 4
+    anonymous_requests_per_turn_max: int = 8
+    anonymous_requests_per_s: int = 200
+    anonymous_requests_per_s_max: int = 1000
+    anonymous_requests_first: int = 8
+    anonymous_answer_bytes_max: int = 32 << 20
     frame_deadline_s: int = 30
     write_deadline_s: int = 30
     answer_deadline_s: int = 60
@@ -64,6 +76,7 @@ class Requests(Protocol):
     """What connections need from the listener."""
 
     limits: ListenerLimits
+    share: AnonymousShare
 
     def begin(self, caller: Caller, frame: bytes) -> bytes | Awaitable[bytes]:
         """The answer's frame, or what computes it. FrameError, DisconnectError."""
@@ -103,6 +116,8 @@ class ServerConnection(asyncio.Protocol):
         self._writing_due = False
         self._frame_ticks = 0
         self._write_ticks = 0
+        self._turn_left = self._second_left = self._first_left = 0
+        self.held_bytes = 0
         self.idle_ticks = 0
 
     @property
@@ -130,6 +145,10 @@ class ServerConnection(asyncio.Protocol):
         # Not asked of `made` itself: uvloop's transports are no subclass of asyncio's.
         transport = cast(asyncio.Transport, made)
         self._transport = transport
+        limits = self._requests.limits
+        self._turn_left = limits.anonymous_requests_per_turn_max
+        self._second_left = limits.anonymous_requests_per_s
+        self._first_left = limits.anonymous_requests_first
         self._caller = self._requests.accepted(self)
         if self._caller is None:
             transport.abort()
@@ -141,6 +160,7 @@ class ServerConnection(asyncio.Protocol):
                 slot.task.cancel()
         self._slots.clear()
         self._partial.clear()
+        self._hold(0)
 
     def data_received(self, data: bytes) -> None:
         self.idle_ticks = 0
@@ -162,6 +182,7 @@ class ServerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         self._write_ticks = 0
+        self._account()
         self._go_on()
 
     def end(self, why: str | None) -> None:
@@ -174,7 +195,11 @@ class ServerConnection(asyncio.Protocol):
     def tick(self) -> None:
         """Called once a second."""
         limits = self._requests.limits
+        self._second_left = limits.anonymous_requests_per_s
+        self._account()
+        self._go_on()
         self.idle_ticks += 1
+        # From the last whole request on: who sends the next one slowly is not too slow.
         self._frame_ticks = self._frame_ticks + 1 if self._partial and not self._busy else 0
         self._write_ticks = self._write_ticks + 1 if self._writing_paused else 0
         if self._frame_ticks > limits.frame_deadline_s:
@@ -204,7 +229,18 @@ class ServerConnection(asyncio.Protocol):
             if self.is_peer
             else limits.anonymous_requests_in_flight_max
         )
-        return self._writing_paused or len(self._slots) >= in_flight_max
+        return self._writing_paused or len(self._slots) >= in_flight_max or self._has_had_its_share
+
+    @property
+    def _has_had_its_share(self) -> bool:
+        """Of this turn, this second, or of what all clients that are no peers get together. First
+        of all a connection gets what it takes to log in as a peer, whatever others do.
+        """
+        if self.is_peer:
+            return False
+        if self._turn_left <= 0 or self._second_left <= 0:
+            return True
+        return self._first_left <= 0 and self._requests.share.is_spent
 
     def _size_at(self, data: bytes | bytearray, at: int) -> int:
         """The size announced there. DisconnectError if it is none."""
@@ -255,6 +291,9 @@ class ServerConnection(asyncio.Protocol):
 
     def _begin(self, frame: bytes) -> None:
         assert self._caller is not None
+        self._frame_ticks = 0
+        if not self.is_peer:
+            self._count_request()
         begun = self._requests.begin(self._caller, frame)
         if isinstance(begun, bytes):
             self._slots.append(_Slot(begun))
@@ -262,6 +301,32 @@ class ServerConnection(asyncio.Protocol):
         slot = _Slot()
         self._slots.append(slot)
         slot.task = asyncio.get_running_loop().create_task(self._finish(slot, begun))
+
+    def _count_request(self) -> None:
+        if self._first_left > 0:
+            self._first_left -= 1
+        else:
+            self._requests.share.take_request()
+        self._second_left -= 1
+        if self._turn_left == self._requests.limits.anonymous_requests_per_turn_max:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._turn_left -= 1
+
+    def _next_turn(self) -> None:
+        self._turn_left = self._requests.limits.anonymous_requests_per_turn_max
+        self._go_on()
+
+    def _account(self) -> None:
+        """What is held here of answers that the client has not taken."""
+        if self.is_peer or self.transport.is_closing():
+            self._hold(0)
+            return
+        ready = sum(len(slot.answer) for slot in self._slots if slot.answer is not None)
+        self._hold(ready + self.transport.get_write_buffer_size())
+
+    def _hold(self, size_bytes: int) -> None:
+        self._requests.share.held_bytes += size_bytes - self.held_bytes
+        self.held_bytes = size_bytes
 
     async def _finish(self, slot: _Slot, work: Awaitable[bytes]) -> None:
         try:
@@ -274,6 +339,7 @@ class ServerConnection(asyncio.Protocol):
             log.exception("a request of %s failed: report this", self.name)
             self.end(None)
         else:
+            self._account()
             if len(self._slots) == 1:
                 self._write_on()
             elif not self._writing_due:
@@ -295,6 +361,7 @@ class ServerConnection(asyncio.Protocol):
             ready.append(answer)
         if ready and not self.transport.is_closing():
             self.transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+            self._account()
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and not self.transport.is_closing():

@@ -23,11 +23,9 @@ from rlmm.log.limits import LogLimits
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY, load_recovery_point
-from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal, SnapshotId
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
-from rlmm.quorum.initial import initial_state
 from rlmm.quorum.no_peers import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.events import Event, LogStartAdvanced
@@ -383,6 +381,27 @@ async def test_the_core_hears_of_a_cut_as_it_was_made(
     await log.close()
 
 
+async def test_the_core_hears_of_a_cut_although_old_snapshots_stay(
+    disk: CrashDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log(disk, limits=ROLLING)
+    for _ in range(20):
+        await log.propose(data(bytes(100)), deadline_s=5)
+
+    def fails(_: LogDirectory, *, keep: int) -> None:
+        raise OSError(5, f"Input/output error, and {keep} stay")
+
+    monkeypatch.setattr(LogDirectory, "remove_old_snapshots", fails)
+    sink = await log.begin_snapshot(SnapshotId(20, 1), last_contained_timestamp_ms=9)
+    log.allow_truncation_to(20)
+    await sink.finish()
+    start = log.describe().log_start_offset
+    assert start > 0
+    assert log.driver.core.replica.log.start_offset == start
+    assert log.latest_snapshot() == SnapshotId(20, 1)
+    await log.close()
+
+
 async def test_only_the_newest_snapshots_are_kept(disk: CrashDisk) -> None:
     log = await open_log(disk)
     for end in range(FIRST, FIRST + 3):
@@ -407,60 +426,6 @@ async def test_a_snapshot_lies_below_the_high_watermark_and_is_new(log: QuorumLo
     await sink.finish()
     with pytest.raises(Conflict, match="exists"):
         await log.begin_snapshot(SnapshotId(FIRST, 1), last_contained_timestamp_ms=9)
-
-
-async def a_batch_of_three(disk: CrashDisk) -> int:
-    """A log whose last batch has three records; where it begins."""
-    log = await open_log(disk)
-    base = await log.propose(data(b"a", b"b", b"c"), deadline_s=5)
-    await log.close()
-    return base
-
-
-async def test_a_snapshot_ends_where_a_batch_does(disk: CrashDisk, log: QuorumLog) -> None:
-    """Whoever begins its log behind it gets whole batches, and could never take the cut one."""
-    base = await log.propose(data(b"a", b"b", b"c"), deadline_s=5)
-    for inside in (base + 1, base + 2):
-        with pytest.raises(RetryLater, match=f"inside the record batch that ends at {base + 3}"):
-            await log.begin_snapshot(SnapshotId(inside, 1), last_contained_timestamp_ms=9)
-    assert not [n for n in disk.list_names(METADATA / PARTITION_DIRECTORY) if ".part" in n]
-    for end in (base, base + 3):
-        await (await log.begin_snapshot(SnapshotId(end, 1), last_contained_timestamp_ms=9)).finish()
-
-
-async def test_a_snapshot_file_that_ends_inside_a_batch_is_refused_at_the_start(
-    disk: CrashDisk,
-) -> None:
-    inside = SnapshotId(await a_batch_of_three(disk) + 1, 1)
-    SnapshotWriter(
-        disk,
-        METADATA / PARTITION_DIRECTORY,
-        inside,
-        last_contained_timestamp_ms=9,
-        voters=(VOTER,),
-    ).finish()
-    with pytest.raises(CorruptData, match="ends inside the record batch that ends at"):
-        await open_log(disk)
-
-
-async def test_a_view_that_was_flushed_inside_a_batch_stops_nobody(disk: CrashDisk) -> None:
-    """A reader at that batch got "no batch holds this offset", taken for a broken disk."""
-    base = await a_batch_of_three(disk)
-    directory = LogDirectory.open(
-        disk, METADATA, view_flushed_end=base + 1, segment_bytes_max=10_000
-    )
-    voters = voter_set((VOTER,))
-    initial = initial_state(disk, directory, format_voters=voters, view_flushed_end=base + 1)
-    assert initial.committed_offset == base + 3  # a batch is committed whole
-    directory.close()
-    log = await open_log(disk, limits=ROLLING, view_flushed_end=base + 1)
-    assert await log.driver.read_bytes(base, 1000) != b""
-    for inside in (base + 1, base + 2):
-        log.driver.apply_to = inside
-        assert await log.driver.read_bytes(base, 1000) == b""
-        assert await log.read(base, limit=9) == ()
-    assert log.driver.failure is None
-    await log.close()
 
 
 async def test_a_snapshot_on_a_failing_disk_is_retried_later() -> None:

@@ -22,6 +22,7 @@ from kio.serial.errors import SerialError
 from kio.static.primitive import i16, i32, i64
 
 from rlmm.wire.frame_check import FrameError, frame_end
+from rlmm.wire.schema import TAGGED_FIELDS_MAX, skip_tagged_fields
 from tests.rlmm.wire.fake_broker import NO_THROTTLE
 
 ENTITIES: tuple[type[Any], ...] = (
@@ -127,3 +128,12 @@ def test_what_passes_the_check_kio_decodes_or_refuses(
     except (SerialError, ValueError, LookupError, OverflowError):
         return
     assert size == end
+
+
+def test_thousands_of_tagged_fields_are_refused_before_any_is_read() -> None:
+    """They took the event loop 1.8 s."""
+    many = bytes((9, 0)) * 32_700
+    for count in (TAGGED_FIELDS_MAX + 1, 32_700):
+        announced = bytes((0x80 | count & 0x7F, 0x80 | count >> 7 & 0x7F, count >> 14))
+        with pytest.raises(FrameError, match="tagged fields"):
+            skip_tagged_fields(announced + many, 0)
