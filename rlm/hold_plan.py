@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
 from rlm.log_dir import LocalSegment
-from rlmm.lineage import filtered
+from rlmm.lineage import filtered, within_lineage
 from rlmm.partition_state import LostOffsets
 from rlmm.segment import TopicIdPartition
 
@@ -150,18 +150,31 @@ def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
 
 
 def usable(
-    units: Iterable[Unit], segments: Sequence[LocalSegment], checkpoint: Epochs
+    units: Iterable[Unit],
+    segments: Sequence[LocalSegment],
+    checkpoint: Epochs,
+    lineage: Epochs,
 ) -> tuple[Unit, ...]:
-    """Units that begin below the live log and fit to it, ascending: they may be copied."""
+    """Units that begin below the live log and fit to it, ascending: they may be copied.
+
+    `lineage` is the recorded one; empty: nothing is recorded. What does not lie in it hides
+    nothing that does: of two that contradict each other one was cut off.
+    """
     if not segments or not checkpoint:
         return ()
     epoch = checkpoint[0].epoch
     found: list[Unit] = []
+    units = [each for each in units if not lineage or _is_within(each, lineage)]
     for unit in sorted(units, key=lambda each: each.base_offset, reverse=True):
         if unit.base_offset < segments[0].base_offset and unit.leader_epochs[-1].epoch <= epoch:
             found.append(unit)
             epoch = unit.leader_epochs[0].epoch
     return tuple(reversed(found))
+
+
+def _is_within(unit: Unit, lineage: Epochs) -> bool:
+    end = unit.next_base_offset - 1
+    return within_lineage(unit.base_offset, end, unit.leader_epochs, lineage, None)
 
 
 def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:

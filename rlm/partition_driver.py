@@ -200,11 +200,13 @@ class PartitionDriver:
 
     def decision(self, work: PartitionWork) -> Decision:
         """What the planner says of this node's leadership now."""
+        state = self.metadata.partition_state(work.partition)
+        work.lineage = () if state is None else state.lineage
         return decide(
             LeadershipFacts(
                 word=work.word,
                 checkpoint=work.local.leader_epochs if work.local is not None else (),
-                state=self.metadata.partition_state(work.partition),
+                state=state,
                 incarnation=self.identity.incarnation,
                 now_ms=self.ambient.now_ms(),
                 held=work.held,

@@ -42,6 +42,7 @@ class PartitionWork:
     `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
     `leadership` is whether the broker led when it last answered, and the leader epoch.
     `units` are all that is held of it, `hold_wait` why they are not known.
+    `lineage` is the recorded one, as of the last decision.
     `one_copy` is taken around every copy, a `repair` included, which is what it copies now.
     `fills_failed` are base offsets of segments that were to fill a lost range.
     """
@@ -58,6 +59,7 @@ class PartitionWork:
     trouble: BackOff = NO_BACK_OFF
     units: tuple[Unit, ...] = ()
     hold_wait: Wait | None = None
+    lineage: Epochs = ()
     fills_done: frozenset[int] = frozenset()
     fills_failed: dict[int, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED
@@ -95,9 +97,12 @@ class PartitionWork:
 
         By `local` as it is: what the broker removed since the last pass of the hold is no gap.
         """
+        return self._usable(self.lineage)
+
+    def _usable(self, lineage: Epochs) -> tuple[Unit, ...]:
         if self.local is None or not self.units:
             return ()
-        return usable(self.units, self.local.segments, self.local.leader_epochs)
+        return usable(self.units, self.local.segments, self.local.leader_epochs, lineage)
 
     @property
     def segments(self) -> tuple[LocalSegment, ...]:
@@ -113,10 +118,12 @@ class PartitionWork:
 
     @property
     def claimed_checkpoint(self) -> Epochs:
-        """What a claim may say: the broker's checkpoint, with the heads that this process saw."""
+        """What a claim may say: the broker's checkpoint, with the heads that this process saw,
+        whatever lineage is recorded: a claim may change it.
+        """
         if self.local is None:
             return ()
-        seen = unbroken(self.kept, self.local.local_log_start_offset)
+        seen = unbroken(self._usable(()), self.local.local_log_start_offset)
         return with_heads(seen, self.local.leader_epochs)
 
     @property
@@ -145,6 +152,7 @@ class PartitionWork:
     ) -> PartitionStatus:
         """The status page on this node."""
         local = self.local
+        self.lineage = () if state is None else state.lineage
         claim = state.claim if state is not None else None
         facts = StatusFacts(
             partition=self.partition,

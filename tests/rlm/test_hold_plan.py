@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlm.copy_plan import CopySegment, PlanFacts, plan
 from rlm.hold_plan import (
     HoldFacts,
     Release,
@@ -19,7 +20,7 @@ from rlm.hold_plan import (
 )
 from rlm.log_dir import LocalSegment
 from rlmm.partition_state import LostOffsets
-from tests.rlm.planner_facts import PARTITION, epochs
+from tests.rlm.planner_facts import PARTITION, epochs, state
 
 
 def segment(base: int, next_base: int | None, size: int = 100) -> LocalSegment:
@@ -142,14 +143,45 @@ def test_a_unit_stays_while_the_live_log_says_nothing_against_it(
 
 def test_units_below_the_live_log_may_be_copied_in_order() -> None:
     units = (unit(20, 30), unit(0, 10), unit(40, 50))
-    found = usable(units, live(30, 40, 50), epochs((0, 0)))
+    found = usable(units, live(30, 40, 50), epochs((0, 0)), ())
     assert [each.base_offset for each in found] == [0, 20]
 
 
 def test_a_unit_with_a_higher_epoch_than_what_follows_it_is_not_copied() -> None:
     units = (unit(0, 10, (0, 0)), unit(10, 20, (4, 10)), unit(20, 30, (1, 20)))
-    found = usable(units, live(30, 40), epochs((2, 30)))
+    found = usable(units, live(30, 40), epochs((2, 30)), ())
     assert [each.base_offset for each in found] == [0, 20]
+
+
+@pytest.mark.parametrize(
+    "dead",
+    [
+        unit(471, 479, (110, 471)),
+        unit(445, 460, (110, 445)),
+        unit(452, 470, (132, 452)),
+        unit(451, 460, (129, 451)),
+        unit(430, 451, (133, 430)),
+    ],
+)
+def test_a_unit_that_was_cut_off_hides_none_that_lies_in_the_lineage(dead: Unit) -> None:
+    lineage = epochs((130, 440), (131, 450), (132, 453), (178, 564))
+    good, checkpoint = unit(451, 453, (131, 451)), epochs((178, 570))
+    found = usable((dead, good), live(570, 590), checkpoint, lineage)
+    assert found == (good,)
+    planned = PlanFacts(
+        segments=(*(each.segment for each in found), *live(570, 590)),
+        held=1,
+        checkpoint=with_heads(found, checkpoint),
+        local_log_start_offset=570,
+        last_stable_offset=600,
+        state=replace(state(), next_offset=451, highest_copied=(450, 131), lineage=lineage),
+        now_ms=0,
+    )
+    assert plan(planned) == CopySegment(451, 453, 100)
+
+
+def test_while_no_lineage_is_recorded_a_unit_is_judged_by_what_follows_it_alone() -> None:
+    assert usable((unit(0, 10, (0, 0)),), live(10, 20), epochs((2, 10)), ()) != ()
 
 
 def test_the_heads_of_the_checkpoint_come_back_with_the_units() -> None:
