@@ -17,6 +17,7 @@ from kafka_formats.leader_epoch_checkpoint import Epochs, entries_in_range, epoc
 from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import PartitionState
+from rlmm.segment import OFFSET_MAX
 
 
 class WhyNot(StrEnum):
@@ -44,6 +45,7 @@ class WhyNot(StrEnum):
     DIVERGED = "diverged"
     WAITING_FOR_SLOT = "waiting_for_slot"
     NOT_SCANNED = "not_scanned"
+    EPOCHS_MISSING = "epochs_missing"
 
 
 class Segment(Protocol):
@@ -78,7 +80,8 @@ class PlanFacts:
     `local_log_start_offset` is the larger of the broker's log start and the first segment's base.
     `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried` are base offsets
     of segments already copied, or tried, for the sake of a lost range under this claim.
-    `paused` and `clock_trouble` are sentences, None when all is well.
+    `paused` and `clock_trouble` are sentences, None when all is well. `log_start_said` is the log
+    start by the broker's own word or its checkpoint, whichever is larger.
     """
 
     segments: Sequence[Segment]
@@ -92,6 +95,7 @@ class PlanFacts:
     held: int = 0
     paused: str | None = None
     clock_trouble: str | None = None
+    log_start_said: int = OFFSET_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,32 @@ def _held_back(facts: PlanFacts) -> Wait | None:
     return None
 
 
+def _epochs_missing(facts: PlanFacts) -> Wait | None:
+    """Whole segments below the first known epoch were taken by DeleteRecords, or the checkpoint was
+    lost and begun anew by an election (nothing else cuts its head and leaves segments): until the
+    broker says that its log starts above them they are not lost, they are there.
+    """
+    known_from = facts.local_log_start_offset
+    for segment in facts.segments[facts.held :]:
+        end = segment.next_base_offset
+        if end is None or end > known_from:
+            return None
+        if end > max(facts.log_start_said, facts.state.next_offset):
+            return Wait(
+                WhyNot.EPOCHS_MISSING,
+                f"segment {segment.base_offset} to {end - 1} is on the disk, below the first epoch "
+                f"of the leader-epoch-checkpoint, which begins at offset {known_from}, and the "
+                f"broker's log starts at {facts.log_start_said}: that checkpoint was lost. Let "
+                "another replica lead, or restore it from one while this broker is down; nothing "
+                "is recorded as lost meanwhile",
+            )
+    return None
+
+
 def _first_log_start(facts: PlanFacts) -> Step:
+    missing = _epochs_missing(facts)
+    if missing is not None:
+        return missing
     if facts.clock_trouble is not None:
         return Wait(WhyNot.CLOCK, facts.clock_trouble)
     offset = _history_start(facts)
@@ -229,6 +258,9 @@ def _first_offset_left(facts: PlanFacts) -> int:
 
 
 def _gap(facts: PlanFacts, first: int) -> Step:
+    missing = _epochs_missing(facts)
+    if missing is not None:
+        return missing
     if facts.last_stable_offset < first:
         # What is on disk is not known to be committed yet, so neither is the gap before it.
         return _waiting_for_lso(facts, first)

@@ -21,6 +21,7 @@ from kafka_formats.errors import (
 )
 from rlm.adoption import Adoption
 from rlm.backoff import NO_BACK_OFF, BackOff, after_failure, error_kind, failure_kind
+from rlm.broker_answers import LocalLogStart
 from rlm.clean_up_tasks import CleanUpTasks, why_left_over
 from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
 from rlm.copy_plan import (
@@ -196,7 +197,10 @@ class PartitionDriver:
                 continue  # a look was made meanwhile: what it found is of another leadership
             state = self.metadata.partition_state(work.partition)
             assert state is not None, "a standing claim has a row"
-            return plan(self._plan_facts(work, state, decision.last_stable_offset))
+            step = plan(self._plan_facts(work, state, decision.last_stable_offset))
+            asked = isinstance(step, Wait) and step.why is WhyNot.EPOCHS_MISSING
+            if not (asked and await self._log_start_moved(work)):
+                return step
 
     def decision(self, work: PartitionWork) -> Decision:
         """What the planner says of this node's leadership now."""
@@ -227,6 +231,7 @@ class PartitionDriver:
             fills_tried=work.fills_not_now(self.ambient.now_ms()),
             paused=self.pause_text(work.partition.topic),
             clock_trouble=self.clock_trouble(),
+            log_start_said=work.log_start_said,
         )
 
     async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
@@ -259,6 +264,7 @@ class PartitionDriver:
             raise _DriveEndsError from None
         work.held = HeldClaim(answer.token, leader_epoch)
         work.refused = None
+        work.log_start_heard = 0
         work.fills_done = frozenset()
         self.on_event(PartitionClaimed(work.partition, leader_epoch, answer.token))
 
@@ -300,6 +306,17 @@ class PartitionDriver:
             elif row.state is SegmentState.COPY_SEGMENT_STARTED:
                 return Wait(WhyNot.CLOCK, f"a copy that did not finish is not removed: {trouble}")
         return None
+
+    async def _log_start_moved(self, work: PartitionWork) -> bool:
+        """Whether the broker itself says that its log starts higher than was known."""
+        if self.broker is None:
+            return False
+        name = (work.partition.topic, work.partition.partition)
+        answer = (await self.broker.local_log_start([name])).get(name)
+        if not isinstance(answer, LocalLogStart) or answer.offset <= work.log_start_said:
+            return False
+        work.log_start_heard = answer.offset
+        return True
 
     async def _leads_still(self, work: PartitionWork) -> bool:
         """By the broker's word of now, under the claim that the step was planned with.

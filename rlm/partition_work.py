@@ -42,7 +42,8 @@ class PartitionWork:
     `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
     `leadership` is whether the broker led when it last answered, and the leader epoch.
     `units` are all that is held of it, `hold_wait` why they are not known.
-    `lineage` is the recorded one, as of the last decision.
+    `lineage` is the recorded one, as of the last decision,
+    `log_start_heard` the highest log start that the broker named when it was asked.
     `one_copy` is taken around every copy, a `repair` included, which is what it copies now.
     `fills_failed` are base offsets of segments that were to fill a lost range.
     """
@@ -60,6 +61,7 @@ class PartitionWork:
     units: tuple[Unit, ...] = ()
     hold_wait: Wait | None = None
     lineage: Epochs = ()
+    log_start_heard: int = 0
     fills_done: frozenset[int] = frozenset()
     fills_failed: dict[int, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED
@@ -125,6 +127,12 @@ class PartitionWork:
             return ()
         seen = unbroken(self._usable(()), self.local.local_log_start_offset)
         return with_heads(seen, self.local.leader_epochs)
+
+    @property
+    def log_start_said(self) -> int:
+        """The log start by the broker's word or its checkpoint: nothing below it is wanted."""
+        on_disk = 0 if self.local is None else self.local.log_start_offset or 0
+        return max(on_disk, self.log_start_heard)
 
     @property
     def log_dir(self) -> Path | None:

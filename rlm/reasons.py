@@ -75,6 +75,10 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "claim refused", "the log says otherwise than this node's broker; the text says how",
         "if it would cut too much: see below", SOON_S,
     ),
+    WhyNot.EPOCHS_MISSING: Reason(
+        "epochs missing", "the leader-epoch-checkpoint begins above whole segments: it was lost",
+        "let another replica lead, or restore the file from one while this broker is down", 90.0,
+    ),
     WhyNot.CLAIMED_ELSEWHERE: Reason(
         "claimed elsewhere", "this node's broker leads, and another node has the claim",
         "nothing if it passes; else see below, or let another replica lead", SOON_S,

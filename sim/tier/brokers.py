@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from kafka_formats import offset_checkpoint
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE, LOG_START_FILE
-from rlm.leadership import BrokerWord, NoAnswer
+from rlm.broker_answers import LocalLogStart
+from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlm.scanner import TopicPartition
 from rlmm.segment import TopicIdPartition
 from sim.tier.partition import Partition
@@ -89,6 +90,16 @@ class Brokers:
         if not machine.broker_up or partition is None:
             return NoAnswer("the broker is down")
         return partition.word(machine.node_id)
+
+    def log_start(
+        self, machine: Machine, name: TopicPartition
+    ) -> LocalLogStart | NotLeading | NoAnswer:
+        """What that broker answers to ListOffsets(earliest local)."""
+        word, partition = self.word(machine, name), self.named(name)
+        if not isinstance(word, Leads) or partition is None:
+            return word if not isinstance(word, Leads) else NoAnswer("the topic is gone")
+        replica = partition.replicas[machine.node_id]
+        return LocalLogStart(max(replica.bases[0], replica.log_start), replica.epoch)
 
     # ---- deeds
 

@@ -448,10 +448,12 @@ def unserved(reference: Reference, state: PartitionState) -> Iterator[tuple[int,
 
 
 def answer(reference: Reference, state: PartitionState, offset: int) -> SegmentAnswer | None:
-    """What serves an offset in the lineage."""
+    """What serves an offset in the lineage, whose first epoch is open downwards, as to readers."""
+    if not state.lineage:
+        return None
     epoch = epoch_for_offset(state.lineage, offset)
     if epoch is None:
-        return None
+        epoch = state.lineage[0].epoch
     return queries.segment_for_offset(reference.rows, state.partition, epoch, offset)
 
 

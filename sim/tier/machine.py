@@ -311,7 +311,9 @@ class NodeBroker:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
         await self._answer()
-        return dict.fromkeys(partitions, NoAnswer("nobody asks in this world"))
+        return {
+            each: self._machine.world.brokers.log_start(self._machine, each) for each in partitions
+        }
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         await self._answer()
