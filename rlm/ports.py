@@ -159,6 +159,10 @@ class MetadataPort(SegmentRows, Protocol):
         """End a partition's adoption."""
         ...
 
+    def measured_time_ms(self) -> int:
+        """How much time nodes have measured since the log began."""
+        ...
+
     def restart(self) -> Restart | None:
         """The restart from a snapshot that the cluster began with."""
         ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -56,6 +57,8 @@ class TopicDeletion:
     held_back: Callable[[str], str | None]
     audit: Audit = no_audit
     failed: dict[TopicIdPartition, BackOff] = field(default_factory=dict)
+    seen: dict[TopicIdPartition, tuple[int, float]] = field(default_factory=dict)
+    """By partition: the mark, or what stood at first sight, and when (monotonic) that was."""
 
     async def run(self) -> None:
         """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
@@ -77,7 +80,9 @@ class TopicDeletion:
     async def run_pass(self) -> None:
         """One step for each partition that is marked; the trouble of one is its own."""
         going = await self._going()
-        self.failed = {tip: failed for tip, failed in self.failed.items() if tip in going}
+        there = set(going)
+        self.failed = {tip: failed for tip, failed in self.failed.items() if tip in there}
+        self.seen = {tip: seen for tip, seen in self.seen.items() if tip in there}
         for start in range(0, len(going), PARTITIONS_PARALLEL_MAX):
             some = going[start : start + PARTITIONS_PARALLEL_MAX]
             await asyncio.gather(*(self._advance(tip) for tip in some))
@@ -90,6 +95,10 @@ class TopicDeletion:
             state = self.metadata.partition_state(tip)
             if state is not None and state.delete_state is not None:
                 going.append(tip)
+                known = self.seen.get(tip)
+                marked = state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED
+                if known is None or (marked and known[0] != state.delete_offset):
+                    self.seen[tip] = state.delete_offset, self.ambient.monotonic()
         return going
 
     async def _advance(self, tip: TopicIdPartition) -> None:
@@ -110,8 +119,7 @@ class TopicDeletion:
                 error,
                 exc_info=None if expected else error,
             )
-            # A conflict is no trouble: record time may be behind the clock where nothing was
-            # written for long, and each proposal moves it.
+            # A conflict is no trouble: another node was faster, or an admin changed his mind.
             self.failed[tip] = after_failure(
                 NO_BACK_OFF if conflict else failed, FailureKind.TRANSIENT, str(error),
                 policy=back_off_policy(self.limits), now_ms=self.ambient.now_ms(),
@@ -123,17 +131,20 @@ class TopicDeletion:
         state = self.metadata.partition_state(tip)
         if state is None:
             return
+        seen_ms = self._seen_ms(state)
         step = plan_deletion(
             state,
             has_segments=next(iter(self.metadata.list_remote_log_segments(tip)), None) is not None,
             node_id=self.identity.incarnation.node_id,
-            now_ms=self.ambient.now_ms(),
+            passed_ms=max(seen_ms, self._measured_ms(state)),
             settle_ms=round(self.limits.deletion_settle_s * 1000),
             held_back=self.held_back(tip.topic),
         )
         match step:
             case Start():
-                await self._propose(state, PartitionDeleteState.DELETE_PARTITION_STARTED, step)
+                await self._propose(
+                    state, PartitionDeleteState.DELETE_PARTITION_STARTED, step, seen_ms
+                )
                 self._tell(AuditAction.PARTITION_DELETE_STARTED, tip, "the grace is over")
             case RemoveSegments():
                 await self._remove_segments(tip)
@@ -141,8 +152,26 @@ class TopicDeletion:
                 await self._propose(state, PartitionDeleteState.DELETE_PARTITION_FINISHED, None)
                 self._tell(AuditAction.PARTITION_DELETE_FINISHED, tip, "no segment is left")
 
+    def _seen_ms(self, state: PartitionState) -> int:
+        """How long this process has seen the delete state, by the clock that nobody sets."""
+        offset, since_s = self.seen.get(state.partition, (-1, math.inf))
+        marked = state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED
+        if since_s == math.inf or (marked and offset != state.delete_offset):
+            return 0
+        return int((self.ambient.monotonic() - since_s) * 1000)
+
+    def _measured_ms(self, state: PartitionState) -> int:
+        """How long all nodes together have: what is left where processes are short."""
+        if state.delete_counts_from_ms < 0:
+            return 0
+        return self.metadata.measured_time_ms() - state.delete_counts_from_ms
+
     async def _propose(
-        self, state: PartitionState, to: PartitionDeleteState, start: Start | None
+        self,
+        state: PartitionState,
+        to: PartitionDeleteState,
+        start: Start | None,
+        seen_ms: int = -1,
     ) -> None:
         """Unknown outcomes need nothing: the next pass reads what stands and goes on from there."""
         await self.metadata.put_remote_partition_delete_metadata(
@@ -152,6 +181,7 @@ class TopicDeletion:
                 self.ambient.now_ms(),
                 to,
                 replaces_offset=-1 if start is None else start.replaces_offset,
+                seen_ms=seen_ms,
             ),
             deadline_s=self.limits.propose_deadline_s,
         )

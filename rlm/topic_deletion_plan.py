@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlmm.partition_state import PartitionState
+from rlmm.partition_state import PartitionState, grace_ms_of
 from rlmm.segment import PartitionDeleteState
 
 
@@ -24,9 +24,9 @@ class NotDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not before `until_ms` (since the epoch), or, with -1, not while `why` is so."""
+    """Not before so many ms went by, or, with -1, not while `why` is so."""
 
-    until_ms: int
+    for_ms: int
     why: str
 
 
@@ -55,31 +55,33 @@ def plan_deletion(
     *,
     has_segments: bool,
     node_id: int,
-    now_ms: int,
+    passed_ms: int,
     settle_ms: int,
     held_back: str | None,
 ) -> DeletionStep:
     """What this node does next for the partition.
 
-    `has_segments`: a row of any state is left. `settle_ms`: how long the others leave it to the
+    `has_segments`: a row of any state is left. `passed_ms`: what was measured, by this node or by
+    all, since the mark was applied; no wall clock. `settle_ms`: how long the others leave it to the
     node of the last claim. `held_back`: why nothing may be deleted now, None if it may.
     """
     if state.delete_state is None:
         return NotDeleted()
-    from_ms = acts_from_ms(state, node_id, settle_ms)
-    if now_ms < state.delete_due_ms:
-        return Wait(from_ms, "the grace of the mark is not over")
-    if now_ms < from_ms:
-        return Wait(from_ms, "left to the node that claimed the partition last")
+    marked = state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED
+    grace_ms = grace_ms_of(state) if marked else 0
+    from_ms = grace_ms + (0 if _goes_first(state, node_id) else settle_ms)
+    if passed_ms < grace_ms:
+        return Wait(from_ms - passed_ms, "the grace of the mark is not over")
+    if passed_ms < from_ms:
+        return Wait(from_ms - passed_ms, "left to the node that claimed the partition last")
     if held_back is not None:
         return Wait(-1, held_back)
-    if state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
+    if marked:
         return Start(state.delete_offset)
     return RemoveSegments() if has_segments else Finish()
 
 
-def acts_from_ms(state: PartitionState, node_id: int, settle_ms: int) -> int:
-    """From when a node takes part: at the end of the grace, or `settle_ms` later."""
-    claim = state.claim or state.voided_claim
-    first = claim is not None and claim.incarnation.node_id == node_id
-    return state.delete_due_ms + (0 if first else settle_ms)
+def _goes_first(state: PartitionState, node_id: int) -> bool:
+    """The others follow `settle_ms` later."""
+    claim = state.last_claim
+    return claim is not None and claim.incarnation.node_id == node_id

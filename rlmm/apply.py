@@ -18,7 +18,7 @@ from rlmm.apply_nodes import apply_node_contested, apply_node_registration
 from rlmm.apply_offsets import apply_log_start, apply_lost_range
 from rlmm.apply_outcome import Draft, Outcome, Verdict
 from rlmm.apply_partition_delete import apply_partition_delete, apply_partition_delete_undo
-from rlmm.apply_purge import purge, put_record_time, record_time_with
+from rlmm.apply_purge import apply_time_passed, purge, put_record_time, record_time_with
 from rlmm.apply_restart import (
     apply_partition_adopted,
     apply_reconciled,
@@ -43,6 +43,7 @@ from rlmm.records import (
     PartitionModeChange,
     Reconciled,
     SegmentMissing,
+    TimePassed,
     TopicPolicyChange,
     decode,
 )
@@ -79,7 +80,7 @@ def apply_over(
 ) -> tuple[Outcome, TopicIdPartition | None]:
     """The same, with the writes carried out in `overlay`: (outcome, partition)."""
     offset, _, timestamp_ms, control_type, value = record
-    draft = Draft(overlay, offset, record_time_with(overlay, timestamp_ms))
+    draft = Draft(overlay, offset, record_time_with(overlay, timestamp_ms), timestamp_ms)
     overlay.begin()
     partition: TopicIdPartition | None = None
     try:
@@ -114,6 +115,7 @@ _OF_NO_PARTITION = (
     Reconciled,
     NodeRegistration,
     NodeContested,
+    TimePassed,
 )
 
 
@@ -155,3 +157,5 @@ def _judge(draft: Draft, record: MetadataRecord) -> Outcome:
             return apply_node_registration(draft, record)
         case NodeContested():
             return apply_node_contested(draft, record)
+        case TimePassed():
+            return apply_time_passed(draft, record)

@@ -56,15 +56,19 @@ NO_EFFECT = Outcome(Verdict.NO_EFFECT, "it was so already")
 class Draft:
     """The rows with what the record under judgement writes; taken back unless it is accepted.
 
-    `offset` is the record's metadata offset, `record_time_ms` the record time including it.
+    `offset` is the record's metadata offset, `record_time_ms` the record time including it, and
+    `timestamp_ms` its own batch's.
     """
 
-    __slots__ = ("offset", "record_time_ms", "rows")
+    __slots__ = ("offset", "record_time_ms", "rows", "timestamp_ms")
 
-    def __init__(self, rows: OverlayRows, offset: int, record_time_ms: int) -> None:
+    def __init__(
+        self, rows: OverlayRows, offset: int, record_time_ms: int, timestamp_ms: int = -1
+    ) -> None:
         self.rows = rows
         self.offset = offset
         self.record_time_ms = record_time_ms
+        self.timestamp_ms = timestamp_ms
 
     def put_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
         self.rows.put_decoded(keys.partition_key(partition), row, encode_partition)

@@ -1,8 +1,10 @@
 """Deleting a partition: MARKED, which can be undone, STARTED, which cannot, FINISHED.
 
 A step names the record it follows, so that a late one (proposed, no outcome heard, undone meanwhile
-and perhaps marked anew) changes nothing. The grace is the mark's own and counts in record time: the
-same on every node, and no node's clock or setting can shorten it.
+and perhaps marked anew) changes nothing. The grace is the mark's own and counts in time that was
+measured by monotonic clocks: by the proposer of STARTED since it applied the mark, or, where
+processes were shorter, by all nodes together (`rlmm/apply_purge.py`). No wall clock, no refused
+record and no quiet can shorten it, and a clock that is ahead does not lengthen it.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from rlmm.apply_outcome import (
     is_gone,
     wrong_name,
 )
-from rlmm.apply_purge import bury
+from rlmm.apply_purge import bury, wait_for_time
 from rlmm.control_records import PartitionDeleteUndo
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, UNKNOWN_OFFSET, delete_due_ms
 from rlmm.row_partitions import PartitionRow
-from rlmm.row_reads import read_partition_row
+from rlmm.row_reads import read_measured_time, read_partition_row
 from rlmm.rows import prefix_end
 from rlmm.segment import (
+    OFFSET_MAX,
     PARTITION_DELETE_TRANSITIONS,
     PartitionDeleteState,
     RemotePartitionDeleteMetadata,
@@ -59,12 +62,15 @@ def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) ->
     if step.replaces_offset != row.delete_offset:
         return _follows_something_else(partition, row, step)
     if step.state is PartitionDeleteState.DELETE_PARTITION_MARKED:
+        wait_for_time(draft, _grace_ms(step))
         row = row._replace(
-            delete_marked_at_ms=draft.record_time_ms, delete_grace_ms=_grace_ms(step)
+            delete_marked_at_ms=max(draft.record_time_ms, min(draft.timestamp_ms, OFFSET_MAX)),
+            delete_grace_ms=_grace_ms(step),
+            delete_counts_from_ms=wait_for_time(draft, 0),
         )
     else:
         problem = deletes_held_back(draft) or deleting_paused(draft, partition)
-        problem = problem or _in_grace(draft, partition, row)
+        problem = problem or _in_grace(draft, partition, row, step.seen_ms)
         if problem is not None:
             return problem
         row = row._replace(claim_voided=row.claim is not None)
@@ -102,14 +108,16 @@ def _follows_something_else(
     )
 
 
-def _in_grace(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Outcome | None:
-    due_ms = delete_due_ms(row.delete_marked_at_ms, row.delete_grace_ms)
-    if draft.record_time_ms >= due_ms:
+def _in_grace(
+    draft: Draft, partition: TopicIdPartition, row: PartitionRow, seen_ms: int
+) -> Outcome | None:
+    measured_ms = read_measured_time(draft.rows).ms - row.delete_counts_from_ms
+    left_ms = delete_due_ms(0, row.delete_grace_ms) - max(seen_ms, measured_ms, 0)
+    if left_ms <= 0:
         return None
     return Outcome(
         Verdict.CONFLICT,
-        f"the grace of {partition} lasts {due_ms - draft.record_time_ms} ms of record time more: "
-        "wait, or undo the mark",
+        f"the grace of {partition} lasts {left_ms} ms more, as measured: wait, or undo the mark",
     )
 
 
@@ -164,6 +172,7 @@ def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outc
             delete_offset=draft.offset,
             delete_marked_at_ms=UNKNOWN_OFFSET,
             delete_grace_ms=-1,
+            delete_counts_from_ms=-1,
         ),
     )
     return ACCEPTED

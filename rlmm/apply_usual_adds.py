@@ -18,7 +18,7 @@ from rlmm.apply_outcome import ACCEPTED, Draft, Outcome, find_live
 from rlmm.apply_purge import put_record_time, record_time_after
 from rlmm.metadata_log import CommittedRecord
 from rlmm.row_partitions import PartitionRow
-from rlmm.row_reads import read_record_time
+from rlmm.row_reads import read_measured_time, read_record_time
 from rlmm.row_segments import DEADLINE, NO_TXN_INDEX, authority_bytes, partition_in_record
 from rlmm.rows import OverlayRows
 from rlmm.segment import OFFSET_MAX, SegmentState, TopicIdPartition
@@ -112,15 +112,17 @@ class UsualAdds:
         self._last = self._time_ms = None
 
     def _time_with(self, timestamp_ms: int) -> int | None:
-        """Record time with a record of this time; None where something is to be purged by then."""
+        """Record time with a record of this time; None where something is to be purged."""
         before = self._time_ms
         if before is None:
             before = read_record_time(self._overlay)
             self._first_purge = self._overlay.lowest_key(keys.PURGE_PREFIX)
-        time_ms = record_time_after(before, timestamp_ms)
-        if self._first_purge is not None and self._first_purge < keys.purge_from(time_ms + 1):
-            return None
-        return time_ms
+            measured_ms = read_measured_time(self._overlay).ms
+            if self._first_purge is not None and self._first_purge < keys.purge_from(
+                measured_ms + 1
+            ):
+                return None
+        return record_time_after(before, timestamp_ms)
 
     def _claimed(self, value: bytes) -> _Claimed | None:
         """What is known of the partition of this record; None: not such that adds are usual."""

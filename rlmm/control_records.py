@@ -49,6 +49,7 @@ class ControlRecordType(IntEnum):
     OFFSETS_SKIPPED = 1012
     NODE_REGISTRATION = 1013
     NODE_CONTESTED = 1014
+    TIME_PASSED = 1016
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/snapshot_rows.py
 
 
@@ -238,6 +239,17 @@ class NodeContested:
     unknown_tags: Tags = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """A node measured, by its monotonic clock, that `passed_ms` went by since it applied the record
+    before this one, at `since_offset` (-1: there was none).
+    """
+
+    since_offset: int
+    passed_ms: int
+    unknown_tags: Tags = ()
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -254,6 +266,7 @@ ControlRecord = (
     | OffsetsSkipped
     | NodeRegistration
     | NodeContested
+    | TimePassed
 )
 
 
@@ -277,6 +290,10 @@ def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
         type_ = ControlRecordType.NODE_CONTESTED
         write_incarnation(writer, record.incarnation)
         writer.int64(record.registered_offset)
+    elif isinstance(record, TimePassed):
+        type_ = ControlRecordType.TIME_PASSED
+        writer.int64(record.since_offset)
+        writer.int64(record.passed_ms)
     else:
         write_partition(writer, record.partition)
         type_ = _write_body(writer, record)
@@ -382,6 +399,8 @@ def _read_by_type(reader: Reader, type_: int) -> ControlRecord:
         return NodeRegistration(read_incarnation(reader), reader.tagged_fields())
     if type_ == ControlRecordType.NODE_CONTESTED:
         return NodeContested(read_incarnation(reader), reader.int64(), reader.tagged_fields())
+    if type_ == ControlRecordType.TIME_PASSED:
+        return TimePassed(reader.int64(), reader.int64(), reader.tagged_fields())
     if type_ not in _ABOUT_A_PARTITION:
         raise reader.corrupt(f"{type_} is no control record type of the metadata log")
     partition, tags = read_partition(reader)

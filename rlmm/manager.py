@@ -49,6 +49,7 @@ from rlmm.records import (
     PartitionModeChange,
     Reconciled,
     SegmentMissing,
+    TimePassed,
     TopicPolicyChange,
     encode,
 )
@@ -62,6 +63,7 @@ from rlmm.segment import (
     SegmentState,
     TopicIdPartition,
 )
+from rlmm.time_passing import TimePassing
 from rlmm.view import View
 from rlmm.view_snapshots import install_if_needed, view_now, write_snapshot
 
@@ -102,6 +104,7 @@ class RemoteLogMetadataManager(MetadataReads):
         committed = self._states.committed
         self._applying = ApplyLoop(metadata_log, view, self._waiters, limits, committed=committed)
         self._readiness = Readiness(metadata_log, self._applying.wait_for)
+        self._time_passing = TimePassing(view, self._leads, self._record_time_passed)
         self._snapshot_lock = asyncio.Lock()
         self._snapshot_taken_ms: int | None = None
         self._failure: str | None = None
@@ -140,6 +143,7 @@ class RemoteLogMetadataManager(MetadataReads):
             asyncio.create_task(self._apply_task(), name="metadata-apply"),
             asyncio.create_task(self._snapshot_task(), name="metadata-snapshots"),
             asyncio.create_task(self._flush_task(), name="metadata-view-flush"),
+            asyncio.create_task(self._time_passing.run(), name="metadata-time"),
         ]
         try:
             if not await self._applying.wait_for(log.describe().high_watermark - 1):
@@ -381,6 +385,13 @@ class RemoteLogMetadataManager(MetadataReads):
             self._fail("applying the metadata log", error)
         finally:
             self._waiters.end(message)
+
+    def _leads(self) -> bool:
+        found = self._log.describe()
+        return found.leader_id == found.node_id
+
+    async def _record_time_passed(self, record: TimePassed) -> int:
+        return await self._write(record, WRITE_DEADLINE_S)
 
     async def _snapshot_task(self) -> None:
         while True:

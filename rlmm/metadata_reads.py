@@ -123,6 +123,10 @@ class MetadataReads:
         """The policy of a topic; the defaults if none was set."""
         return queries.topic_policy(self._view, topic)
 
+    def measured_time_ms(self) -> int:
+        """How much time nodes have measured since the log began."""
+        return queries.measured_time(self._view).ms
+
     def totals(self) -> Totals:
         """Counts over everything."""
         return queries.totals(self._view)

@@ -41,7 +41,7 @@ CLAIMABLE_MODES = frozenset({Mode.SIDECAR, Mode.DELEGATED})
 class Claim:
     """A partition leadership. `token` is the metadata offset of the claim record.
 
-    `timestamp_ms` is the record time at which it was accepted, since the epoch.
+    `timestamp_ms` is when it was accepted, ms since the epoch, for people.
     """
 
     token: int
@@ -71,8 +71,9 @@ class PartitionState:
     merged lineage. `next_offset` is the offset that the next copy has to contain, -1 while unknown
     (nothing copied and no log start yet). `mode_offset` and `delete_offset` are the metadata
     offsets of the records that set mode and delete state (-1: none), which an admin's change
-    names (after an undo `delete_offset` is that of the undo); `delete_marked_at_ms` is the record
-    time of the mark, and `delete_grace_ms` what it named. `segment_count` and `size_bytes` count
+    names (after an undo `delete_offset` is that of the undo); `delete_marked_at_ms` is when it
+    was marked, for people, `delete_grace_ms` what the mark named, and `delete_counts_from_ms` the
+    measured time from which that counts at the latest. `segment_count` and `size_bytes` count
     COPY_SEGMENT_FINISHED segments. `adopting`: nobody recorded yet, since a restart from a
     snapshot, what the store holds of the partition; the claimant does before it copies anything.
     `cut_allowed`: a ClaimReset waits for the claim that uses it, which may cut the lineage without
@@ -99,6 +100,7 @@ class PartitionState:
     delete_grace_ms: int = UNKNOWN_OFFSET
     cut_allowed: bool = False
     gaps_allowed: str = ""
+    delete_counts_from_ms: int = UNKNOWN_OFFSET
 
     @property
     def last_claim(self) -> Claim | None:
@@ -107,13 +109,19 @@ class PartitionState:
 
     @property
     def delete_due_ms(self) -> int:
-        """The record time from which a marked partition's deletion may start."""
+        """About when a marked partition's deletion may start, ms since the epoch, for people: what
+        decides is measured (`rlmm/apply_partition_delete.py`)."""
         return delete_due_ms(self.delete_marked_at_ms, self.delete_grace_ms)
 
 
 def delete_due_ms(marked_at_ms: int, grace_ms: int) -> int:
-    """When the grace of a mark is over, record time. A negative grace is the default one."""
+    """When the grace of a mark is over. A negative grace is the default one."""
     return marked_at_ms + (DELETE_GRACE_DEFAULT_MS if grace_ms < 0 else grace_ms)
+
+
+def grace_ms_of(state: PartitionState) -> int:
+    """How long the grace of a mark lasts."""
+    return delete_due_ms(0, state.delete_grace_ms)
 
 
 UNLIMITED = -1
@@ -148,6 +156,17 @@ class Restart:
     @property
     def is_reconciled(self) -> bool:
         return self.reconciled_offset >= 0
+
+
+class MeasuredTime(NamedTuple):
+    """How much time nodes have measured since the log began, in milliseconds, and the metadata
+    offset of the TimePassed that said so last (-1: none did). Something waits for `until_ms`: the
+    end of a grace, a tombstone's.
+    """
+
+    ms: int = 0
+    offset: int = UNKNOWN_OFFSET
+    until_ms: int = 0
 
 
 class Totals(NamedTuple):

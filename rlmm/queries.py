@@ -17,7 +17,7 @@ from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.coverage import covered_ranges, covering, epoch_ranges
 from rlmm.lineage import epoch_bounds
-from rlmm.partition_state import PartitionState, TopicPolicy, Totals
+from rlmm.partition_state import MeasuredTime, PartitionState, TopicPolicy, Totals
 from rlmm.row_nodes import is_voided
 from rlmm.row_reads import (
     highest_copied,
@@ -27,6 +27,7 @@ from rlmm.row_reads import (
     read_feature_level,
     read_lineage,
     read_lost_ranges,
+    read_measured_time,
     read_partition_row,
     read_policy,
     read_record_time,
@@ -327,6 +328,7 @@ def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionSt
         delete_grace_ms=row.delete_grace_ms,
         cut_allowed=row.cut_allowed,
         gaps_allowed=row.gaps_allowed,
+        delete_counts_from_ms=row.delete_counts_from_ms,
     )
 
 
@@ -395,5 +397,10 @@ def feature_level(rows: RowReader) -> int:
 
 
 def record_time_ms(rows: RowReader) -> int:
-    """Record time: the running maximum of batch timestamps; 0 before the first record."""
+    """The running maximum of batch timestamps, for people; 0 before the first record."""
     return read_record_time(rows) or 0
+
+
+def measured_time(rows: RowReader) -> MeasuredTime:
+    """What nodes measured, which graces and tombstones count by."""
+    return read_measured_time(rows)

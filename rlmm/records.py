@@ -22,6 +22,7 @@ from rlmm.control_records import (
     PartitionModeChange,
     Reconciled,
     SegmentMissing,
+    TimePassed,
     TopicPolicyChange,
     decode_control,
     encode_control,
@@ -52,6 +53,7 @@ __all__ = [
     "PartitionModeChange",
     "Reconciled",
     "SegmentMissing",
+    "TimePassed",
     "TopicPolicyChange",
     "decode",
     "encode",
@@ -76,6 +78,7 @@ MetadataRecord = (
     | OffsetsSkipped
     | NodeRegistration
     | NodeContested
+    | TimePassed
 )
 
 

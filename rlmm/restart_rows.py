@@ -45,6 +45,9 @@ def _voided(value: bytes) -> bytes:
     if row.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
         # As an undo leaves it; `delete_offset` stays, so that only an admin marks it again.
         void = void._replace(
-            delete_state=None, delete_marked_at_ms=UNKNOWN_OFFSET, delete_grace_ms=-1
+            delete_state=None,
+            delete_marked_at_ms=UNKNOWN_OFFSET,
+            delete_grace_ms=-1,
+            delete_counts_from_ms=-1,
         )
     return encode_partition(void)

@@ -22,6 +22,7 @@ class RowKind(IntEnum):
     TOTALS = 0x03
     RESTART = 0x04
     NODE = 0x05  # node id
+    MEASURED_TIME = 0x06
     TOPIC_POLICY = 0x10  # topic
     PARTITION = 0x20  # partition
     LINEAGE = 0x21  # partition
@@ -46,6 +47,7 @@ _INT64 = struct.Struct(">q")
 
 FEATURE_LEVEL_KEY = bytes((RowKind.FEATURE_LEVEL,))
 RECORD_TIME_KEY = bytes((RowKind.RECORD_TIME,))
+MEASURED_TIME_KEY = bytes((RowKind.MEASURED_TIME,))
 TOTALS_KEY = bytes((RowKind.TOTALS,))
 RESTART_KEY = bytes((RowKind.RESTART,))
 PARTITION_BYTES = 20
@@ -238,5 +240,5 @@ def purge_from(due_ms: int) -> bytes:
 
 
 def purge_key(due_ms: int, key: bytes) -> bytes:
-    """The queue entry that removes the row `key` once record time reaches `due_ms`."""
+    """The queue entry that removes the row `key` once measured time reaches `due_ms`."""
     return purge_from(due_ms) + key

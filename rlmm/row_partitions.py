@@ -23,7 +23,8 @@ REMEMBERED_MAX = 1_024
 
 _TAG_DELETE_GRACE = 0  # only in rows of marked partitions, which are few
 _TAG_GAPS_ALLOWED = 1  # only in rows of partitions that were compacted once, which are few
-_KNOWN_TAGS = frozenset({_TAG_DELETE_GRACE, _TAG_GAPS_ALLOWED})
+_TAG_DELETE_COUNTS_FROM = 2  # as the grace
+_KNOWN_TAGS = frozenset({_TAG_DELETE_GRACE, _TAG_GAPS_ALLOWED, _TAG_DELETE_COUNTS_FROM})
 
 # Mode and its offset; there is a claim; token, epoch, incarnation, claim number, time; voided, cut
 # allowed; log starts; delete state, offset, time; four counters; no tagged fields.
@@ -37,9 +38,10 @@ class PartitionRow(NamedTuple):
     """What is known of a partition, but its lineage, highest copied offsets and lost ranges.
 
     `claim` is the last accepted one; it stands unless `claim_voided`. `cut_allowed`: an admin's
-    ClaimReset waits for the claim that uses it. `delete_grace_ms` is -1 unless a mark named one.
-    `gaps_allowed` is why offsets may be without a batch, empty where they may not. A tuple, because
-    each record makes one: a frozen dataclass takes three times as long.
+    ClaimReset waits for the claim that uses it. `delete_grace_ms` and `delete_counts_from_ms` are -1
+    unless the partition is marked. `gaps_allowed` is why offsets may be without a batch, empty where
+    they may not. A tuple, because each record makes one: a frozen dataclass takes three times as
+    long.
     """
 
     topic: str
@@ -60,6 +62,7 @@ class PartitionRow(NamedTuple):
     unknown_tags: Tags = ()
     delete_grace_ms: int = -1
     gaps_allowed: str = ""
+    delete_counts_from_ms: int = -1
 
     @property
     def standing_claim(self) -> Claim | None:
@@ -100,8 +103,8 @@ def encode_partition(row: PartitionRow) -> bytes:
 def _encode_claimed(row: PartitionRow) -> bytes | None:
     (topic, mode, mode_offset, claim, voided, cut_allowed, log_start, local_log_start,
      delete_state, delete_offset, marked_at_ms, started, finished, deleted, size,
-     tags, grace_ms, gaps_allowed) = row  # fmt: skip
-    if claim is None or tags or grace_ms >= 0 or gaps_allowed:
+     tags, grace_ms, gaps_allowed, counts_from_ms) = row  # fmt: skip
+    if claim is None or tags or max(grace_ms, counts_from_ms) >= 0 or gaps_allowed:
         return None
     incarnation = claim.incarnation
     try:
@@ -145,14 +148,21 @@ def encode_general(row: PartitionRow) -> bytes:
     writer.int64(row.size_bytes)
     known: Tags = ()
     if row.delete_grace_ms >= 0:
-        grace = Writer()
-        grace.int64(row.delete_grace_ms)
-        known = ((_TAG_DELETE_GRACE, grace.done()),)
+        known = ((_TAG_DELETE_GRACE, _milliseconds(row.delete_grace_ms)),)
     if row.gaps_allowed:
         gaps = Writer()
         gaps.string(row.gaps_allowed)
         known = (*known, (_TAG_GAPS_ALLOWED, gaps.done()))
+    if row.delete_counts_from_ms >= 0:
+        counts_from = _milliseconds(row.delete_counts_from_ms)
+        known = (*known, (_TAG_DELETE_COUNTS_FROM, counts_from))
     writer.tagged_fields((*known, *row.unknown_tags))
+    return writer.done()
+
+
+def _milliseconds(value: int) -> bytes:
+    writer = Writer()
+    writer.int64(value)
     return writer.done()
 
 
@@ -220,7 +230,8 @@ def decode_general(value: bytes) -> PartitionRow:
         return row
     return row._replace(
         unknown_tags=tuple(each for each in tags if each[0] not in _KNOWN_TAGS),
-        delete_grace_ms=_read_delete_grace(dict(tags).get(_TAG_DELETE_GRACE)),
+        delete_grace_ms=_read_milliseconds(dict(tags).get(_TAG_DELETE_GRACE)),
+        delete_counts_from_ms=_read_milliseconds(dict(tags).get(_TAG_DELETE_COUNTS_FROM)),
         gaps_allowed=_read_gaps_allowed(dict(tags).get(_TAG_GAPS_ALLOWED)),
     )
 
@@ -236,15 +247,15 @@ def _read_gaps_allowed(value: bytes | None) -> str:
     return why
 
 
-def _read_delete_grace(value: bytes | None) -> int:
+def _read_milliseconds(value: bytes | None) -> int:
     if value is None:
         return -1
     reader = Reader(value, "partition row, delete grace")
-    grace_ms = reader.int64()
+    found = reader.int64()
     reader.expect_end()
-    if grace_ms < 0:
-        raise reader.corrupt(f"a grace of {grace_ms} ms")
-    return grace_ms
+    if found < 0:
+        raise reader.corrupt(f"a grace of {found} ms")
+    return found
 
 
 def _read_claim(reader: Reader) -> Claim:

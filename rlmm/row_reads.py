@@ -14,7 +14,14 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.lineage import epoch_bounds
-from rlmm.partition_state import UNKNOWN_OFFSET, LostOffsets, Restart, TopicPolicy, Totals
+from rlmm.partition_state import (
+    UNKNOWN_OFFSET,
+    LostOffsets,
+    MeasuredTime,
+    Restart,
+    TopicPolicy,
+    Totals,
+)
 from rlmm.row_partitions import PartitionRow, decode_partition
 from rlmm.row_segments import decode_segment_row as decode_segment_row
 from rlmm.rows import RowReader, lacks, last_row, prefix_end, read_decoded
@@ -79,8 +86,12 @@ def read_feature_level(rows: RowReader) -> tuple[int, int]:
 
 
 def read_record_time(rows: RowReader) -> int | None:
-    """Record time in milliseconds since the epoch; None before the first record."""
+    """The newest batch timestamp, ms since the epoch, for people; None before the first record."""
     return read_decoded(rows, keys.RECORD_TIME_KEY, values.decode_offset)
+
+
+def read_measured_time(rows: RowReader) -> MeasuredTime:
+    return read_decoded(rows, keys.MEASURED_TIME_KEY, values.decode_measured_time) or MeasuredTime()
 
 
 def read_lost_ranges(

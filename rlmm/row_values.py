@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from rlmm.partition_state import Restart, TopicPolicy, Totals
+from rlmm.partition_state import MeasuredTime, Restart, TopicPolicy, Totals
 
 _INT64 = struct.Struct(">q")
 _EPOCH = struct.Struct(">iq")
@@ -21,6 +21,7 @@ _INTERVAL = struct.Struct(">qq?")
 _TOTALS = struct.Struct(">qqqqq")
 _POLICY = struct.Struct(">qq??q")
 _RESTART = struct.Struct(">qq")
+_MEASURED_TIME = struct.Struct(">qqq")
 _FEATURE_LEVEL = struct.Struct(">hq")
 
 
@@ -127,6 +128,14 @@ def encode_restart(restart: Restart) -> bytes:
 
 def decode_restart(value: bytes) -> Restart:
     return Restart(*_unpacked(_RESTART, value, "restart"))
+
+
+def encode_measured_time(time: MeasuredTime) -> bytes:
+    return _MEASURED_TIME.pack(*time)
+
+
+def decode_measured_time(value: bytes) -> MeasuredTime:
+    return MeasuredTime(*_unpacked(_MEASURED_TIME, value, "measured time"))
 
 
 def encode_policy(policy: TopicPolicy) -> bytes:

@@ -168,8 +168,9 @@ class RemotePartitionDeleteMetadata:
 
     `replaces_offset` names the record that the step follows (compare and set): for MARKED that of
     the last undo, -1 where none was; for STARTED that of the mark. FINISHED needs none: nothing
-    leads back from STARTED. `grace_ms` of MARKED: so much record time passes before STARTED is
-    accepted; -1 is the default, `partition_state.DELETE_GRACE_DEFAULT_MS`.
+    leads back from STARTED. `grace_ms` of MARKED: so much time passes before STARTED is accepted;
+    -1 is the default, `partition_state.DELETE_GRACE_DEFAULT_MS`. `seen_ms` of STARTED: how much its
+    proposer measured, by its monotonic clock, since it applied the mark; -1: it does not say.
     """
 
     partition: TopicIdPartition
@@ -178,4 +179,5 @@ class RemotePartitionDeleteMetadata:
     state: PartitionDeleteState
     replaces_offset: int = -1
     grace_ms: int = -1
+    seen_ms: int = -1
     unknown_tags: tuple[tuple[int, bytes], ...] = ()

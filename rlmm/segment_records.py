@@ -51,6 +51,7 @@ TAG_EXPECTED_STATE = 10004
 TAG_REPLACES_OFFSET = 10005
 TAG_GRACE = 10006
 TAG_POLICY_OFFSET = 10007
+TAG_SEEN = 10008
 
 SegmentRecord = (
     RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
@@ -145,6 +146,8 @@ def _write_partition_delete(writer: Writer, record: RemotePartitionDeleteMetadat
         known.append((TAG_REPLACES_OFFSET, _int64(record.replaces_offset)))
     if record.grace_ms >= 0:
         known.append((TAG_GRACE, _int64(record.grace_ms)))
+    if record.seen_ms >= 0:
+        known.append((TAG_SEEN, _int64(record.seen_ms)))
     writer.tagged_fields((*known, *record.unknown_tags))
 
 
@@ -272,6 +275,7 @@ def _read_partition_delete(reader: Reader) -> RemotePartitionDeleteMetadata:
         state,
         replaces_offset=_tag(known, TAG_REPLACES_OFFSET, _known_int64, -1),
         grace_ms=_tag(known, TAG_GRACE, _known_int64, -1),
+        seen_ms=_tag(known, TAG_SEEN, _known_int64, -1),
         unknown_tags=unknown,
     )
 
@@ -287,7 +291,7 @@ _SEGMENT_TAGS = frozenset(
     {TAG_TXN_INDEX_EMPTY, TAG_TOKEN, TAG_WRITER, TAG_UPLOAD_DEADLINE, TAG_FINISHED_AT}
 )
 _UPDATE_TAGS = frozenset({TAG_TOKEN, TAG_WRITER, TAG_EXPECTED_STATE, TAG_POLICY_OFFSET})
-_PARTITION_DELETE_TAGS = frozenset({TAG_REPLACES_OFFSET, TAG_GRACE})
+_PARTITION_DELETE_TAGS = frozenset({TAG_REPLACES_OFFSET, TAG_GRACE, TAG_SEEN})
 
 
 def _split(tags: Tags, known: frozenset[int]) -> tuple[dict[int, bytes], Tags]:

@@ -28,7 +28,11 @@ class TieredPartitionView(Wire):
     marked_at_ms: int | None
     grace_ms: Annotated[int | None, Field(examples=[604_800_000])]
     goes_from_ms: Annotated[
-        int | None, Field(description="No byte goes before, ms since the epoch, in record time.")
+        int | None,
+        Field(
+            description="About when its deletion starts, ms since the epoch. What decides is how "
+            "much time nodes measure, not a clock."
+        ),
     ]
 
     @classmethod

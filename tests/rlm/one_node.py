@@ -336,11 +336,13 @@ class World:
         node_id: int = 1,
         directory_id: Uuid = DIRECTORY,
         on_late: OnLate | None = None,
+        ahead_ms: int = 0,
     ) -> AsyncIterator[Node]:
         """The next incarnation. Leaving it takes the process away, whatever it was doing.
 
         With `data_plane` segments are verified, copied and read as a worker does it. `on_late` is
-        given the requests that were on their way when the process went.
+        given the requests that were on their way when the process went. `ahead_ms`: how far the
+        clock is off that the metadata log's leader writes by.
         """
         self.boots += 1
         ambient = virtual_ambient(self.boots * 1_000)
@@ -351,7 +353,7 @@ class World:
             node_id=1,
             directory_id=DIRECTORY,
             view_flushed_end=view.flushed_offset + 1,
-            now_ms=ambient.now_ms,
+            now_ms=lambda: ambient.now_ms() + ahead_ms,
             sleep=ambient.sleep,
             on_failure=_fail,
         )

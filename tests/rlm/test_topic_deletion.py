@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -279,8 +280,72 @@ def test_a_topic_made_again_under_its_name_is_another_one(tmp_path: Path, orders
     run_virtually(main)
 
 
+@pytest.mark.parametrize(("quiet_h", "grace_h"), [(3, 1), (30, 2)])
+def test_a_mark_that_follows_a_quiet_time_has_its_whole_grace(
+    tmp_path: Path, orders: KafkaLog, quiet_h: int, grace_h: int
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
+            await node.remote_log.run_once()
+            await asyncio.sleep(quiet_h * 3_600)
+            await node.remote_log.start()
+            await mark(node, orders.partition, grace_h * HOUR_MS)
+            await asyncio.sleep(grace_h * 3_600 - 1)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.delete_state is MARKED
+            await asyncio.sleep(GONE_AFTER_S)
+            assert await node.keys() == ONLY_THE_MARKER
+
+    run_virtually(main)
+
+
+def test_a_leaders_clock_that_was_a_year_ahead_neither_shortens_nor_freezes_a_grace(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(ahead_ms=365 * 24 * HOUR_MS) as node:
+            late = RemotePartitionDeleteMetadata(orders.partition, 1, 0, STARTED)
+            for _ in range(300):
+                with suppress(Conflict):
+                    await node.metadata.put_remote_partition_delete_metadata(late)
+        async with world.boot() as node:
+            await node.remote_log.run_once()
+            await node.remote_log.start()
+            await mark(node, orders.partition, HOUR_MS)
+            await asyncio.sleep(3_599)
+            assert len(await node.keys()) == 7
+            await asyncio.sleep(GONE_AFTER_S)
+            assert await node.keys() == ONLY_THE_MARKER
+
+    run_virtually(main)
+
+
+def test_a_grace_passes_although_no_process_lives_that_long(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot() as node:
+            await node.remote_log.run_once()
+            await mark(node, orders.partition, 6 * HOUR_MS)
+        for _ in range(5):
+            async with world.boot() as node:
+                await node.remote_log.start()
+                await asyncio.sleep(3_600 * 1.1)
+                assert len(await node.keys()) == 7, "six hours were not measured yet"
+        for _ in range(3):
+            async with world.boot() as node:
+                await node.remote_log.start()
+                await asyncio.sleep(3_600 * 1.1)
+        assert await node.keys() == ONLY_THE_MARKER
+
+    run_virtually(main)
+
+
 def test_an_idle_cluster_comes_to_the_end_of_a_long_grace(tmp_path: Path, orders: KafkaLog) -> None:
-    """Nothing is written for a day, so that record time stands still; the proposals move it."""
+    """Nothing is written for a day; the node measures by itself."""
     limits = replace(LIMITS, scan_interval_s=600.0)
 
     async def main() -> None:

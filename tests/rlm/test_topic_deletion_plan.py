@@ -36,7 +36,7 @@ LAST_CLAIMANT, ANOTHER = 1, 2
 
 def plan(
     of: PartitionState,
-    now_ms: int,
+    passed_ms: int,
     *,
     node_id: int = LAST_CLAIMANT,
     has_segments: bool = True,
@@ -46,41 +46,49 @@ def plan(
         of,
         has_segments=has_segments,
         node_id=node_id,
-        now_ms=now_ms,
+        passed_ms=passed_ms,
         settle_ms=SETTLE_MS,
         held_back=held_back,
     )
 
 
 def test_what_is_not_marked_is_not_deleted() -> None:
-    assert plan(state(standing=claim()), NOW_MS) == NotDeleted()
+    assert plan(state(standing=claim()), 0) == NotDeleted()
 
 
-@pytest.mark.parametrize("marked", [MARKED, STARTED])
-@pytest.mark.parametrize(("node_id", "from_ms"), [(LAST_CLAIMANT, 1_000), (ANOTHER, 1_060)])
+@pytest.mark.parametrize(
+    ("marked", "node_id", "from_ms"),
+    [
+        (MARKED, LAST_CLAIMANT, 1_000),
+        (MARKED, ANOTHER, 1_060),
+        (STARTED, LAST_CLAIMANT, 0),
+        (STARTED, ANOTHER, 60),
+    ],
+)
 def test_nobody_acts_within_the_grace_and_the_last_claimant_goes_first(
     marked: PartitionState, node_id: int, from_ms: int
 ) -> None:
-    before = plan(marked, NOW_MS + from_ms - 1, node_id=node_id)
-    assert isinstance(before, Wait)
-    assert before.until_ms == NOW_MS + from_ms
-    assert not isinstance(plan(marked, NOW_MS + from_ms, node_id=node_id), Wait)
+    if from_ms:
+        before = plan(marked, from_ms - 1, node_id=node_id)
+        assert isinstance(before, Wait)
+        assert before.for_ms == 1
+    assert not isinstance(plan(marked, from_ms, node_id=node_id), Wait)
 
 
 def test_nobody_goes_first_where_nobody_ever_claimed() -> None:
     unclaimed = replace(MARKED, claim=None)
-    assert isinstance(plan(unclaimed, NOW_MS + 1_000), Wait)
-    assert plan(unclaimed, NOW_MS + 1_060) == Start(70)
+    assert isinstance(plan(unclaimed, 1_000), Wait)
+    assert plan(unclaimed, 1_060) == Start(70)
 
 
 def test_a_mark_without_a_grace_has_the_default_one() -> None:
     marked = replace(MARKED, delete_grace_ms=-1)
-    assert isinstance(plan(marked, NOW_MS + DELETE_GRACE_DEFAULT_MS - 1), Wait)
-    assert plan(marked, NOW_MS + DELETE_GRACE_DEFAULT_MS) == Start(70)
+    assert isinstance(plan(marked, DELETE_GRACE_DEFAULT_MS - 1), Wait)
+    assert plan(marked, DELETE_GRACE_DEFAULT_MS) == Start(70)
 
 
 def test_the_steps_follow_one_another() -> None:
-    due_ms = NOW_MS + 1_000
+    due_ms = 1_000
     assert plan(MARKED, due_ms) == Start(70)
     assert plan(MARKED, due_ms, has_segments=False) == Start(70)
     assert plan(STARTED, due_ms) == RemoveSegments()
@@ -92,5 +100,5 @@ def test_the_steps_follow_one_another() -> None:
 def test_what_holds_deletes_back_holds_every_step_back(
     marked: PartitionState, has_segments: bool
 ) -> None:
-    step = plan(marked, NOW_MS + 1_000, has_segments=has_segments, held_back="clocks differ")
+    step = plan(marked, 1_000, has_segments=has_segments, held_back="clocks differ")
     assert step == Wait(-1, "clocks differ")

@@ -35,7 +35,7 @@ def check_rights(
     now_ms: int,
 ) -> None:
     """`segment` is what the record updates, as it was; all of one partition. `now_ms` is the
-    record time with the record.
+    measured time with the record.
     """
     if _partition_of(record) != before.partition:
         return
@@ -103,14 +103,14 @@ def _check_update(
 
 
 def _check_partition_delete(
-    record: RemotePartitionDeleteMetadata, before: PartitionState, now_ms: int
+    record: RemotePartitionDeleteMetadata, before: PartitionState, measured_ms: int
 ) -> None:
     if record.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
         return  # what is left of the segments is looked at by the caller
     assert record.replaces_offset == before.delete_offset, "grace: another mark"
     if record.state is PartitionDeleteState.DELETE_PARTITION_STARTED:
-        over_ms = before.delete_marked_at_ms + before.delete_grace_ms
-        assert now_ms >= over_ms, "grace: not over"
+        passed_ms = max(record.seen_ms, measured_ms - before.delete_counts_from_ms, 0)
+        assert passed_ms >= before.delete_grace_ms, "grace: not over"
 
 
 def _check_claim(record: PartitionClaim, last: Claim | None, before: PartitionState) -> None:

@@ -15,6 +15,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import entries_in_range
 from rlmm import apply_purge, queries
 from rlmm.apply_outcome import Verdict
+from rlmm.apply_purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records import (
     ClaimReset,
@@ -22,6 +23,7 @@ from rlmm.records import (
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
+    TimePassed,
 )
 from rlmm.rows import MemoryRows
 from rlmm.segment import (
@@ -138,6 +140,8 @@ class Simulation:
     def pass_time(self) -> None:
         """Sometimes a quorum leader's clock is wrong by weeks, for one record."""
         self.world.time_ms += self.random.choice((0, 60_000, 1_200_000))
+        if self.graces.random() < 0.5:
+            self.let_time_pass(0)
         self.auditor.wrong_clock_ms = 10**9 if self.chance(0.003) else 0
 
     def chance(self, probability: float) -> bool:
@@ -357,10 +361,18 @@ class Simulation:
                 self.a_step_arrives_late()
             elif self.chance(0.1):
                 self.send(self.world.a_step(PartitionDeleteState.DELETE_PARTITION_STARTED))
+            elif self.graces.random() < 0.3:
+                self.let_time_pass(state.delete_grace_ms)
             return
         self.end_segments(queries.list_segments(self.world.rows, partition))
         if self.chance(0.3):
             self.send(self.world.a_step(PartitionDeleteState.DELETE_PARTITION_FINISHED))
+
+    def let_time_pass(self, ms: int) -> None:
+        """The nodes measure it."""
+        for _ in range(1 + -(-ms // TIME_STEP_MS_MAX)):
+            since = queries.measured_time(self.world.rows).offset
+            self.commit(TimePassed(since, TIME_STEP_MS_MAX))
 
     def a_step_arrives_late(self) -> None:
         """Of a mark that may be undone by now: nobody heard what became of it."""

@@ -109,7 +109,7 @@ class StateAuditor:
                 claim=row.claim if stands else None,
                 voided_claim=None if stands else row.claim,
             )
-            check_rights(record, as_stored, found, queries.record_time_ms(rows))
+            check_rights(record, as_stored, found, queries.measured_time(rows).ms)
             if isinstance(record, PartitionClaim):
                 self.check_limit(record, state, row)
         self.check_state(record, state)
@@ -211,7 +211,7 @@ class StateAuditor:
 
     def check_tombstones(self, record: MetadataRecord) -> None:
         """An id that went stays gone, and known, for as long as tombstones are kept."""
-        now_ms = queries.record_time_ms(self.world.rows)
+        now_ms = queries.measured_time(self.world.rows).ms
         if isinstance(record, RemoteLogSegmentMetadataUpdate) and record.state is DELETE_FINISHED:
             self.buried[keys.segment_tombstone_key(record.segment_id.id)] = now_ms
         for key, buried_ms in list(self.buried.items()):

@@ -10,6 +10,7 @@ from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from rlmm import queries
 from rlmm.apply import Applied, apply
 from rlmm.apply_outcome import Outcome, Verdict
+from rlmm.apply_purge import TIME_STEP_MS_MAX
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records import (
@@ -19,6 +20,7 @@ from rlmm.records import (
     MetadataRecord,
     PartitionClaim,
     PartitionModeChange,
+    TimePassed,
     encode,
 )
 from rlmm.rows import MemoryRows
@@ -170,7 +172,7 @@ class World:
         return LostRange(self.partition, self.token, start, end, why)
 
     def a_step(
-        self, state: PartitionDeleteState, *, grace_ms: int = 0
+        self, state: PartitionDeleteState, *, grace_ms: int = 0, seen_ms: int = -1
     ) -> RemotePartitionDeleteMetadata:
         """As somebody who has just read the state would propose it."""
         known = queries.partition_state(self.rows, self.partition)
@@ -181,7 +183,15 @@ class World:
             state,
             replaces_offset=-1 if known is None else known.delete_offset,
             grace_ms=grace_ms if state is PartitionDeleteState.DELETE_PARTITION_MARKED else -1,
+            seen_ms=seen_ms if state is PartitionDeleteState.DELETE_PARTITION_STARTED else -1,
         )
+
+    def time_passes(self, ms: int) -> None:
+        """Nodes measure it, and say so."""
+        while ms > 0:
+            step_ms = min(ms, TIME_STEP_MS_MAX)
+            self.accept(TimePassed(queries.measured_time(self.rows).offset, step_ms))
+            ms -= step_ms
 
     # ---- accepted at once
 

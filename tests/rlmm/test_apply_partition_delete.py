@@ -6,6 +6,7 @@ import pytest
 
 from rlmm import queries
 from rlmm.apply_outcome import Verdict
+from rlmm.apply_purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, Totals
 from rlmm.records import PartitionDeleteUndo
 from rlmm.row_keys import RowKind
@@ -61,6 +62,7 @@ def test_a_finished_deletion_leaves_tombstones_only(world: World) -> None:
     kinds = {key[0] for key, _ in world.rows.items()}
     assert kinds == {
         RowKind.RECORD_TIME,
+        RowKind.MEASURED_TIME,
         RowKind.TOTALS,
         RowKind.SEGMENT_TOMBSTONE,
         RowKind.PARTITION_TOMBSTONE,
@@ -127,9 +129,8 @@ def test_a_late_start_does_not_follow_another_mark(world: World) -> None:
     world.accept(PartitionDeleteUndo(ORDERS, world.offset))
     assert world.verdict(late) is Verdict.CONFLICT, "nothing is marked"
     world.accept(world.a_step(MARKED, grace_ms=HOUR_MS))
-    world.time_ms += HOUR_MS
-    assert not world.changed_by(late)
-    assert world.verdict(world.a_step(STARTED)) is Verdict.ACCEPTED
+    assert not world.changed_by(replace(late, seen_ms=HOUR_MS))
+    assert world.verdict(world.a_step(STARTED, seen_ms=HOUR_MS)) is Verdict.ACCEPTED
 
 
 def test_a_late_mark_does_not_follow_an_undo(world: World) -> None:
@@ -151,16 +152,45 @@ def test_nothing_starts_within_the_grace(world: World, grace_ms: int, lasts_ms: 
     world.accept(world.a_step(MARKED, grace_ms=grace_ms))
     marked_ms = world.time_ms
     assert world.state.delete_due_ms == marked_ms + lasts_ms
-    while world.time_ms < marked_ms + lasts_ms:
-        assert world.verdict(world.a_step(STARTED)) is Verdict.CONFLICT
-        world.time_ms = min(world.time_ms + HOUR_MS, marked_ms + lasts_ms)
+    if lasts_ms:
+        for seen_ms in (-1, 0, lasts_ms - 1):
+            assert world.verdict(world.a_step(STARTED, seen_ms=seen_ms)) is Verdict.CONFLICT
+    assert world.verdict(world.a_step(STARTED, seen_ms=lasts_ms)) is Verdict.ACCEPTED
+
+
+def test_what_all_nodes_measured_ends_a_grace_where_no_process_lived_that_long(
+    world: World,
+) -> None:
+    world.time_passes(HOUR_MS)
+    world.accept(world.a_step(MARKED, grace_ms=HOUR_MS))
+    world.time_passes(HOUR_MS)
+    assert world.verdict(world.a_step(STARTED)) is Verdict.CONFLICT, "the first may be from before"
+    world.time_passes(TIME_STEP_MS_MAX - 1)
+    assert world.verdict(world.a_step(STARTED)) is Verdict.CONFLICT
+    world.time_passes(1)
     assert world.verdict(world.a_step(STARTED)) is Verdict.ACCEPTED
 
 
-def test_one_leap_of_a_clock_does_not_end_a_grace(world: World) -> None:
-    world.accept(world.a_step(MARKED, grace_ms=2 * HOUR_MS))
-    world.time_ms += 1_000 * HOUR_MS
-    assert world.verdict(world.a_step(STARTED)) is Verdict.CONFLICT
+@pytest.mark.parametrize("quiet_ms", [0, 3 * HOUR_MS, 14 * 24 * HOUR_MS])
+def test_neither_quiet_nor_refused_records_nor_a_leap_of_a_clock_shorten_a_grace(
+    world: World, quiet_ms: int
+) -> None:
+    world.time_ms += quiet_ms
+    world.accept(world.a_step(MARKED, grace_ms=HOUR_MS))
+    assert world.state.delete_marked_at_ms == world.time_ms, "its own batch's time"
+    for leap_ms in (0, 1_000 * HOUR_MS, HOUR_MS, HOUR_MS, -(2_000 * HOUR_MS)):
+        world.time_ms += leap_ms
+        assert world.verdict(world.a_step(STARTED)) is Verdict.CONFLICT
+
+
+def test_a_clock_that_was_a_year_ahead_does_not_freeze_a_grace(world: World) -> None:
+    start_ms = world.time_ms
+    for _ in range(20):
+        world.time_ms = start_ms + 365 * 24 * HOUR_MS
+        world.put(world.a_step(STARTED))
+    world.time_ms = start_ms
+    world.accept(world.a_step(MARKED, grace_ms=HOUR_MS))
+    assert world.verdict(world.a_step(STARTED, seen_ms=HOUR_MS)) is Verdict.ACCEPTED
 
 
 def test_another_grace_needs_an_undo_first(world: World) -> None:

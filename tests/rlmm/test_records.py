@@ -30,6 +30,7 @@ from rlmm.records import (
     PartitionModeChange,
     Reconciled,
     SegmentMissing,
+    TimePassed,
     TopicPolicyChange,
     decode,
     encode,
@@ -115,6 +116,7 @@ OURS: list[MetadataRecord] = [
     FeatureLevel(2, -1),
     PartitionAdopted(ORDERS, 17),
     SegmentMissing(ORDERS, segment_uuid(3), 12),
+    TimePassed(70, 600_000),
     Reconciled(400, unknown_tags=((9, b"yy"),)),
     GapsAllowed(ORDERS, "compacted"),
     OffsetsSkipped(ORDERS, 17, 5, 9, "skipped by ann: the disk died"),
@@ -157,6 +159,7 @@ WITH_TAGS: list[MetadataRecord] = [
         PartitionDeleteState.DELETE_PARTITION_STARTED,
         replaces_offset=2**40,
         grace_ms=2**60,
+        seen_ms=7,
         unknown_tags=((20_000, b"y"),),
     ),
 ]
@@ -173,8 +176,8 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
-        1000, 1000, 1001, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010, 1011,
-        1012, 1013, 1014,
+        1000, 1000, 1001, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1016, 1010,
+        1011, 1012, 1013, 1014,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 

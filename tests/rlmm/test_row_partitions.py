@@ -49,6 +49,7 @@ rows = st.builds(
     size_bytes=int64s,
     unknown_tags=st.sampled_from([(), ((7, b"x"), (300, b""))]),
     delete_grace_ms=st.just(-1) | st.integers(0, 2**63 - 1),
+    delete_counts_from_ms=st.just(-1) | st.integers(0, 2**63 - 1),
 )
 CLAIM = Claim(5, 3, Incarnation(1, Uuid(bytes(range(16))), 2), 4, 1_700_000_000_000)
 CLAIMED = PartitionRow("orders", Mode.SIDECAR, -1, CLAIM, log_start_offset=7, copy_started=2)
