@@ -38,10 +38,10 @@ class PartitionRow(NamedTuple):
     """What is known of a partition, but its lineage, highest copied offsets and lost ranges.
 
     `claim` is the last accepted one; it stands unless `claim_voided`. `cut_allowed`: an admin's
-    ClaimReset waits for the claim that uses it. `delete_grace_ms` and `delete_counts_from_ms` are -1
-    unless the partition is marked. `gaps_allowed` is why offsets may be without a batch, empty where
-    they may not. A tuple, because each record makes one: a frozen dataclass takes three times as
-    long.
+    ClaimReset waits for the claim that uses it. `delete_grace_ms` and `delete_counts_from_ms` are
+    -1 unless the partition is marked. `gaps_allowed` is why offsets may be without a batch, empty
+    where they may not. A tuple, because each record makes one: a frozen dataclass takes three times
+    as long.
     """
 
     topic: str
