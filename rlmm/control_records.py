@@ -304,9 +304,7 @@ def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
 def _known_tags(record: ControlRecord) -> Tags:
     if not isinstance(record, LogStart) or record.policy_offset is None:
         return ()
-    value = Writer()
-    value.int64(record.policy_offset)
-    return ((_TAG_POLICY_OFFSET, value.done()),)
+    return ((_TAG_POLICY_OFFSET, record.policy_offset.to_bytes(8, "big", signed=True)),)
 
 
 def _write_policy(writer: Writer, record: TopicPolicyChange) -> ControlRecordType:

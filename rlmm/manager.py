@@ -104,7 +104,6 @@ class RemoteLogMetadataManager(MetadataReads):
         committed = self._states.committed
         self._applying = ApplyLoop(metadata_log, view, self._waiters, limits, committed=committed)
         self._readiness = Readiness(metadata_log, self._applying.wait_for)
-        self._time_passing = TimePassing(view, self._leads, self._record_time_passed)
         self._snapshot_lock = asyncio.Lock()
         self._snapshot_taken_ms: int | None = None
         self._failure: str | None = None
@@ -122,11 +121,13 @@ class RemoteLogMetadataManager(MetadataReads):
         now_ms: Callable[[], int],
         limits: MetadataLimits | None = None,
         on_failure: Callable[[str], None] | None = None,
+        monotonic: Callable[[], float] | None = None,
     ) -> Self:
         """Bring the view to the log's high watermark and follow it from there.
 
         `on_failure` is called once if applying stops: the node has to stop then. CorruptData: the
-        log starts above the view and no snapshot closes the gap.
+        log starts above the view and no snapshot closes the gap. `monotonic`: by which time is
+        measured for the log; None: this node measures none.
         """
         limits = limits or MetadataLimits()
         await install_if_needed(log, view, limits.feature_levels)
@@ -143,8 +144,10 @@ class RemoteLogMetadataManager(MetadataReads):
             asyncio.create_task(self._apply_task(), name="metadata-apply"),
             asyncio.create_task(self._snapshot_task(), name="metadata-snapshots"),
             asyncio.create_task(self._flush_task(), name="metadata-view-flush"),
-            asyncio.create_task(self._time_passing.run(), name="metadata-time"),
         ]
+        if monotonic is not None:
+            passing = TimePassing(view, monotonic, self._leads, self._record_time_passed)
+            self._tasks.append(asyncio.create_task(passing.run(), name="metadata-time"))
         try:
             if not await self._applying.wait_for(log.describe().high_watermark - 1):
                 raise self._failure_error or RetryLater("the metadata log was closed")

@@ -1,6 +1,6 @@
 """The task that measures how much time passes and says so to the log (`rlmm/apply_purge.py`).
 
-Every node measures, by its event loop's monotonic clock, since it applied the last TimePassed; the
+Every node measures, by its monotonic clock, since it applied the last TimePassed; the
 quorum's leader proposes, and only while something waits for time: marked partitions, tombstones. A
 quiet cluster stays quiet.
 """
@@ -28,10 +28,12 @@ class TimePassing:
     def __init__(
         self,
         rows: RowReader,
+        monotonic: Callable[[], float],
         leads: Callable[[], bool],
         propose: Callable[[TimePassed], Awaitable[int]],
     ) -> None:
         self._rows = rows
+        self._monotonic = monotonic
         self._leads = leads
         self._propose = propose
         self._since: tuple[int, float] | None = None
@@ -47,7 +49,7 @@ class TimePassing:
 
     async def look(self) -> None:
         """Begin to measure from the last record on, or record what was measured since."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._monotonic()
         measured_ms, offset, until_ms = queries.measured_time(self._rows)
         if self._since is None or self._since[0] != offset:
             self._since = (offset, now_s)

@@ -329,6 +329,7 @@ async def _open_metadata(
         view,
         incarnation=directory.incarnation,
         now_ms=ambient.now_ms,
+        monotonic=ambient.monotonic,
         limits=MetadataLimits(
             view_flush_records=settings.metadata.view_flush_records,
             snapshot_records=settings.metadata.snapshot_records,

@@ -156,6 +156,7 @@ class Machine:
                 process.view,
                 incarnation=process.incarnation,
                 now_ms=self.now_ms,
+                monotonic=asyncio.get_running_loop().time,
                 limits=world.metadata_limits,
                 on_failure=lambda text: world.auditor.check(False, "no_failure", text),
             )

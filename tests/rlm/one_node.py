@@ -358,7 +358,7 @@ class World:
             on_failure=_fail,
         )
         manager = await RemoteLogMetadataManager.start(
-            log, view, incarnation=incarnation, now_ms=ambient.now_ms
+            log, view, incarnation=incarnation, now_ms=ambient.now_ms, monotonic=ambient.monotonic
         )
         self.store.metadata = manager
         node, store = self.node(
