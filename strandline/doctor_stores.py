@@ -16,11 +16,12 @@ from rlm.cluster_marker import MARKER_BYTES_MAX, ClusterMarker, check_marker
 from rlm.limits import CopyLimits
 from rlm.object_keys import cluster_marker_key
 from rsm_backends.open_store import open_store
-from rsm_backends.probe import probe
+from rsm_backends.probe import ProbeResult, probe
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
 from strandline import ambient
+from strandline.doctor_compatibility import find_compatibility
 from strandline.finding import Finding
 from strandline.identity import FormattedIdentity
 
@@ -33,13 +34,7 @@ async def check_store(config: StoreConfig, identity: FormattedIdentity | None) -
     """All findings about one store; a store that can't be opened or is silent is one finding."""
     check = f"store {config.name}"
     try:
-        store = await open_store(
-            config,
-            sleep=ambient.sleep,
-            monotonic=ambient.monotonic,
-            random_fraction=ambient.random_fraction,
-            now_ms=ambient.now_ms,
-        )
+        store = await _opened(config)
     except StrandlineError as error:
         return [Finding(check, False, str(error))]
     try:
@@ -53,14 +48,36 @@ async def check_store(config: StoreConfig, identity: FormattedIdentity | None) -
         await store.close()
 
 
+async def _probed(config: StoreConfig) -> list[ProbeResult]:
+    store = await _opened(config)
+    try:
+        return await probe(store, config.prefix, ambient.new_nonce())
+    finally:
+        await store.close()
+
+
+async def _opened(config: StoreConfig) -> ObjectStore:
+    return await open_store(
+        config,
+        sleep=ambient.sleep,
+        monotonic=ambient.monotonic,
+        random_fraction=ambient.random_fraction,
+        now_ms=ambient.now_ms,
+    )
+
+
 async def _look(
     config: StoreConfig, store: ObjectStore, identity: FormattedIdentity | None
 ) -> list[Finding]:
     check = f"store {config.name}"
+    results = await probe(store, config.prefix, ambient.new_nonce())
     findings = [
         Finding(f"{check}: {_NAMES.get(each.name, each.name)}", each.ok, each.detail)
-        for each in await probe(store, config.prefix, ambient.new_nonce())
+        for each in results
     ]
+    words = await find_compatibility(config, results, _probed)
+    if words is not None:
+        findings.append(words)
     if not findings[0].ok:
         return findings
     return [

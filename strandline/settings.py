@@ -120,6 +120,12 @@ class StoreSettings(_Section):
         default=False,
         description="Sign a SHA-256 of each body too, for stores that refuse UNSIGNED-PAYLOAD.",
     )
+    compatibility: list[Literal["delete-md5", "single-deletes", "no-checksums"]] = Field(
+        default=[],
+        max_length=8,
+        description="What the store lacks of S3, as `doctor` finds it: `delete-md5`, "
+        "`single-deletes`, `no-checksums`; see OPERATIONS.",
+    )
     ca_file: Path | None = Field(default=None, description="PEM bundle to trust for https (s3).")
     connect_timeout_s: PositiveSeconds = Field(
         default=5.0, description="Deadline to open a connection."

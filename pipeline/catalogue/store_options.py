@@ -9,8 +9,9 @@
     strandline.s3.ca.file       PEM bundle to trust for https
     strandline.s3.access.key, strandline.s3.secret.key, strandline.s3.session.token
                                 the usual AWS look-up (environment, profile, instance) without them
+    strandline.s3.compatibility what the store lacks, as a node's `compatibility`, with commas
 
-The names of the last three are such that Spark redacts their values wherever it shows options.
+The names of the keys are such that Spark redacts their values wherever it shows options.
 `strandline.store.NAME.s3.KEY` is `strandline.s3.KEY` for one store. Names are case-insensitive.
 """
 
@@ -24,7 +25,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from kafka_formats.errors import InvalidRequest
 from rlm.object_keys import check_prefix
-from rsm_backends.store_config import StoreConfig
+from rsm_backends.store_config import COMPATIBILITY, StoreConfig
 
 DEFAULT_STORE = "main"
 """What the store of `strandline.store` is called."""
@@ -35,6 +36,7 @@ REGION_DEFAULT = "us-east-1"
 
 S3_KEYS = (
     "endpoint", "region", "path-style", "ca.file", "access.key", "secret.key", "session.token",
+    "compatibility",
 )  # fmt: skip
 
 _NAMED = re.compile(r"strandline\.store\.(?P<name>[a-z][a-z0-9-]{0,15})(\.s3\.(?P<key>.+))?")
@@ -143,6 +145,8 @@ class StoreOptions:
             found["addressing_style"] = _style(given["path-style"])
         if "ca.file" in given:
             found["ca_bundle"] = Path(given["ca.file"])
+        if "compatibility" in given:
+            found["compatibility"] = _words(given["compatibility"])
         self._check_credentials(found)
         return {key: value for key, value in found.items() if value is not None}
 
@@ -184,6 +188,16 @@ def _s3_key(key: str, given: str) -> str:
     if key not in S3_KEYS:
         raise InvalidRequest(f"is unknown; there are {', '.join(S3_KEYS)}", field=given)
     return key
+
+
+def _words(value: str) -> frozenset[str]:
+    words = frozenset(word.strip() for word in value.split(",") if word.strip())
+    if not words <= set(COMPATIBILITY):
+        raise InvalidRequest(
+            f"takes {', '.join(COMPATIBILITY)}, with commas between them, not {value[:80]!r}",
+            field=f"{S3_OPTION}compatibility",
+        )
+    return words
 
 
 def _style(value: str) -> str:

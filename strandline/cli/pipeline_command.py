@@ -75,5 +75,6 @@ def _store_options(option: str, store: StoreConfig) -> dict[str, str]:
         f"{option}.s3.access.key": store.access_key_id,
         f"{option}.s3.secret.key": store.secret_access_key,
         f"{option}.s3.session.token": store.session_token,
+        f"{option}.s3.compatibility": ",".join(sorted(store.compatibility)) or None,
     }
     return {key: value for key, value in found.items() if value is not None}
