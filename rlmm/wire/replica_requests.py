@@ -5,6 +5,8 @@ From Fetch version 11 on (KIP-392) followers answer consumers too, up to the hig
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v11 import FetchRequest, FetchResponse
 from kio.schema.fetch.v11.request import FetchPartition, FetchTopic
@@ -49,7 +51,7 @@ async def fetch_batches(
         partition=i32(partition[1]), fetch_offset=i64(offset), partition_max_bytes=i32(bytes_max)
     )
     request = FetchRequest(
-        max_wait=i32Timedelta.parse(0),
+        max_wait=i32Timedelta.parse(timedelta(0)),
         min_bytes=i32(0),
         max_bytes=i32(bytes_max),
         isolation_level=i8(0),

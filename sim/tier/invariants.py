@@ -255,8 +255,11 @@ class Auditor:
         self._world.hold_audit.lost(lost, state)
         replica = partition.replicas[state.claim.incarnation.node_id]
         replaced = replica.epoch != state.claim.leader_epoch
+        gone = batches_within(replica.batches, lost.start, lost.end + 1)
+        damaged = all(b in each.lost for each in partition.replicas.values() for b in gone)
+        dropped = max(replica.bases[0], replica.log_start) > lost.end
         self.check(
-            partition.deleted or replaced or max(replica.bases[0], replica.log_start) > lost.end,
+            partition.deleted or replaced or dropped or (bool(gone) and damaged),
             "no_hole",
             f"{lost} is said to be lost, the log begins at {replica.log_start} on the disk",
         )
@@ -402,7 +405,8 @@ class Auditor:
         first = max(leader.bases[0], leader.log_start, state.log_start_offset)
         for lost in state.lost_ranges:
             start, end = max(lost.start, first), min(lost.end, leader.bases[-1] - 1)
-            if start <= end:
+            whole = [b for b in leader.batches if b not in leader.lost and start <= b.last]
+            if start <= end and any(b.base <= end for b in whole):
                 yield f"{start} to {end} of {partition.tip} is lost, n{partition.leader} has it"
 
     def unquiet(self) -> Iterator[str]:

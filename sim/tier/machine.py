@@ -25,6 +25,7 @@ from rlm.events import CopyEvent, HoldReleased, SegmentCopied
 from rlm.hold import Hold, HoldLimits
 from rlm.leadership import BrokerWord, NoAnswer, NotLeading
 from rlm.limits import Ambient, Identity
+from rlm.mending import Mender
 from rlm.ports import MetadataPort
 from rlm.scanner import TopicPartition
 from rlm.service import RemoteLogManager
@@ -39,6 +40,7 @@ from sim.nodes.loop import Life
 from sim.nodes.view import MemoryView, ViewDisk
 from sim.tier.bucket import NodeStore
 from sim.tier.holding import FREE_BYTES_MIN, WatchedHold
+from sim.tier.other_replicas import OtherReplicas
 from sim.tier.shared_log import NodeLog
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ class Machine:
         self.name = f"n{node_id}"
         self.log_dir = log_dir
         self.hold_dir = log_dir.with_name(f"{log_dir.name}-hold")
+        self.mending_dir = log_dir.with_name(f"{log_dir.name}-mending")
         self.missing_bytes = 0
         self.missed_bytes_ms = -(1 << 40)
         self.boots = 0
@@ -183,9 +186,10 @@ class Machine:
             monotonic=loop.time,
         )
         stores = TierStores({STORE: TierStore(STORE, store, world.prefix)}, STORE)
+        plane = WatchedPlane(self, process, store)
         remote_log = RemoteLogManager(
             cast(MetadataPort, manager),
-            WatchedPlane(self, process, store),
+            plane,
             stores,
             log_dirs=(self.log_dir,),
             broker=NodeBroker(self),
@@ -198,6 +202,7 @@ class Machine:
             audit=process.audit.append,
             keep_audit=_keep(process),
             hold=self._hold(process, manager),
+            mender=Mender(plane, OtherReplicas(world), self.mending_dir),
         )
         assert process.log is not None
         assert process.view is not None

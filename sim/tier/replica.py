@@ -53,7 +53,8 @@ class Replica:
     `log_start` is set by DeleteRecords, inside a segment or above whole ones that go later.
     `open_at` tells which transaction is open at an offset; None: there are no producer snapshots.
     `cut_inside` are bases of segments that went some time after DeleteRecords reached into them.
-    `truncated_ms` is when it last forgot something from its end.
+    `truncated_ms` is when it last forgot something from its end. `lost` are batches that damage
+    took from the disk.
     """
 
     def __init__(self, directory: Path, topic_id: Uuid, now_ms: Callable[[], int]) -> None:
@@ -69,6 +70,7 @@ class Replica:
         self.cut_inside: set[int] = set()
         self.open_at: Callable[[int], int | None] | None = None
         self.truncated_ms = -FOREVER_MS
+        self.lost: list[Batch] = []
         self._now_ms = now_ms
         self._ticks = 0
         directory.mkdir(parents=True)
@@ -151,6 +153,32 @@ class Replica:
             self.log_start = start
             self._write_epochs(truncate_from_start(self.epochs, start))
 
+    def lose(self, base: int) -> None:
+        """All files of a sealed segment are gone."""
+        self.lost += self.within(base, self._next_base(base))
+        for suffix in (LOG_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
+            self._path(base).with_suffix(suffix).unlink(missing_ok=True)
+        self._changed()
+
+    def shorten(self, base: int) -> None:
+        """A sealed segment is cut at its last batch, as the broker does that makes an index anew
+        and finds that batch bad.
+        """
+        last = self.within(base, self._next_base(base))[-1]
+        self.lost.append(last)
+        path = self._path(base)
+        os.truncate(path, path.stat().st_size - len(last.data))
+        path.with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
+        self._stamp(path)
+        self._changed()
+
+    def forget(self, offset: int) -> None:
+        """The batch there is damaged; no node looks at the file."""
+        self.lost += [each for each in self.batches if each.base <= offset <= each.last]
+
+    def _next_base(self, base: int) -> int:
+        return self.bases[self.bases.index(base) + 1]
+
     def tidy(self) -> None:
         """Local retention of what lies below the log start as a whole."""
         for base in [base for base in self.bases[1:] if base <= self.log_start][-1:]:
@@ -177,7 +205,7 @@ class Replica:
 
     def _drop(self, base: int) -> None:
         self.bases.remove(base)
-        self._path(base).unlink()
+        self._path(base).unlink(missing_ok=True)  # damage may have taken it
         for suffix in (TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
             self._path(base).with_suffix(suffix).unlink(missing_ok=True)
 

@@ -6,6 +6,9 @@
                        them, `drop N` takes the broker from those in sync
     elect N [unclean]  the controller makes broker N leader; the other hears of it by `hear N`
     trim N OFFSET      local retention of broker N, of `all` that is sealed
+    lose N BASE        the files of a sealed segment are gone from broker N's disk
+    shorten N BASE     it is cut there at its last batch
+    forget N OFFSET    broker N's batch there is damaged, too
     cut N OFFSET       DeleteRecords at broker N; the segments below go with the next `trim`
     policy MS          the topic's remote retention
     recreate           the topic is deleted and made again; `delete data` marks what it left behind
@@ -162,6 +165,12 @@ class Script:
             case "trim", [node, offset]:
                 replica = self.partition.replicas[int(node)]
                 replica.trim(replica.bases[-1] if offset == "all" else int(offset))
+            case "lose", [node, base]:
+                self.partition.replicas[int(node)].lose(int(base))
+            case "forget", [node, offset]:
+                self.partition.replicas[int(node)].forget(int(offset))
+            case "shorten", [node, base]:
+                self.partition.replicas[int(node)].shorten(int(base))
             case "cut", [node, offset]:
                 self.partition.replicas[int(node)].cut(int(offset))
             case "recreate", []:

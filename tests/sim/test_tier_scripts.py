@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rlm.gap_rule import GapWatch
+from rlm.mending import _Asking
+from sim.invariants import InvariantError
 from sim.tier.scripts import play
 
 SCRIPTS = sorted((Path(__file__).resolve().parents[1] / "golden" / "tier").glob("*.txt"))
@@ -39,7 +42,28 @@ def test_every_named_interleaving_has_a_script() -> None:
         "late_put_of_a_finished_copy",
         "lost_finished_response",
         "retention_past_the_copied_offset",
+        "segment_lost_from_the_leaders_disk",
         "two_incarnations",
         "unclean_election",
         "zombie_put_after_delete_finished",
     }
+
+
+def test_a_gap_that_is_taken_for_covered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted mistake: a neighbour counts as covering what the disk lost."""
+    (path,) = (each for each in SCRIPTS if each.stem == "segment_lost_from_the_leaders_disk")
+    monkeypatch.setattr(GapWatch, "check", lambda _watch, _source: None)
+    with pytest.raises(InvariantError, match="is not what the leader wrote"):
+        play(path.read_text())
+
+
+def test_what_another_replica_has_is_not_given_up_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted mistake: what this disk lost counts as gone everywhere."""
+    (path,) = (each for each in SCRIPTS if each.stem == "segment_lost_from_the_leaders_disk")
+
+    async def asks_nobody(asking: _Asking) -> None:
+        asking._lacking[1] = list(asking.damage.missing)
+
+    monkeypatch.setattr(_Asking, "ask_all", asks_nobody)
+    with pytest.raises(InvariantError, match="no_hole"):
+        play(path.read_text())

@@ -1,0 +1,42 @@
+"""What the brokers answer a node that asks for batches which its own broker's disk lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlm.leadership import NoAnswer
+from rlmm.wire.replica_answers import Batches, OutOfRange
+
+if TYPE_CHECKING:
+    from sim.tier.world import World
+
+
+class OtherReplicas:
+    """The port `rlm.mending.ReplicasPort`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
+        found = self._world.brokers.named((topic, partition))
+        return NoAnswer("no such topic") if found is None else sorted(found.replicas)
+
+    async def fetch(
+        self, node_id: int, topic: str, partition: int, offset: int
+    ) -> Batches | OutOfRange | NoAnswer:
+        found = self._world.brokers.named((topic, partition))
+        if found is None or not self._world.machine(node_id).broker_up:
+            return NoAnswer("it is down")
+        replica = found.replicas[node_id]
+        if offset >= replica.end or offset < max(replica.bases[0], replica.log_start):
+            return OutOfRange()
+        data = b"".join(
+            each.data
+            for each in replica.batches
+            if offset <= each.last < replica.high_watermark and each not in replica.lost
+        )
+        return Batches(data, replica.high_watermark) if data else NoAnswer("nothing there yet")
+
+    async def close(self) -> None:
+        """Nothing is open."""
