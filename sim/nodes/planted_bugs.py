@@ -41,8 +41,6 @@ from sim.planting import Patches, planting
 
 SEEDS_MAX = 60
 FIRST_SEEDS = {
-    "the tail in memory is not truncated": 62,
-    "a lost answer counts as not appended": 38,
     "a failed write is repeated behind its torn half": 25,
 }
 """Where the search begins for one that few seeds show: from 1 on it takes long."""

@@ -19,8 +19,6 @@ FRESH_SEEDS = 10
 SEEDS_PER_TEST = 10
 SOAK_SEEDS = range(1000, 3000, 50)
 SEEDS_FROM_1 = {
-    "the tail in memory is not truncated": 1,
-    "a lost answer counts as not appended": 2,
     "a failed write is repeated behind its torn half": 28,
 }
 """The first seed from 1 on that shows each mistake of `FIRST_SEEDS`, whose search begins at another
