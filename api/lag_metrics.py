@@ -56,8 +56,9 @@ _GAUGES = (
     ("bytes", "Sealed bytes not copied yet."),
     ("segments", "Sealed segments not copied yet."),
     ("seconds", "How long the oldest sealed segment not copied yet has been sealed."),
+    ("gone_offsets", "Offsets from the tier's next one on that left the local log: alert on it."),
 )
 
 
-def _values(lag: Lag) -> tuple[float, float, float]:
-    return lag.size_bytes, lag.segments, lag.age_ms / 1_000
+def _values(lag: Lag) -> tuple[float, float, float, float]:
+    return lag.size_bytes, lag.segments, lag.age_ms / 1_000, lag.gone_offsets

@@ -29,12 +29,14 @@ class TimedSegment(Segment, Protocol):
 class Lag:
     """Sealed segments that hold the next offset or later ones, whether or not they may be copied.
 
-    `age_ms` is how long the oldest of them has been sealed.
+    `age_ms` is how long the oldest of them has been sealed. `gone_offsets` are those from the next
+    offset on that this machine has no more: uncopied, and not recorded as lost while nobody claims.
     """
 
     size_bytes: int
     segments: int
     age_ms: int
+    gone_offsets: int = 0
 
 
 NO_LAG = Lag(0, 0, 0)
@@ -54,7 +56,9 @@ def lag(segments: Sequence[TimedSegment], next_offset: int, now_ms: int) -> Lag:
     behind = uncopied(segments, next_offset)
     sealed = [each.sealed_at_ms for each in behind if each.sealed_at_ms is not None]
     age_ms = max(0, now_ms - min(sealed)) if sealed else 0
-    return Lag(sum(each.size_bytes for each in behind), len(behind), age_ms)
+    first = next((each.base_offset for each in (*behind, *segments[-1:])), next_offset)
+    gone = max(0, first - next_offset) if next_offset >= 0 else 0
+    return Lag(sum(each.size_bytes for each in behind), len(behind), age_ms, gone)
 
 
 def answers_for_lag(leads: bool | None, *, claimed_here: bool, led_when_last_heard: bool) -> bool:
@@ -71,18 +75,19 @@ OTHER_TOPICS = "other topics"
 
 
 def summed(lags: Iterable[Lag]) -> Lag:
-    """Bytes and segments added up, the age of the oldest."""
-    size_bytes = segments = age_ms = 0
+    """Bytes, segments and offsets added up, the age of the oldest."""
+    size_bytes = segments = age_ms = gone_offsets = 0
     for each in lags:
         size_bytes += each.size_bytes
         segments += each.segments
         age_ms = max(age_ms, each.age_ms)
-    return Lag(size_bytes, segments, age_ms)
+        gone_offsets += each.gone_offsets
+    return Lag(size_bytes, segments, age_ms, gone_offsets)
 
 
 def worst_topics(lags: Mapping[str, Lag], topics_max: int) -> dict[str, Lag]:
     """The topics that are behind: the `topics_max` whose lag is oldest, and one sum of the rest."""
-    behind = {topic: each for topic, each in lags.items() if each.segments}
+    behind = {topic: each for topic, each in lags.items() if each.segments or each.gone_offsets}
     if len(behind) <= topics_max:
         return behind
     worst = heapq.nlargest(

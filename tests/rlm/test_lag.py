@@ -51,3 +51,12 @@ def test_topics_beyond_the_bound_are_one_sum_and_nothing_is_lost() -> None:
     assert shown == {"t5": Lag(10, 1, 5), "t4": Lag(10, 1, 4), OTHER_TOPICS: Lag(30, 3, 3)}
     assert summed(shown.values()) == summed(lags.values())
     assert worst_topics(lags, 5) == {name: each for name, each in lags.items() if name != "idle"}
+
+
+def test_what_left_the_local_log_uncopied_counts_whether_or_not_it_is_recorded() -> None:
+    assert lag(sealed(200, 300), 50, NOW_MS).gone_offsets == 150
+    assert lag(sealed(200, 300), 250, NOW_MS).gone_offsets == 0
+    assert lag(sealed(300), 250, NOW_MS).gone_offsets == 50
+    assert lag(sealed(200, 300), -1, NOW_MS).gone_offsets == 0
+    assert summed([Lag(1, 1, 1, 7), Lag(0, 0, 0, 3)]).gone_offsets == 10
+    assert worst_topics({"gone": Lag(0, 0, 0, 3)}, 5) == {"gone": Lag(0, 0, 0, 3)}
