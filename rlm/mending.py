@@ -106,7 +106,7 @@ class Mender:
         async with self._one_at_a_time:
             self.forget(partition)
             assert segment.next_base_offset is not None, "only sealed segments are copied"
-            found = await self.pool.survey(SurveyJob(job))
+            found = await self.pool.survey(SurveyJob(job, segment.size_bytes))
             damage = Damage(
                 segment.base_offset, segment.next_base_offset, segment.size_bytes, found
             )

@@ -405,7 +405,11 @@ class PartitionDriver:
         if step.fills_lost_range:
             work.fills_done |= {step.base_offset}  # under this claim it is not tried again
             return
-        damage = await self._mend(work, order)
+        try:
+            damage = await self._mend(work, order)
+        except Conflict:
+            work.back_off = NO_BACK_OFF  # the file is another one by now; `trouble` paces the retry
+            raise
         if not damage.survey.missing:  # its batches are all right, something beside them is not
             await asyncio.to_thread(self.mender.forget, work.partition)
         elif order.damage is None and (not damage.missing or damage.gone):
@@ -429,10 +433,9 @@ class PartitionDriver:
         part = next_stretch(damage, state.next_offset, state.lost_ranges)
         if part is None:
             damage = await self._mend(work, order)
-            part = next_stretch(damage, state.next_offset, state.lost_ranges)
-            if part is None:
-                return None
-            work.back_off = NO_BACK_OFF
+            if next_stretch(damage, state.next_offset, state.lost_ranges) is not None:
+                work.back_off = NO_BACK_OFF  # time has passed: plan again before anything is done
+            return None
         if isinstance(part, LoseRange):
             why = f"this node's replica lost them, and {damage.why}"
             await self._record(work, RecordLostRange(part.first, part.last, why))

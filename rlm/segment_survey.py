@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.errors import Conflict, CorruptData, RetryLater
 from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
 from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
 from kafka_formats.record_batch import (
@@ -26,21 +26,26 @@ from kafka_formats.record_batch import (
 from rlm.copy_job import CopyJob
 from rlm.damage import Run, Survey, without
 from rlm.gap_rule import RANGES_TOLD_MAX, shows_cleaner
+from rlm.segment_source import CHANGED
 
 BATCH_BYTES_MAX = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyJob:
-    """A survey of the segment that `job` would copy."""
+    """A survey of the segment that `job` would copy, whose `.log` had `size_bytes` when it was
+    planned.
+    """
 
     job: CopyJob
+    size_bytes: int
 
 
 def survey(asked: SurveyJob) -> Survey:
     """Read the whole `.log`, one batch in memory at a time. Blocks: callers use a thread.
 
-    RetryLater when it can't be read.
+    RetryLater when it can't be read, Conflict(SOURCE_CHANGED) when it is written to: what a broker
+    truncates is not lost.
     """
     job = asked.job
     path = job.directory / segment_file_name(job.start_offset, LOG_SUFFIX)
@@ -48,8 +53,8 @@ def survey(asked: SurveyJob) -> Survey:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            size = os.fstat(descriptor).st_size
-            position = 0
+            before = os.fstat(descriptor)
+            size, position = before.st_size, 0
             while position < size and len(found.runs) < RANGES_TOLD_MAX:
                 header = _header(descriptor, position, size, str(path))
                 if header is None:
@@ -61,10 +66,13 @@ def survey(asked: SurveyJob) -> Survey:
                 else:
                     found.bad()
                 position += header.size_bytes
+            after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise RetryLater(f"{path} cannot be read: {error.strerror}") from error
+    if (size, before.st_mtime_ns) != (asked.size_bytes, after.st_mtime_ns):
+        raise Conflict(f"{path} changed while its damage was looked at", reason=CHANGED)
     return found.result(path)
 
 

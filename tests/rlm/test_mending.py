@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.batch_scan import scan
+from kafka_formats.errors import Conflict
 from rlm.copy_plan import WhyNot
 from rlm.leadership import NoAnswer
+from rlm.log_dir import find_partitions
 from rlm.read_request import RecordsRequest
+from rlm.segment_survey import SurveyJob, survey
 from rlmm.partition_state import LostOffsets
 from rlmm.records import OffsetsSkipped
 from rlmm.wire.replica_answers import Batches, OutOfRange
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, World, new_world
+from tests.rlm.tier import copy_job
 from tests.rlm.virtual_time import run_virtually
 
 ALL = range(40)
@@ -268,3 +272,13 @@ def test_two_bytes_turned_in_one_segment_leave_what_is_between(
     seen = outcome(tmp_path, log, brokers)
     assert seen.finished == [(0, 9), (10, 11), (13, 15), (17, 19), (20, 29), (30, 39)]
     assert [(each.start, each.end) for each in seen.lost] == [(12, 12), (16, 16)]
+
+
+def test_a_segment_that_is_written_to_is_not_taken_for_damaged(log: KafkaLog) -> None:
+    (local,) = find_partitions([log.log_dir], kafka_cluster_id=None).partitions
+    job = copy_job(local, local.segments[1])
+    size = local.segments[1].size_bytes
+    assert survey(SurveyJob(job, size)).missing == ()
+    rewrite(log, 10, lambda data: bytes(data[:-71]))
+    with pytest.raises(Conflict, match="changed while"):
+        survey(SurveyJob(job, size))
