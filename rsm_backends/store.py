@@ -3,7 +3,8 @@
 Keys are text with `/` between parts. Every write is whole or absent: no reader ever sees half an
 object. All methods raise only errors of `kafka_formats.errors`:
 
-    RetryLater      throttled, timed out, cut off: repeat (reads always; writes after a look)
+    RetryLater      throttled, timed out, cut off, or an answer that is not the store's: repeat
+                    (reads always; writes after a look)
     NotFound        no such object, upload or bucket
     AlreadyExists   create-only met an existing object; never repeat
     Conflict        a replacement met another object than it was to replace; never repeat

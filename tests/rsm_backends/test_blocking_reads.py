@@ -302,6 +302,38 @@ def test_an_answer_in_order_that_begins_elsewhere_is_refused(unused: StoreConfig
         store.open("k", in_order_to=10).read_into(memoryview(bytearray(4)), 3)
 
 
+def test_a_body_that_drips_ends_at_the_deadline_and_not_with_the_body(unused: StoreConfig) -> None:
+    """The first byte comes, the others never do, and time is over by then."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    told, over = threading.Event(), iter(range(0, 10_000, 100))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(partial(b"0", 10))
+            told.wait(timeout=30)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    port = listener.getsockname()[1]
+    config = replace(
+        unused, endpoint_url=f"http://127.0.0.1:{port}", attempts_max=1, read_timeout_s=30.0,
+        deadline_s=50.0,
+    )  # fmt: skip
+    store = open_blocking(
+        config, wait=lambda _: None, monotonic=lambda: float(next(over)), random_fraction=lambda: 0
+    )
+    try:
+        with pytest.raises(RetryLater, match="did not end within 50 s"):
+            store.open("k").read_into(memoryview(bytearray(10)), 0)
+    finally:
+        told.set()
+        store.close()
+        thread.join(timeout=30)
+        listener.close()
+
+
 def test_what_the_store_refuses_is_told_in_its_words(unused: StoreConfig) -> None:
     body = b"<Error><Code>AccessDenied</Code><Message>no right to read</Message></Error>"
     refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)

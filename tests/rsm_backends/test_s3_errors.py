@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from kafka_formats.errors import (
@@ -12,7 +14,10 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from rsm_backends.memory import MemoryStore
+from rsm_backends.retrying import RetryingStore, RetryPolicy
 from rsm_backends.s3_errors import error_for_code
+from rsm_backends.store import ObjectInfo
 
 
 def error(code: str, status: int, message: str = "", key: str | None = "a/b") -> StrandlineError:
@@ -71,3 +76,34 @@ def test_what_looks_like_a_secret_in_the_stores_words_is_blotted_out() -> None:
 
 def test_long_words_are_cut() -> None:
     assert len(str(error("InternalError", 500, "word " * 1000))) < 600
+
+
+@pytest.mark.parametrize(
+    ("header", "pause_s"),
+    [("7", 7.0), ("0", 0.0), ("9" * 30, 10.0), ("-3", 0.0), ("Wed, 25 Nov 2026 01:02:03 GMT", 0.0)],
+)
+@pytest.mark.parametrize(("code", "status"), [("SlowDown", 503), ("429", 429)])
+async def test_a_store_that_asks_for_a_pause_gets_it_up_to_a_bound(
+    code: str, status: int, header: str, pause_s: float
+) -> None:
+    error = error_for_code(
+        code, status, "", operation="put", bucket="b", key="k", retry_after=header
+    )
+    assert isinstance(error, RetryLater)
+    waits = []
+
+    class Busy(MemoryStore):
+        async def head(self, key: str) -> ObjectInfo:
+            raise error
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    store = RetryingStore(
+        Busy(lambda: 0), RetryPolicy(attempts_max=2), sleep=sleep,
+        random_fraction=lambda: 0.0, monotonic=lambda: 0.0,
+    )  # fmt: skip
+    with pytest.raises(RetryLater):
+        await store.head("k")
+    assert waits == [pause_s]
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
