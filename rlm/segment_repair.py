@@ -171,7 +171,10 @@ class SegmentRepairs:
             end_offset=row.end_offset,
             max_timestamp_ms=row.max_timestamp_ms,
             txn_index_empty=row.txn_index_empty,
-            checkpoint=leader_epoch_checkpoint.encode(state.lineage),
+            checkpoint=leader_epoch_checkpoint.encode(
+                # As beside any log whose head DeleteRecords took: nothing is told of that.
+                leader_epoch_checkpoint.truncate_from_start(state.lineage, first_known_offset(row))
+            ),
             store=tier.name,
             objects=expected_objects(tier.prefix, row.segment_id, row.start_offset, custom),
             damaged=frozenset(suffix for suffix, _ in wrong.wrong),

@@ -63,7 +63,20 @@ class Bucket(MemoryStore):
     def _place(self, key: str, data: bytes, crc32c: int, create_only: bool) -> ObjectInfo:
         if not (create_only and key in self._objects):
             self._world.auditor.writing(key, data)
-        return super()._place(key, data, crc32c, create_only)
+        info = super()._place(key, data, crc32c, create_only)
+        self._world.damage.written(key)
+        return info
+
+    def rot(self, key: str) -> None:
+        """A byte of an object turns; what the store says of it stays as it was."""
+        if key in self._objects:
+            info, data = self._objects[key]
+            at = len(data) // 2
+            self._objects[key] = (info, data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+
+    def lose(self, key: str) -> None:
+        """Somebody else deletes an object."""
+        at_once(MemoryStore.delete_many(self, (key,)))
 
 
 class NodeStore:

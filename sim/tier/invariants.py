@@ -161,6 +161,7 @@ class Auditor:
         assert row is not None
         if update.state is COPY_FINISHED:
             self._check_objects(row)
+            self._world.damage.finished(row)
         elif update.state is DELETE_STARTED:
             self._marked_ms[row.segment_id.id] = self._world.schedule.now_ms
         elif update.state is DELETE_FINISHED and not self._world.faults.breaks_timing:
@@ -342,7 +343,10 @@ class Auditor:
         row = queries.find_segment(self.reference.rows, parsed.segment_id.id)
         before = self._world.bucket.content(key)
         self.check(
-            row is None or row.state is not COPY_FINISHED or before in (data, None),
+            row is None
+            or row.state is not COPY_FINISHED
+            or before in (data, None)
+            or key in self._missing,
             "finished_is_readable",
             f"{key} of a finished segment is overwritten",
         )
@@ -372,7 +376,7 @@ class Auditor:
             )
 
     def went_behind_our_back(self, key: str) -> None:
-        """The world itself removes an object."""
+        """The world itself removes or harms an object."""
         self._missing.add(key)
 
     # ---- readers

@@ -27,7 +27,9 @@ from rlm.leadership import BrokerWord, NoAnswer, NotLeading
 from rlm.limits import Ambient, Identity
 from rlm.mending import Mender
 from rlm.ports import MetadataPort
+from rlm.repairs import RepairLimits, Repairs
 from rlm.scanner import TopicPartition
+from rlm.scrub_results import ScrubResults
 from rlm.service import RemoteLogManager
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_filter import TopicFilter
@@ -67,6 +69,7 @@ class Process:
     manager: RemoteLogMetadataManager | None = None
     remote_log: RemoteLogManager | None = None
     collector: Collector | None = None
+    repairs: Repairs | None = None
     audit: list[AuditLine] = field(default_factory=list)
 
 
@@ -204,6 +207,10 @@ class Machine:
             hold=self._hold(process, manager),
             mender=Mender(plane, OtherReplicas(world), self.mending_dir),
         )
+        if world.damage.is_on:
+            aside = self.log_dir.with_name(f"{self.log_dir.name}-repair")
+            limits = RepairLimits(aside, automatic=True, interval_s=20.0, free_bytes_min=0)
+            process.repairs = remote_log.new_repairs(limits, ScrubResults(None))
         assert process.log is not None
         assert process.view is not None
         process.collector = Collector(

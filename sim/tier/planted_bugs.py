@@ -6,6 +6,7 @@ Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -25,7 +26,7 @@ import rlmm.served_ranges
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.clean_up import CleanUp
 from rlm.collection_plan import ObjectClass, classify
-from rlm.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder
+from rlm.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder, nothing_more
 from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
 from rlm.delete_due import objects_due_ms
 from rlm.expirer import Expirer
@@ -39,6 +40,7 @@ from rlm.partition_work import PartitionWork
 from rlm.read_request import SegmentPiece
 from rlm.resolved_reads import ResolvedReads
 from rlm.retention_plan import RetentionFacts, RetentionPlan, plan_retention
+from rlm.segment_repair import SegmentRepairs
 from rlm.segment_source import SegmentSource
 from rlm.tier_store import TierStore, TierStores
 from rlm.upload_deadline import DeadlineStore
@@ -53,6 +55,7 @@ from sim.planting import Patches, planting
 
 SEEDS_MAX = 60
 RARE_SEEDS_MAX = 200
+DAMAGED_SEEDS_MAX = 30
 EVENTS = 800
 COMMITTED_UP_TO = 1 << 60
 
@@ -72,6 +75,10 @@ def _no_objection(*_: object, **__: object) -> None:
 
 async def _yes(*_: object, **__: object) -> bool:
     return True
+
+
+def _reads_nothing(*_: object) -> BeforeFinish:
+    return nothing_more
 
 
 async def _nothing(*_: object, **__: object) -> None:
@@ -168,9 +175,10 @@ async def _put_no_manifest(
 
 
 async def _drive_again(table: WorkTable, *, back_offs_max: int) -> None:
-    """Whether or not it is driven already."""
+    """Whether or not it is driven already, or a copy of it is under way."""
     for work in table.works():
         work.task = None
+        work.one_copy = asyncio.Lock()
     await _drive_all(table, back_offs_max=back_offs_max)
 
 
@@ -273,6 +281,11 @@ RARE_BUGS: dict[str, Patches] = {
 }
 """Found by seeds as well, these within `RARE_SEEDS_MAX`."""
 
+BUGS_OF_DAMAGE: dict[str, Patches] = {
+    "what is copied anew is not read back": ((SegmentRepairs, "_read_back", _reads_nothing),),
+}
+"""Found by seeds of a world whose objects are damaged, within `DAMAGED_SEEDS_MAX`."""
+
 ZOMBIE = "zombie_put_before_the_deadline"
 HELD = "hold_through_an_outage"
 DELETE_RECORDS = "delete_records_past_the_copied_offset"
@@ -327,4 +340,4 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
 def planted(name: str) -> AbstractContextManager[None]:
     """The mistake is made for the length of the block."""
     scripted = {each: patches for each, (_, patches) in BUGS_OF_SCRIPTS.items()}
-    return planting((BUGS | RARE_BUGS | scripted)[name])
+    return planting((BUGS | RARE_BUGS | BUGS_OF_DAMAGE | scripted)[name])

@@ -310,7 +310,7 @@ def _played(lines: list[str], crash_at: int) -> tuple[list[str], list[str]]:
 
 def _play(lines: list[str], crash_at: int, path: Path) -> tuple[list[str], list[str]]:
     held = [int(line.split()[1]) for line in lines if line.startswith("hold ")]
-    plan = Plan(2, 1, NOTHING, NOTHING, NOTHING, LIMITS, held[0] if held else -1)
+    plan = Plan(2, 1, NOTHING, NOTHING, NOTHING, LIMITS, held[0] if held else -1, damage=False)
     world = World(1, path, plan=plan, trace=[])
     world.faults = faults = ScriptedFaults(world)
     faults.crash_at = crash_at

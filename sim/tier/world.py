@@ -32,6 +32,7 @@ from sim.nodes.view import memory_batches
 from sim.tier.admins import EVERYTHING, Admins
 from sim.tier.brokers import Brokers
 from sim.tier.bucket import Bucket, at_once
+from sim.tier.damage import Damage
 from sim.tier.faults import HOUR_MS, Faults
 from sim.tier.holding import HoldAuditor, disks_of
 from sim.tier.invariants import Auditor
@@ -69,6 +70,7 @@ class Plan:
     limits: CopyLimits | None = None
     hold_bytes_max: int | None = None
     """-1: nothing is held."""
+    damage: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class World:
         self.auditor = Auditor(self)
         self.hold_audit = HoldAuditor(self)
         self.log = SharedLog(self)
+        self.damage = Damage(self, plan.damage)
         self.bucket = Bucket(self)
         self._draw_limits()
         if plan.limits is not None:
@@ -242,7 +245,7 @@ class World:
             try:
                 for machine in self.machines:
                     machine.start()
-                for actor in (self.faults, self.brokers, self.admins, self.readers):
+                for actor in (self.faults, self.brokers, self.admins, self.readers, self.damage):
                     actor.begin()
                 while self.events < events and self.turn():
                     pass
@@ -284,6 +287,7 @@ class World:
     def heal(self) -> int:
         """Ms until all is copied and tidy. InvariantError(liveness): it never is."""
         self.faults.stop()
+        self.damage.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
         began_ms = next_look_ms = next_collect_ms = self.schedule.now_ms
@@ -298,6 +302,7 @@ class World:
             ups = [machine.up for machine in self.machines if machine.up is not None]
             if len(ups) == len(self.machines):
                 self.admins.heal(ups[0])
+                self.damage.heal()
                 if self.faults.breaks_timing and now_ms >= next_collect_ms:
                     next_collect_ms = now_ms + COLLECT_MS
                     self.admins.collect(ups[0], accept=EVERYTHING)
@@ -327,6 +332,7 @@ class World:
                 yield f"two processes have the node id of {machine.name}, and one goes on"
         yield from self.auditor.unquiet()
         yield from self.hold_audit.unquiet()
+        yield from self.damage.left_to_do()
 
     def _why_not(self, node_id: int, topic: str) -> str:
         process = self.machine(node_id).up

@@ -7,7 +7,9 @@ import pytest
 from sim.invariants import InvariantError
 from sim.tier.planted_bugs import (
     BUGS,
+    BUGS_OF_DAMAGE,
     BUGS_OF_SCRIPTS,
+    DAMAGED_SEEDS_MAX,
     EVENTS,
     RARE_BUGS,
     RARE_SEEDS_MAX,
@@ -15,7 +17,7 @@ from sim.tier.planted_bugs import (
     planted,
 )
 from sim.tier.scripts import play
-from sim.tier.world import run
+from sim.tier.world import Plan, Result, run
 from tests.sim.test_tier_scripts import SCRIPTS
 from tests.sim.worlds import assert_found
 
@@ -24,6 +26,15 @@ from tests.sim.worlds import assert_found
 def test_a_planted_mistake_is_found(name: str) -> None:
     with planted(name):
         assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS)
+
+
+@pytest.mark.parametrize("name", BUGS_OF_DAMAGE)
+def test_a_planted_mistake_of_repairs_is_found(name: str) -> None:
+    def damaged(seed: int, events: int) -> Result:
+        return run(seed, events, plan=Plan(damage=True))
+
+    with planted(name):
+        assert_found(name, damaged, seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
 
 
 @pytest.mark.soak

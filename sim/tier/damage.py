@@ -1,0 +1,187 @@
+"""What becomes of objects in a store: a byte turns, somebody deletes one; and admins who have such
+segments repaired while brokers, retention and faults go on.
+
+Chance of its own, so that seeds without it run as they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from rlm.custom_metadata import CustomMetadata
+from rlm.object_keys import parse_segment_key, segment_keys
+from rlm.repair_jobs import expected_objects
+from rlm.repair_plan import readable_range
+from rlm.repair_run import RepairRequest
+from rlmm import queries
+from rlmm.lineage import within_lineage
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from sim.tier.replica import batches_within
+
+if TYPE_CHECKING:
+    from sim.tier.machine import Process
+    from sim.tier.world import World
+
+PERIOD_MS = 15_000
+SEEDS_PER_DAMAGED_ONE = 4
+FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
+
+
+class Damage:
+    """`is_on` None: in some seeds. `damaged` are segments of which an object was harmed once they
+    were finished; `born_rotten` keys of copies in their place that rotted as they were written.
+    """
+
+    def __init__(self, world: World, is_on: bool | None) -> None:
+        self._world = world
+        self._random = random = Random(f"damage {world.seed}")
+        self.is_on = not random.randrange(SEEDS_PER_DAMAGED_ONE) if is_on is None else is_on
+        self._goes_on = self.is_on
+        self._written: set[str] = set()
+        self.damaged: set[Uuid] = set()
+        self.born_rotten: set[str] = set()
+        self.repaired = 0
+
+    def begin(self) -> None:
+        """Something is harmed now and then, and somebody asks for a repair."""
+        if not self._goes_on:
+            return
+        rows = list(self._finished())
+        if rows:
+            row = self._random.choice(rows)
+            key = self._random.choice(self._keys(row))
+            self.harm(row, key, lost=not self._random.randrange(2))
+        ups = [machine.up for machine in self._world.machines if machine.up is not None]
+        if ups:
+            self.ask(self._random.choice(ups))
+        self._world.schedule.after(1 + self._random.randrange(2 * PERIOD_MS), self.begin)
+
+    def stop(self) -> None:
+        """Nothing more is harmed."""
+        self._goes_on = False
+
+    def harm(self, row: RemoteLogSegmentMetadata, key: str, *, lost: bool) -> None:
+        """An object of a finished segment."""
+        self._world.note(f"{self._world.short(key)} is {'lost' if lost else 'damaged'}")
+        self.damaged.add(row.segment_id.id)
+        self._world.auditor.went_behind_our_back(key)
+        if lost:
+            self._world.bucket.lose(key)
+        else:
+            self._world.bucket.rot(key)
+
+    def written(self, key: str) -> None:
+        """An object is in the bucket. What goes in a damaged segment's place may rot at once."""
+        if key in self._written:
+            self.born_rotten.discard(key)
+            return
+        self._written.add(key)
+        if self._goes_on and self._replaces_damage(key) and not self._random.randrange(6):
+            self._world.note(f"{self._world.short(key)} rots as it is written")
+            self._world.bucket.rot(key)
+            self.born_rotten.add(key)
+
+    def _replaces_damage(self, key: str) -> bool:
+        parsed = parse_segment_key(self._world.prefix, key)
+        if parsed is None:
+            return False
+        rows = self._world.auditor.reference.rows
+        row = queries.find_segment(rows, parsed.segment_id.id)
+        if row is None or row.state is not COPY_STARTED:
+            return False
+        ranges = [
+            (each.start_offset, each.end_offset)
+            for each in queries.list_segments(rows, row.segment_id.partition)
+            if each.segment_id.id in self.damaged
+        ]
+        return (row.start_offset, row.end_offset) in ranges
+
+    def finished(self, row: RemoteLogSegmentMetadata) -> None:
+        """COPY_SEGMENT_FINISHED is committed."""
+        rotten = self.born_rotten.intersection(self._keys(row))
+        self._world.auditor.check(
+            not rotten, "repair_is_read_back", f"{rotten} is damaged, and its copy is finished"
+        )
+        before = [
+            each
+            for each in queries.list_segments(
+                self._world.auditor.reference.rows, row.segment_id.partition
+            )
+            if each.segment_id.id in self.damaged
+            and (each.start_offset, each.end_offset) == (row.start_offset, row.end_offset)
+        ]
+        self.repaired += bool(before)
+
+    def ask(self, process: Process) -> None:
+        """For a repair of a topic, of whatever the node leads of it."""
+        partitions = self._world.brokers.partitions
+        topic = self._random.choice(partitions).tip.topic
+
+        async def start() -> None:
+            assert process.repairs is not None
+            try:
+                process.repairs.start(RepairRequest(topic, apply=True), "an admin")
+            except StrandlineError as error:
+                self._world.note(f"a repair is refused: {type(error).__name__}")
+
+        self._world.loop.spawn(process.life, start())
+
+    def heal(self) -> None:
+        """All nodes are asked, again and again."""
+        if self.is_on:
+            for machine in self._world.machines:
+                if machine.up is not None:
+                    self._world.schedule.after(0, partial(self.ask, machine.up))
+
+    def left_to_do(self) -> Iterator[str]:
+        """Damaged segments that serve, though their leader's disk has the same bytes."""
+        rows = self._world.auditor.reference.rows
+        for row in self._finished():
+            state = queries.partition_state(rows, row.segment_id.partition)
+            if row.segment_id.id not in self.damaged or state is None or self._is_whole(row):
+                continue
+            first, last = readable_range(row, state)
+            served = queries.served_segments(rows, state, first, last)
+            serves = any(by.segment_id == row.segment_id for _, by in served)
+            inside = within_lineage(
+                row.start_offset, row.end_offset, row.leader_epochs, state.lineage, None
+            )
+            if serves and inside and self._leader_has(row):
+                yield f"{row.segment_id} is damaged and serves, and its leader has it whole"
+
+    def _is_whole(self, row: RemoteLogSegmentMetadata) -> bool:
+        """Also what was harmed, and then written again by a late request."""
+        assert row.custom_metadata is not None
+        custom = CustomMetadata.decode(row.custom_metadata)
+        expected = expected_objects(self._world.prefix, row.segment_id, row.start_offset, custom)
+        found = ((each, self._world.bucket.content(each.key)) for each in expected)
+        return all(
+            data is not None and (len(data), crc32c(data)) == (each.size_bytes, each.crc32c)
+            for each, data in found
+        )
+
+    def _leader_has(self, row: RemoteLogSegmentMetadata) -> bool:
+        leader = self._world.brokers.partition(row.segment_id.partition).leading
+        if leader is None or leader.bases[0] > row.start_offset or row.custom_metadata is None:
+            return False
+        batches = batches_within(leader.batches, row.start_offset, row.end_offset + 1)
+        data = b"".join(batch.data for batch in batches)
+        return crc32c(data) == CustomMetadata.decode(row.custom_metadata).log_crc32c
+
+    def _finished(self) -> Iterator[RemoteLogSegmentMetadata]:
+        """Of partitions that are not deleted."""
+        rows = self._world.auditor.reference.rows
+        for partition in self._world.brokers.partitions:
+            for row in queries.list_segments(rows, partition.tip):
+                if row.state is FINISHED:
+                    yield row
+
+    def _keys(self, row: RemoteLogSegmentMetadata) -> tuple[str, str, str]:
+        return segment_keys(self._world.prefix, row.segment_id, row.start_offset).all()
