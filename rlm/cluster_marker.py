@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c
@@ -89,15 +89,26 @@ def _is_id(text: str) -> bool:
     return len(text) <= ID_CHARACTERS_MAX and text.isprintable()
 
 
-async def claim_prefix(tier: TierStore, identity: Identity, *, deadline_s: float) -> None:
-    """Write the marker, or check the one that is there.
+async def may_be_new() -> None:
+    """For whoever knows of no history."""
+
+
+async def claim_prefix(
+    tier: TierStore,
+    identity: Identity,
+    *,
+    deadline_s: float,
+    check_may_be_new: Callable[[], Awaitable[None]] = may_be_new,
+) -> None:
+    """Write the marker, or check the one that is there. `check_may_be_new` raises where there is
+    none and should be one.
 
     Refused when it is another cluster's; NotFound for a missing bucket, Refused for one that takes
     no writes, RetryLater as the store raises them, or when it does not answer in time.
     """
     try:
         async with asyncio.timeout(deadline_s):
-            await _claim(tier, identity)
+            await _claim(tier, identity, check_may_be_new)
     except TimeoutError:
         raise _no_answer(tier, deadline_s) from None
 
@@ -134,7 +145,8 @@ async def confirm_prefix(
     if found is None:
         raise Refused(
             f"{where} is gone, so that nobody knows whose prefix this is: nothing is written or "
-            "deleted there. Find out who removed it; a node writes it again at its start"
+            "deleted there. Look whether the store is the right one; if it is and has its "
+            "segments, a node writes the marker again at its start"
         )
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
     try:
@@ -190,11 +202,14 @@ async def check_settled(
         )
 
 
-async def _claim(tier: TierStore, identity: Identity) -> None:
+async def _claim(
+    tier: TierStore, identity: Identity, check_may_be_new: Callable[[], Awaitable[None]]
+) -> None:
     key = cluster_marker_key(tier.prefix)
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
     found = await read_marker(tier)
     if found is None:
+        await check_may_be_new()
         data = ours.encode()
         try:
             await tier.store.put(key, data, crc32c=crc32c(data), create_only=True)

@@ -159,6 +159,10 @@ class MetadataPort(SegmentRows, Protocol):
         """End a partition's adoption."""
         ...
 
+    def is_caught_up(self) -> bool:
+        """Whether everything completed before this start is applied here."""
+        ...
+
     def measured_time_ms(self) -> int:
         """How much time nodes have measured since the log began."""
         ...

@@ -17,6 +17,7 @@ from kafka_formats.errors import RetryLater
 from rlm.cluster_marker import claim_prefix
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.store_history import HistoryPort, check_may_be_new
 from rlm.tier_store import TierStore, TierStores
 
 OTHERS_WAIT_S = 5.0
@@ -35,7 +36,10 @@ class StoreClaims:
         limits: CopyLimits,
         ambient: Ambient,
         problem_log: ProblemLog,
+        metadata: HistoryPort | None = None,
     ) -> None:
+        """`metadata` None: nothing is known of what should lie in the stores."""
+        self._metadata = metadata
         self._stores = stores
         self._identity = identity
         self._limits = limits
@@ -101,7 +105,17 @@ class StoreClaims:
         )
 
     async def _claim(self, tier: TierStore) -> None:
-        await claim_prefix(tier, self._identity, deadline_s=self._limits.store_deadline_s)
+        async def check() -> None:
+            if self._metadata is not None:
+                is_default = tier.name == self._stores.default_name
+                await check_may_be_new(self._metadata, tier, self._ambient, is_default=is_default)
+
+        await claim_prefix(
+            tier,
+            self._identity,
+            deadline_s=self._limits.store_deadline_s,
+            check_may_be_new=check,
+        )
 
     async def _claim_others(self) -> None:
         while True:
