@@ -114,11 +114,9 @@ class RemoteLogManager:
         self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
         self._loops_beside: list[tuple[Callable[[], Coroutine[None, None, None]], str]] = []
-        self._problem_log = ProblemLog(logger)
+        self._problem_log = log = ProblemLog(logger)
         self._look_began_s: float | None = None
-        self._claims = StoreClaims(
-            stores, identity, self._limits, ambient, self._problem_log, manager
-        )
+        self._claims = StoreClaims(stores, identity, self._limits, ambient, log, manager)
         proposals = Proposals(manager, self._limits, ambient)
         self._clean_ups = self._new_clean_ups(proposals)
         self._registrar = NodeRegistrar(manager, identity, self._limits, ambient, on_shut_out)
