@@ -331,6 +331,7 @@ class Copier:
             broker_id=row.broker_id,
             event_timestamp_ms=self._ambient.now_ms(),
             custom_metadata=result.custom_metadata.encode(),
+            max_timestamp_ms=result.max_timestamp_ms,
             state=SegmentState.COPY_SEGMENT_FINISHED,
             token=row.token,
             writer=row.writer,

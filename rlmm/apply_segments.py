@@ -217,6 +217,9 @@ def _copy_finished(
         broker_id=update.broker_id,
         event_timestamp_ms=update.event_timestamp_ms,
         custom_metadata=_kept(known, update),
+        max_timestamp_ms=(
+            known.max_timestamp_ms if update.max_timestamp_ms < 0 else update.max_timestamp_ms
+        ),
         finished_at=draft.offset,
     )
     _put_segment(draft, finished)

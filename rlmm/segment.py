@@ -148,6 +148,8 @@ class RemoteLogSegmentMetadataUpdate:
 
     `expected_state` (compare and set) is needed for DELETE_SEGMENT_STARTED. `policy_offset`: the
     `offset` of the topic's policy that the deletion was decided by, None where no policy decided.
+    `max_timestamp_ms` of COPY_SEGMENT_FINISHED: that of all batches, as the copy read them, in
+    place of what was said without reading; -1 keeps that.
     """
 
     segment_id: RemoteLogSegmentId
@@ -160,6 +162,7 @@ class RemoteLogSegmentMetadataUpdate:
     expected_state: SegmentState | None = None
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     policy_offset: int | None = None
+    max_timestamp_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ TAG_REPLACES_OFFSET = 10005
 TAG_GRACE = 10006
 TAG_POLICY_OFFSET = 10007
 TAG_SEEN = 10008
+TAG_MAX_TIMESTAMP = 10009
 
 SegmentRecord = (
     RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
@@ -133,6 +134,8 @@ def _write_update(writer: Writer, record: RemoteLogSegmentMetadataUpdate) -> Non
         known.append((TAG_EXPECTED_STATE, bytes((record.expected_state,))))
     if record.policy_offset is not None:
         known.append((TAG_POLICY_OFFSET, _int64(record.policy_offset)))
+    if record.max_timestamp_ms >= 0:
+        known.append((TAG_MAX_TIMESTAMP, _int64(record.max_timestamp_ms)))
     writer.tagged_fields((*known, *record.unknown_tags))
 
 
@@ -255,6 +258,7 @@ def _read_update(reader: Reader) -> RemoteLogSegmentMetadataUpdate:
         expected_state=None if expected is None else _segment_state(reader, expected),
         unknown_tags=unknown,
         policy_offset=_tag(known, TAG_POLICY_OFFSET, Reader.int64, None),
+        max_timestamp_ms=_tag(known, TAG_MAX_TIMESTAMP, _known_int64, -1),
     )
 
 
@@ -290,7 +294,9 @@ def _segment_state(reader: Reader, number: int) -> SegmentState:
 _SEGMENT_TAGS = frozenset(
     {TAG_TXN_INDEX_EMPTY, TAG_TOKEN, TAG_WRITER, TAG_UPLOAD_DEADLINE, TAG_FINISHED_AT}
 )
-_UPDATE_TAGS = frozenset({TAG_TOKEN, TAG_WRITER, TAG_EXPECTED_STATE, TAG_POLICY_OFFSET})
+_UPDATE_TAGS = frozenset(
+    {TAG_TOKEN, TAG_WRITER, TAG_EXPECTED_STATE, TAG_POLICY_OFFSET, TAG_MAX_TIMESTAMP}
+)
 _PARTITION_DELETE_TAGS = frozenset({TAG_REPLACES_OFFSET, TAG_GRACE, TAG_SEEN})
 
 
