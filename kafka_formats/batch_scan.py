@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafka_formats.crc32c import Buffer
-from kafka_formats.errors import CorruptData, InternalError
+from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
 from kafka_formats.record_batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
@@ -22,6 +22,9 @@ from kafka_formats.record_batch import (
 )
 
 BATCH_BYTES_MAX = 128 << 20
+ANY_BATCH_BYTES = 2**31 - 1
+"""No batch is longer: its length is an int32."""
+
 RUN_BATCHES_MAX = 4096
 _ZERO_CHECK_BYTES = 1 << 20
 _LENGTH = struct.Struct(">i")
@@ -63,15 +66,25 @@ class BatchScanner:
     """Takes a file in pieces of any size and gives its batches.
 
     A batch whose length is 0 ends the data: the rest of a preallocated file, which must be all
-    zeros (zeros in front of more data are a hole that some crash left, and so CorruptData). A batch
-    of more than `batch_bytes_max` bytes is CorruptData; no more than that is ever held back.
+    zeros (zeros in front of more data are a hole that some crash left, and so CorruptData). No more
+    than `batch_bytes_max` bytes are ever held back, and a larger batch is CorruptData; where the
+    end of the data is known (`size_bytes`) one that fits into it is an InvalidRequest that names
+    `limit`, the setting to raise.
     """
 
     def __init__(
-        self, source: str, *, batch_bytes_max: int = BATCH_BYTES_MAX, position: int = 0
+        self,
+        source: str,
+        *,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        position: int = 0,
+        size_bytes: int | None = None,
+        limit: str = "batch_bytes_max",
     ) -> None:
         self._source = source
         self._batch_bytes_max = batch_bytes_max
+        self._size_bytes = size_bytes
+        self._limit = limit
         self._position = position
         self._held = bytearray()  # the front of the batch at `_position`
         self._header: BatchHeader | None = None  # of that batch, once it is there
@@ -150,11 +163,23 @@ class BatchScanner:
             return None
         header = parse_header(data, at, source=self._source, position=self._position)
         if header.length > self._batch_bytes_max - LOG_OVERHEAD:
+            if self._size_bytes is not None:
+                self._check_ends(header, self._size_bytes)
             raise self._corrupt(
                 f"a record batch of {header.size_bytes} bytes is announced, over the limit of "
                 f"{self._batch_bytes_max}"
             )
         return header
+
+    def _check_ends(self, header: BatchHeader, size_bytes: int) -> None:
+        """Return if the batch is longer than all that there is."""
+        if self._position + header.size_bytes <= size_bytes:
+            raise InvalidRequest(
+                f"{self._source} at byte {self._position}: the record batch at offset "
+                f"{header.base_offset} has {header.size_bytes} bytes, over the limit of "
+                f"{self._batch_bytes_max}: raise it to that at least",
+                field=self._limit,
+            )
 
     def _hold(self, data: memoryview) -> int:
         """Keep what belongs to the unfinished batch; returns how many bytes that is."""

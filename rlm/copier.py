@@ -317,7 +317,11 @@ class Copier:
             prefix=store.prefix,
             upload_deadline_ms=row.upload_deadline_ms,
             log_start_offset=max(order.log_start_offset, order.first_known_offset),
-            limits=UploadLimits(self._limits.part_bytes, self._limits.parts_parallel),
+            limits=UploadLimits(
+                self._limits.part_bytes,
+                self._limits.parts_parallel,
+                batch_bytes_max=self._limits.batch_bytes_max,
+            ),
             gaps_allowed=order.gaps_allowed,
             removed_logs=order.removed_logs,
             source=order.source,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from kafka_formats.batch_scan import BATCH_BYTES_MAX
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.custom_metadata import CustomMetadata
 from rlm.damage import Run
@@ -15,10 +16,13 @@ from rlmm.segment import RemoteLogSegmentId
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """Bounds of one copy. Memory for parts is at most `part_bytes` times (`parts_parallel` + 1)."""
+    """Bounds of one copy. Memory for parts is at most `part_bytes` times (`parts_parallel` + 1),
+    and `batch_bytes_max` for a batch that lies in several pieces.
+    """
 
     part_bytes: int = 12 * 2**20
     parts_parallel: int = 2
+    batch_bytes_max: int = BATCH_BYTES_MAX
     progress_interval_ms: int = 200
 
 

@@ -42,6 +42,7 @@ class CopyLimits:
     clean_ups_parallel_max: int = 8
     part_bytes: int = 12 * 2**20
     parts_parallel: int = 2
+    batch_bytes_max: int = 128 * 2**20
     upload_deadline_s: float = 900.0
     upload_margin_s: float = 30.0
     stopped_margin_s: float = 2.0

@@ -68,7 +68,12 @@ class SegmentVerification:
         self._job = job
         self._source = source
         self._name = str(source.log_path)
-        self._scanner = BatchScanner(self._name)
+        self._scanner = BatchScanner(
+            self._name,
+            batch_bytes_max=job.limits.batch_bytes_max,
+            size_bytes=source.size_bytes,
+            limit="copier.batch_bytes_max",
+        )
         self._epochs = job.leader_epochs
         self._enter_epoch(0)
         self._next_offset = job.start_offset

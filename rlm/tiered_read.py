@@ -10,7 +10,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-from kafka_formats.batch_scan import BatchScanner, ScannedBatch
+from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner, ScannedBatch
 from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
 from kafka_formats.record_batch import BatchHeader
 from rlm.json_lines import JsonLines
@@ -124,7 +124,7 @@ class RecordsRead:
             committed = await committed_view(self._reader, self._resolver, piece, self._next_offset)
         position = await self._start_position(piece)
         log = await self._reader.log(piece.segment)
-        scanner = BatchScanner(log.key, position=position)
+        scanner = BatchScanner(log.key, batch_bytes_max=ANY_BATCH_BYTES, position=position)
         self._jumped = position > 0
         stream = log.stream(
             scanner.position,

@@ -260,6 +260,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
         copies_parallel_max=copier.parallel_max,
         copies_per_log_dir_max=copier.per_log_dir_max,
         part_bytes=copier.part_bytes,
+        batch_bytes_max=copier.batch_bytes_max,
         parts_parallel=copier.parts_parallel,
         upload_deadline_s=copier.upload_deadline_s,
         upload_margin_s=copier.upload_margin_s,

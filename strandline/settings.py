@@ -164,6 +164,10 @@ class CopierSettings(_Section):
     parts_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Parts of one segment under way at once."
     )
+    batch_bytes_max: Annotated[int, Field(ge=2**20, le=2**31 - 1)] = Field(
+        default=128 * 2**20,
+        description="Largest record batch that is copied, held whole in a worker's memory.",
+    )
     upload_deadline_s: PositiveSeconds = Field(
         default=900.0, description="A copy that takes longer is given up and tried again."
     )

@@ -16,15 +16,17 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.transaction_index import AbortedTransaction
 from pipeline.compiled import compiled
-from pipeline.decode.pure_rows import OUTPUT_BYTES, PureRows
+from pipeline.decode.pure_rows import LIMIT, OUTPUT_BYTES, PureRows
 from pipeline.decode.rows import Place, RowsKind, Slice, batch_at
 from pipeline.decode.schema import arrow_schema
 from rlm.read_committed import CommittedView
 from rlm.transaction_walk import NOTHING_UNDECIDED, Undecided
 from rlmm.segment import OFFSET_MAX
 
-RECORDS_BYTES_MAX = BATCH_BYTES_MAX
-"""What one batch may decompress to: any batch that fits uncompressed is read."""
+RECORDS_BYTES_MAX = 256 << 20
+"""What one batch may have, as stored and decompressed, unless `maxBatchBytes` says otherwise. A
+worker holds it twice.
+"""
 
 
 def rows_kind() -> RowsKind:
@@ -45,8 +47,9 @@ class BatchDecoder:
     byte fed stands in it, are for messages. Only `columns` are built.
 
     CorruptData, with source and position of the batch, for anything malformed, for offsets that do
-    not ascend, and for a batch that decompresses to more than `records_bytes_max`. What is held is
-    bounded by that, one batch as it is stored, and `output_bytes`. `rows` None: see `rows_kind`.
+    not ascend. InvalidRequest(maxBatchBytes): a batch has more than `records_bytes_max`, stored or
+    decompressed; of one whose end is not known by `size_bytes` CorruptData. What is held is bounded
+    by that, one batch as it is stored, and `output_bytes`. `rows` None: see `rows_kind`.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class BatchDecoder:
         undecided: Undecided = NOTHING_UNDECIDED,
         read_committed: bool = True,
         position: int = 0,
+        size_bytes: int | None = None,
         output_bytes: int = OUTPUT_BYTES,
         records_bytes_max: int = RECORDS_BYTES_MAX,
         rows: RowsKind | None = None,
@@ -72,7 +76,13 @@ class BatchDecoder:
             if read_committed
             else CommittedView((), OFFSET_MAX)
         )
-        self._scanner = BatchScanner(source, position=position)
+        self._scanner = BatchScanner(
+            source,
+            batch_bytes_max=max(records_bytes_max, BATCH_BYTES_MAX),
+            position=position,
+            size_bytes=size_bytes,
+            limit=LIMIT,
+        )
         self._rows = (rows or rows_kind())(
             arrow_schema(columns),
             self._slice,

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_formats.batch_scan import BatchRun
-from kafka_formats.compression import CompressionError, decompress
-from kafka_formats.errors import CorruptData
+from kafka_formats.compression import CompressionError, TooMuchError, decompress
+from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.record_batch import BatchHeader, Record, decode_records
 from pipeline.decode.rows import Place, Slice, WantedBatch
 
@@ -21,6 +21,9 @@ on; and the offsets of its columns have 32 bits.
 OUTPUT_ROWS_MAX = 1 << 16
 ROW_BYTES = 40
 """What a row counts for beside topic, key, value and headers: numbers, and offsets into these."""
+
+LIMIT = "maxBatchBytes"
+"""The option that bounds a batch."""
 
 ROW_HEADER_BYTES = 8
 """What a header counts for beside its key and value."""
@@ -70,6 +73,12 @@ class PureRows:
             return
         try:
             records = decompress(header.codec, body, bytes_max=self._records_bytes_max)
+        except TooMuchError as error:
+            raise InvalidRequest(
+                f"{self._source} at byte {position}: the batch at offset {header.base_offset} "
+                f"is too large ({error}): raise it",
+                field=LIMIT,
+            ) from error
         except CompressionError as error:
             raise CorruptData(
                 f"the records of the batch at offset {header.base_offset} are malformed: {error}",

@@ -6,13 +6,14 @@ Damage is no error here: it is found, written down, and the rest is looked at al
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from kafka_formats import leader_epoch_checkpoint, producer_snapshot, transaction_index
-from kafka_formats.batch_scan import BatchScanner
+from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, RetryLater
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.decode.batch_decoder import BatchDecoder
@@ -39,6 +40,7 @@ CHECK_RECORDED = (
     "find out which of the two is right: put the object back from a version or a replica of the "
     "bucket if it is the metadata"
 )
+log = logging.getLogger("strandline.scrub")
 ASK_AGAIN = "scrub again once the store answers"
 
 
@@ -267,7 +269,7 @@ class _Scrub:
             indexes.get(IndexType.TIMESTAMP),
             self._transaction_check(manifest),
         )
-        scanner: BatchScanner | None = BatchScanner(name)
+        scanner: BatchScanner | None = BatchScanner(name, batch_bytes_max=ANY_BATCH_BYTES)
         decoder = self._decoder(name)
         try:
             with closing(self.objects.log(0, manifest.log_bytes, self._damaged)) as pieces:
@@ -324,6 +326,9 @@ class _Scrub:
         try:
             for _ in decoder.feed(piece):
                 pass
+        except InvalidRequest as error:
+            log.warning("records from here on were not decoded: %s", error)
+            return False
         except CorruptData as error:
             if not any(f.position == error.position for f in self.findings):
                 self.found(error.source, error.detail, RESTORE, error.position, check.next_offset)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.offset_index import OffsetIndex
-from pipeline.decode.batch_decoder import BatchDecoder
+from pipeline.decode.batch_decoder import RECORDS_BYTES_MAX, BatchDecoder
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.positions import ByteRange, byte_range
 from pipeline.read.segment_objects import SegmentObjects
@@ -100,6 +100,8 @@ def _batches(
         read_committed=settings.isolation is Isolation.READ_COMMITTED,
         source=objects.keys.log,
         position=where.start,
+        size_bytes=objects.manifest.log_bytes,
+        records_bytes_max=settings.batch_bytes_max or RECORDS_BYTES_MAX,
     )
     at = where.start
     with closing(objects.log(where.start, where.end)) as pieces:

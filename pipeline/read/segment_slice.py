@@ -45,7 +45,8 @@ class ReadSettings:
     for. `verify` holds objects against the checksums that we recorded of them, beside the CRC of
     every batch, which is always checked. Without `fail_on_data_loss` a segment that was deleted
     since the plan is passed over, and `on_lost` told. `aiven_keys` are PEM files, or folders of
-    them, on the machine that reads: for segments that Aiven's plug-in encrypted.
+    them, on the machine that reads: for segments that Aiven's plug-in encrypted. `batch_bytes_max`
+    None: `RECORDS_BYTES_MAX` of the decoder.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -53,6 +54,7 @@ class ReadSettings:
     verify: bool = True
     fail_on_data_loss: bool = True
     aiven_keys: tuple[str, ...] = ()
+    batch_bytes_max: int | None = None
 
 
 def plan_slices(

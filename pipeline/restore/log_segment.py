@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kafka_formats import transaction_index
-from kafka_formats.batch_scan import BatchRun, BatchScanner
+from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchRun, BatchScanner
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.log_names import (
@@ -149,7 +149,7 @@ class _SegmentWriter:
 
     def _copy_log(self, out: BinaryIO) -> None:
         """Every batch is verified, wanted or not: a damaged object is no base for a restore."""
-        scanner = BatchScanner(self._log)
+        scanner = BatchScanner(self._log, batch_bytes_max=ANY_BATCH_BYTES)
         for piece in self._objects.log(0, self._objects.manifest.log_bytes):
             for run in scanner.feed_runs(piece):
                 self._take(run, out)

@@ -51,6 +51,7 @@ OPTIONS = (
     "failOnDataLoss",
     "minPartitions",
     "maxRecordsPerPartition",
+    "maxBatchBytes",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -59,6 +60,9 @@ OPTIONS = (
     "filterPushdown",
 )
 _ENDING = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+BATCH_BYTES_MAX = 512 * 1024 * 1024
+"""More than this the 32-bit offsets of an Arrow column don't hold for certain."""
+
 _PER_TRIGGER = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _IGNORED = ("kafka.bootstrap.servers",)
@@ -111,6 +115,7 @@ class SourceOptions:
     filter_pushdown: bool
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_batch_bytes: int | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
@@ -124,6 +129,7 @@ class SourceOptions:
             isolation=self.isolation,
             fail_on_data_loss=self.fail_on_data_loss,
             aiven_keys=self.aiven_keys,
+            batch_bytes_max=self.max_batch_bytes,
         )
 
     def batch_start(self) -> OffsetLimit:
@@ -198,6 +204,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         filter_pushdown=_boolean(found, "filterPushdown", default=False),
         min_partitions=_positive(found, "minPartitions"),
         max_records_per_partition=_positive(found, "maxRecordsPerPartition"),
+        max_batch_bytes=_batch_bytes(found),
         max_offsets_per_trigger=highest,
         min_offsets_per_trigger=lowest,
         max_trigger_delay_ms=_delay_ms(found),
@@ -278,6 +285,13 @@ def _whole(value: str, name: str, *, minimum: int, maximum: int) -> int:
 
 def _positive(found: Mapping[str, str], name: str) -> int | None:
     return _whole(found[name], name, minimum=1, maximum=INT64_MAX) if name in found else None
+
+
+def _batch_bytes(found: Mapping[str, str]) -> int | None:
+    name = "maxBatchBytes"
+    if name not in found:
+        return None
+    return _whole(found[name], name, minimum=1, maximum=BATCH_BYTES_MAX)
 
 
 def _boolean(found: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -9,7 +9,7 @@ from functools import cache, partial
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from kafka_formats.compression import Codec, CompressionError, compress
-from kafka_formats.errors import Refused
+from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import HEADER_BYTES, encode_batch
 from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.decode.kernel_rows import KernelRows
@@ -146,6 +146,7 @@ def pipeline_targets() -> list[Target]:
             (),
             _decode,
             lambda: [*captured("*/*.log"), *captured_batches()],
+            (CorruptData, InvalidRequest),
             constant_bytes=CONSTANT_BYTES,
             repair=repairs.batches,
             share=0.5,
@@ -155,6 +156,7 @@ def pipeline_targets() -> list[Target]:
             (),
             _decode_inner,
             inner_seeds,
+            (CorruptData, InvalidRequest),
             constant_bytes=CONSTANT_BYTES,
             share=0.5,
         ),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_formats.batch_scan import BatchScanner, scan
 from kafka_formats.compression import Codec
-from kafka_formats.errors import CorruptData, InternalError
+from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
 from kafka_formats.record_batch import Record, encode_batch
 from tests.kafka_formats.damage import SOURCE, damaged, survives
 
@@ -138,6 +138,22 @@ def test_a_batch_over_the_limit_is_refused_before_it_is_held() -> None:
     huge = LOG[:8] + (2**31 - 1).to_bytes(4, "big") + LOG[12:100]
     with pytest.raises(CorruptData, match="over the limit of 1000"):
         list(scanner.feed(huge))
+
+
+def test_a_batch_over_the_limit_that_the_data_has_room_for_is_no_damage() -> None:
+    (first, *_) = scan(LOG, source=SOURCE)
+    size = first.header.size_bytes
+
+    def scanner(size_bytes: int) -> BatchScanner:
+        return BatchScanner(
+            SOURCE, batch_bytes_max=size - 1, size_bytes=size_bytes, limit="copier.batch_bytes_max"
+        )
+
+    with pytest.raises(InvalidRequest, match=rf"has {size} bytes.*: raise it") as caught:
+        list(scanner(len(LOG)).feed(LOG))
+    assert caught.value.field == "copier.batch_bytes_max"
+    with pytest.raises(CorruptData):
+        list(scanner(size - 1).feed(LOG))
 
 
 def test_a_scanner_refuses_to_lose_batches_that_nobody_took() -> None:

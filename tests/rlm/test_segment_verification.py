@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import Conflict, CorruptData
+from kafka_formats.errors import Conflict, CorruptData, InvalidRequest
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.record_batch import Record, encode_batch, parse_header
-from rlm.copy_job import CopyJob
+from rlm.copy_job import CopyJob, UploadLimits
 from rlm.log_dir import find_partitions
 from rlm.manifest import CHUNK_BYTES
 from rlm.segment_source import SegmentSource
@@ -274,3 +274,11 @@ def test_the_last_part_is_not_given_before_the_end_was_found_right(tmp_path: Pat
     with pytest.raises(CorruptData, match="zeros"):
         verification.read_part(bytearray(CHUNK_BYTES))
     source.close()
+
+
+def test_a_batch_over_the_limit_is_no_damage_but_names_the_setting(replica: ReplicaWriter) -> None:
+    job = first_job(replica.log_dir)
+    small = replace(job, limits=UploadLimits(batch_bytes_max=100))
+    with pytest.raises(InvalidRequest, match="over the limit of 100: raise it") as caught:
+        verify(small)
+    assert caught.value.field == "copier.batch_bytes_max"

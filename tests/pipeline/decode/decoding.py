@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from kafka_formats.errors import CorruptData
+from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.transaction_index import AbortedTransaction
 from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.decode.kernel_rows import KernelRows
@@ -70,5 +70,5 @@ def outcome(rows: RowsKind, data: bytes, **options: object) -> pa.Table | str:
     assert isinstance(columns, tuple)
     try:
         return table(decode(rows, data, **options), columns)  # type: ignore[arg-type]  # see decode
-    except CorruptData as error:
+    except (CorruptData, InvalidRequest) as error:
         return str(error)
