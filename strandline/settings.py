@@ -7,26 +7,26 @@ node that does not start. Secrets are read from files only, never from a value o
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from strandline.kafka_settings import KafkaSettings as KafkaSettings
+from strandline.settings_fields import (
+    PatternList,
+    PositiveInt,
+    PositiveSeconds,
+    RateLimit,
+    Section,
+    TopicRateLimits,
+)
+
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
-PositiveInt = Annotated[int, Field(gt=0, le=2**53)]
-PositiveSeconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
-RateLimit = Annotated[int, Field(ge=0, le=2**53)]
-TopicRateLimits = Annotated[dict[str, RateLimit], Field(max_length=1_000)]
-PatternList = Annotated[list[str], Field(max_length=1_000)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class NodeSettings(_Section):
+class NodeSettings(Section):
     """Where this node keeps its own state."""
 
     data_dir: Path = Field(
@@ -35,51 +35,7 @@ class NodeSettings(_Section):
     )
 
 
-class SecurityProtocol(StrEnum):
-    """Kafka's `security.protocol`."""
-
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
-
-
-class KafkaSettings(_Section):
-    """The broker beside this node."""
-
-    log_dirs: list[Path] = Field(
-        default=[], max_length=64, description="The broker's `log.dirs`; read only."
-    )
-    broker: str = Field(
-        default="",
-        description="`host:port` of this node's own broker. Empty: a standalone directory; this "
-        "node counts as leader of what it finds there.",
-    )
-    security_protocol: SecurityProtocol = Field(
-        default=SecurityProtocol.PLAINTEXT, description="How to talk to the broker."
-    )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        default="SCRAM-SHA-512", description="SASL mechanism, where the protocol uses SASL."
-    )
-    sasl_username: str = Field(default="", description="SASL user name.")
-    sasl_password_file: Path | None = Field(
-        default=None, description="File that holds the SASL password."
-    )
-    ssl_ca_file: Path | None = Field(
-        default=None, description="PEM file of the authority that signed the broker's certificate."
-    )
-    ssl_certificate_file: Path | None = Field(
-        default=None, description="PEM file with this node's certificate, for mutual TLS."
-    )
-    ssl_key_file: Path | None = Field(
-        default=None, description="PEM file with the key of that certificate."
-    )
-    request_timeout_s: PositiveSeconds = Field(
-        default=10.0, description="Deadline of one request to the broker."
-    )
-
-
-class TopicSettings(_Section):
+class TopicSettings(Section):
     """Which topics are tiered. Internal and compacted topics never are."""
 
     include: PatternList = Field(
@@ -94,7 +50,7 @@ class TopicSettings(_Section):
     )
 
 
-class StoreSettings(_Section):
+class StoreSettings(Section):
     """One object store; `[stores.NAME]`."""
 
     kind: Literal["s3", "filesystem"] = Field(description="`s3` or `filesystem`.")
@@ -145,7 +101,7 @@ class StoreSettings(_Section):
         return self
 
 
-class CopierSettings(_Section):
+class CopierSettings(Section):
     """How segments are copied."""
 
     interval_s: PositiveSeconds = Field(
@@ -193,7 +149,7 @@ class CopierSettings(_Section):
     )
 
 
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """How fast bytes move to and from the stores; changed while the node runs over HTTP."""
 
     copy_bytes_per_s: RateLimit = Field(
@@ -210,7 +166,7 @@ class LimitSettings(_Section):
     )
 
 
-class MetadataSettings(_Section):
+class MetadataSettings(Section):
     """The metadata log and its view."""
 
     view_flush_records: PositiveInt = Field(
@@ -235,7 +191,7 @@ class MetadataSettings(_Section):
     )
 
 
-class RetentionSettings(_Section):
+class RetentionSettings(Section):
     """How the topics' policies are carried out."""
 
     source: Literal["policy", "topic"] = Field(
@@ -264,7 +220,7 @@ class RetentionSettings(_Section):
     )
 
 
-class AuditSettings(_Section):
+class AuditSettings(Section):
     """The record of what this node deleted and moved, kept in its data directory."""
 
     file_bytes_max: Annotated[int, Field(ge=65_536, le=2**30)] = Field(
@@ -275,7 +231,7 @@ class AuditSettings(_Section):
     )
 
 
-class CollectorSettings(_Section):
+class CollectorSettings(Section):
     """Collecting garbage: objects of segments that were deleted."""
 
     delete_max_percent: Annotated[float, Field(ge=0, le=100)] = Field(
@@ -285,7 +241,7 @@ class CollectorSettings(_Section):
     )
 
 
-class RepairSettings(_Section):
+class RepairSettings(Section):
     """Copying damaged segments anew, from where a whole copy is."""
 
     automatic: bool = Field(
@@ -304,7 +260,7 @@ class RepairSettings(_Section):
     )
 
 
-class HoldSettings(_Section):
+class HoldSettings(Section):
     """Keeping sealed segments from the broker's local retention until they are copied."""
 
     dirs: list[Path] = Field(
@@ -322,7 +278,7 @@ class HoldSettings(_Section):
     )
 
 
-class QuorumSettings(_Section):
+class QuorumSettings(Section):
     """The metadata quorum: how its nodes reach each other."""
 
     listen: str = Field(
@@ -397,7 +353,7 @@ class QuorumSettings(_Section):
         return self
 
 
-class WorkerSettings(_Section):
+class WorkerSettings(Section):
     """The processes that move bytes."""
 
     count: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Worker processes.")
@@ -411,7 +367,7 @@ class WorkerSettings(_Section):
     )
 
 
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """The HTTP interface."""
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")

@@ -1,0 +1,19 @@
+"""What the sections of a node's settings are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveInt = Annotated[int, Field(gt=0, le=2**53)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+RateLimit = Annotated[int, Field(ge=0, le=2**53)]
+TopicRateLimits = Annotated[dict[str, RateLimit], Field(max_length=1_000)]
+PatternList = Annotated[list[str], Field(max_length=1_000)]
+
+
+class Section(BaseModel):
+    """A table of the file: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
