@@ -41,6 +41,7 @@ class WhyNot(StrEnum):
     BLOCKED = "blocked"
     BACK_OFF = "back_off"
     NO_SEALED_SEGMENT = "no_sealed_segment"
+    HOLE_IN_LOG = "hole_in_log"
     WAITING_FOR_LSO = "waiting_for_lso"
     DIVERGED = "diverged"
     WAITING_FOR_SLOT = "waiting_for_slot"
@@ -289,9 +290,7 @@ def _next_segment(facts: PlanFacts) -> Step:
         return _copy(segment, fills_lost_range=False)
     last_base = facts.segments[-1].base_offset
     if next_offset < last_base:
-        return Wait(
-            WhyNot.NO_SEALED_SEGMENT, f"no local segment contains the next offset {next_offset}"
-        )
+        return Wait(WhyNot.HOLE_IN_LOG, f"no local segment contains the next offset {next_offset}")
     return Wait(
         WhyNot.NO_SEALED_SEGMENT,
         f"everything below offset {next_offset} is copied; the active segment {last_base} is not "

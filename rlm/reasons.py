@@ -43,15 +43,19 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "up to date", "all that is sealed is copied; the active segment has not rolled",
         "nothing, or lower `segment.ms`",
     ),
+    WhyNot.HOLE_IN_LOG: Reason(
+        "hole in the local log", "no local segment has the next offset, and later ones are there",
+        "a file is missing or the disk damaged: move leadership to a replica that has it", SOON_S,
+    ),
     WhyNot.NOT_LEADER: Reason(
         "not leader", "another broker leads; its node copies", "nothing",
     ),
     WhyNot.WAITING_FOR_LSO: Reason(
-        "waiting for the last stable offset", "a transaction is open, or replicas lag",
+        "waits for stable offset", "a transaction is open, or replicas lag",
         "nothing at first; then look for a hanging transaction (`kafka-transactions`)", LONG_S,
     ),
     WhyNot.WAITING_FOR_SLOT: Reason(
-        "waiting for a slot", "other partitions are copied first, the largest backlog first",
+        "waits for a slot", "other partitions are copied first, the largest backlog first",
         "nothing, or raise `copier.parallel_max`",
     ),
     WhyNot.BACK_OFF: Reason(
@@ -185,6 +189,20 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "*An object is damaged or gone*, below",
     ),
 }
+
+
+AS_IT_SHOULD_BE = frozenset(
+    {
+        WhyNot.NO_SEALED_SEGMENT, WhyNot.NOT_LEADER, WhyNot.NO_LEADER_EPOCH, WhyNot.NO_LOCAL_LOG,
+        WhyNot.NOT_INCLUDED, WhyNot.COMPACTED,
+    }
+)  # fmt: skip
+"""Reasons for which a partition waits for nothing."""
+
+
+def says(word: str) -> str:
+    """The words for people; a word of a newer node stands for itself."""
+    return WHY_NOT[WhyNot(word)].says if word in set(WhyNot) else word.replace("_", " ")
 
 
 def told_after_s(why: WhyNot) -> float | None:

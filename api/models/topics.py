@@ -68,6 +68,7 @@ class PartitionSummary(Wire):
     remote_bytes: int
     lag: LagOrNull
     why_not_copying: Annotated[str | None, Field(examples=["no_sealed_segment"])]
+    why_not_text: Annotated[str, Field(description="The same in a sentence, with the last error.")]
     blocked: str | None
 
     @classmethod
@@ -87,6 +88,7 @@ class PartitionSummary(Wire):
             remote_bytes=status.remote_bytes,
             lag=LagView.of(status.lag),
             why_not_copying=None if why is None else why.value,
+            why_not_text=status.why_not_text,
             blocked=status.blocked,
         )
 

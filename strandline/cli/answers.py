@@ -47,13 +47,6 @@ def state_name(name: str) -> str:
     return name.lower().replace("_segment_", " ")
 
 
-def why_not_text(why: str | None) -> str | None:
-    """Why a partition is not copied now, in the words of docs/OPERATIONS.md."""
-    if why == "waiting_for_lso":
-        return "waiting for the last stable offset"
-    return why.replace("_", " ") if why else None
-
-
 def epochs_text(entries: list[dict[str, int]]) -> str:
     return " ".join(f"{entry['epoch']}:{entry['start_offset']}" for entry in entries)
 

@@ -44,6 +44,11 @@ def print_table(
     console.print(table)
 
 
+def print_line(text: str) -> None:
+    """One line, cut with an ellipsis where the terminal ends."""
+    console.print(_escape(text), no_wrap=True, overflow="ellipsis", crop=True)
+
+
 def print_fields(fields: Mapping[str, object], *, title: str | None = None) -> None:
     """Two columns: name, value."""
     if title:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rlm.copy_plan import WhyNot
+from rlm.reasons import AS_IT_SHOULD_BE, says
 from strandline.cli.answers import (
     PartitionArgument,
     TopicArgument,
@@ -16,7 +18,6 @@ from strandline.cli.answers import (
     show,
     state_name,
     topic_path,
-    why_not_text,
 )
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
@@ -26,6 +27,7 @@ from strandline.cli.output import (
     human_bytes,
     print_fields,
     print_json,
+    print_line,
     print_table,
 )
 
@@ -78,12 +80,16 @@ def _problem_text(problem: dict[str, Any]) -> str:
 def partitions_command(
     topic: Annotated[str | None, typer.Argument(help="Topic name; all topics by default.")] = None,
     url: UrlOption = DEFAULT_URL,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Only those that do not go on, each with its reason.")
+    ] = False,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
 ) -> int:
     """Partitions: how far they are copied, how much waits, and why.
 
-    Example: `strandline partitions list orders`, or shorter `strandline partitions orders`
+    Example: `strandline partitions orders`, short for `strandline partitions list orders`;
+    `strandline partitions --waiting`
     """
     with NodeClient(url, token_file) as client:
         topics = [topic] if topic else [t["topic"] for t in client.pages("/v1/topics", "topics")]
@@ -92,27 +98,51 @@ def partitions_command(
             for name in topics
             for each in client.pages(topic_path(name), "partition_list")
         ]
+    if waiting:
+        found = [each for each in found if _waits(each)]
     if json:
         print_json(found)
-        return ExitCode.OK
-    print_table(
-        ["topic", "p", "role", "log start", "copied to", "segments", "size", "lag", "not copying"],
-        [
-            (
-                p["topic"],
-                p["partition"],
-                p["role"],
-                p["log_start_offset"],
-                p["highest_copied_offset"],
-                p["remote_segments"],
-                human_bytes(p["remote_bytes"]),
-                _lag_text(p["lag"]),
-                p["blocked"] or why_not_text(p["why_not_copying"]),
-            )
-            for p in found
-        ],
-    )
+    elif waiting:
+        _print_waiting(found)
+    else:
+        print_table(
+            ["topic", "p", "role", "copied to", "size", "lag", "state"],
+            [
+                (
+                    p["topic"],
+                    p["partition"],
+                    p["role"].replace("_", " "),
+                    p["highest_copied_offset"],
+                    human_bytes(p["remote_bytes"]),
+                    _lag_text(p["lag"]),
+                    _state(p),
+                )
+                for p in found
+            ],
+        )
     return ExitCode.OK
+
+
+def _waits(partition: dict[str, Any]) -> bool:
+    why = partition["why_not_copying"]
+    return partition["blocked"] is not None or (why is not None and why not in AS_IT_SHOULD_BE)
+
+
+def _print_waiting(found: list[dict[str, Any]]) -> None:
+    """One line each, cut at the edge of a terminal: `--json` has the whole text."""
+    for each in found:
+        text = each["blocked"] or each["why_not_text"]
+        name = f"{each['topic']}-{each['partition']}"
+        print_line(f"{name}  {_lag_text(each['lag'])}  {_state(each)}: {text}")
+    if not found:
+        console.print("nothing waits", markup=False)
+
+
+def _state(partition: dict[str, Any]) -> str:
+    if partition["blocked"] is not None:
+        return says(WhyNot.BLOCKED)
+    why: str | None = partition["why_not_copying"]
+    return "copying" if why is None else says(why)
 
 
 def _lag_text(lag: dict[str, int] | None) -> str:

@@ -41,7 +41,7 @@ def test_reasons_have_words_of_their_own() -> None:
     for reason in WHY_NOT.values():
         assert reason.meaning
         assert reason.action
-        assert len(reason.says) <= 34  # a column of `strandline partitions`
+        assert len(reason.says) <= 24  # a column of `strandline partitions`
 
 
 def test_the_golden_tables_of_operations_are_those_of_the_code() -> None:

@@ -57,9 +57,12 @@ def test_topics_are_listed_with_their_sums(node: NodeProcess) -> None:
 
 def test_partitions_say_how_far_and_why_not_further(node: NodeProcess) -> None:
     lines = table(node, "partitions")
-    assert "orders 0 leader 0 431 9 62.3 KiB 0 no sealed segment" in lines
+    assert "orders 0 leader 431 62.3 KiB 0 up to date" in lines
     (waiting,) = (line for line in lines if line.startswith("payments 1"))
-    assert waiting.endswith("waiting for the last stable offset")
+    assert waiting.endswith("waits for stable offset")
+    (line,) = table(node, "partitions", "--waiting")
+    assert line.startswith("payments-1 ")
+    assert "waits for stable offset: the last stable offset is " in line
     (internal,) = (line for line in lines if line.startswith("__consumer_offsets"))
     assert internal.endswith("not included")
     assert {each["topic"] for each in answer(node, "partitions", "orders")} == {"orders"}
