@@ -15,7 +15,8 @@ class PartitionStates:
     each look at its disks. One event loop's; not for threads.
 
     Invariant: whoever commits records to the view calls `committed` with the partitions that they
-    are about before anybody asks again; a partition's state depends on records about it alone.
+    are about before anybody asks again; a partition's state depends on records about it alone, and
+    on registrations of nodes: behind one of these it names no offset that is known (`before`).
     Where the view moved in any other way (a snapshot was installed), nothing is remembered.
     """
 
