@@ -1,7 +1,7 @@
 """Finds out what of a damaged segment is good, and fetches the rest from the other replicas.
 
 One segment at a time on a node, so that memory and disk are bounded: one answer in memory, and the
-fetched batches of one segment for each damaged partition in `directory`, which is emptied at start.
+fetched batches of one segment for each damaged partition in `directory`, which is emptied first.
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ class Mender:
     directory: Path | None = None
     limits: MendLimits = field(default_factory=MendLimits)
     _damages: dict[TopicIdPartition, Damage] = field(default_factory=dict)
+    _begun: bool = False
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def begin(self) -> None:
-        """Empty the directory: what a former life fetched belongs to nobody."""
+    def _empty(self) -> None:
+        """What a former life fetched belongs to nobody."""
         if self.directory is not None:
             self.directory.mkdir(parents=True, exist_ok=True)
             for path in self.directory.glob("*.log"):
@@ -104,6 +105,9 @@ class Mender:
     ) -> Damage:
         """Survey the segment anew and ask for what it lacks. Errors of the survey as they are."""
         async with self._one_at_a_time:
+            if not self._begun:
+                await asyncio.to_thread(self._empty)
+                self._begun = True
             self.forget(partition)
             assert segment.next_base_offset is not None, "only sealed segments are copied"
             found = await self.pool.survey(SurveyJob(job, segment.size_bytes))

@@ -235,7 +235,6 @@ class RemoteLogManager:
         """
         if self._hold is not None:
             await self._hold.begin()
-        await asyncio.to_thread(self._mender.begin)
         await self._claims.start(may_be_away=True)
         await self._check_clock()
         self._tasks = [
@@ -279,7 +278,6 @@ class RemoteLogManager:
         Cancelling it (Ctrl-C) leaves nothing that the next run does not finish or clean up; call
         `close` afterwards in any case.
         """
-        await asyncio.to_thread(self._mender.begin)
         await self._claims.start()
         await self._check_clock()
         self._clean_ups.hurry()

@@ -104,7 +104,6 @@ def test_a_segment_that_the_leader_lost_comes_from_its_follower(
             mender = Mender(
                 DataPlane({}, now_ms=lambda: 0), OnlyFrom(ReplicaFetch(view), [2]), tmp_path / "m"
             )
-            mender.begin()
             damage = await mender.mend(local.partition, segment, job)
         assert damage.missing == (), damage.text
         assert [run.first for run in damage.fetched[:1]] == [second.base_offset]
