@@ -330,12 +330,13 @@ class Copier:
     def _finished(
         self, row: RemoteLogSegmentMetadata, result: CopyResult
     ) -> RemoteLogSegmentMetadataUpdate:
+        found_ms = result.max_timestamp_ms
         return RemoteLogSegmentMetadataUpdate(
             segment_id=row.segment_id,
             broker_id=row.broker_id,
             event_timestamp_ms=self._ambient.now_ms(),
             custom_metadata=result.custom_metadata.encode(),
-            max_timestamp_ms=result.max_timestamp_ms,
+            max_timestamp_ms=-1 if found_ms == row.max_timestamp_ms else found_ms,
             state=SegmentState.COPY_SEGMENT_FINISHED,
             token=row.token,
             writer=row.writer,

@@ -177,12 +177,12 @@ class _Copy:
     def _manifest(
         self, verified: VerifiedLog, indexes: SegmentIndexes, index_checksums: ChunkChecksums
     ) -> Manifest:
-        job = self._job
+        job, found_ms = self._job, verified.indexes.max_timestamp_ms
         return Manifest(
             segment_id=job.segment_id,
             start_offset=job.start_offset,
             end_offset=job.end_offset,
-            max_timestamp_ms=job.max_timestamp_ms,
+            max_timestamp_ms=job.max_timestamp_ms if found_ms < 0 else found_ms,
             broker_id=job.broker_id,
             event_timestamp_ms=job.event_timestamp_ms,
             leader_epochs=job.leader_epochs,
