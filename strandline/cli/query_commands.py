@@ -262,8 +262,9 @@ def records_command(
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
 ) -> int:
-    """Read records back from the tier: one JSON object a line, or the stored batches. Where to go
-    on, and what was passed over, is said on stderr.
+    """Read records back from the tier: one JSON object a line, or the stored batches.
+
+    Where to go on, and what was passed over, is said on stderr.
 
     Example: `strandline records orders 0 --offset 1200 --committed | head`
     """
