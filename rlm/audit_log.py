@@ -75,6 +75,14 @@ class AuditPage:
     unreadable: int
 
 
+class NotAppendedError(OSError):
+    """The disk failed; `left` is where the lines that it did not take would begin."""
+
+    def __init__(self, left: AuditPosition, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror)
+        self.left = left
+
+
 Matches = Callable[[AuditLine], bool]
 
 
@@ -100,6 +108,8 @@ class AuditLog:
         self._pending: deque[_Pending] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._trouble: str | None = None
+        self._left: AuditPosition | None = None
+        """What a failed append may have left behind, though it was told as not written."""
         self._dropped = 0
         self._log = ProblemLog(logger)
 
@@ -158,12 +168,16 @@ class AuditLog:
             batch = [self._pending.popleft() for _ in range(count)]
             data = b"".join(each.data for each in batch)
             try:
-                await asyncio.to_thread(append_lines, self._directory, data, self._limits)
+                await asyncio.to_thread(
+                    append_lines, self._directory, data, self._limits, self._left
+                )
             except OSError as error:
+                if isinstance(error, NotAppendedError):
+                    self._left = error.left
                 self._failed(batch, error)
                 await self._sleep(self._limits.retry_s)
                 continue
-            self._trouble = None
+            self._trouble = self._left = None
             self._log.works(WORK)
             for each in batch:
                 if each.kept is not None and not each.kept.done():
@@ -235,31 +249,39 @@ def parse_audit_line(data: bytes, *, source: str) -> AuditLine:
     )
 
 
-def append_lines(directory: Path, data: bytes, limits: AuditLimits) -> None:
-    """Append whole lines, durably; begin another file when the last is full. Blocks. OSError."""
+def append_lines(
+    directory: Path, data: bytes, limits: AuditLimits, left: AuditPosition | None = None
+) -> None:
+    """Append whole lines, durably; begin another file when the last is full. Blocks.
+
+    `left`: from there on a failed append may have left something, which goes first. OSError, a
+    `NotAppendedError` once a file is open.
+    """
     directory.mkdir(exist_ok=True)
     numbers = file_numbers(directory)
     number = numbers[-1] if numbers else 1
-    if numbers and file_path(directory, number).stat().st_size >= limits.file_bytes_max:
+    if left is None and numbers and _size(file_path(directory, number)) >= limits.file_bytes_max:
         number += 1
-    is_new = number not in numbers
     with file_path(directory, number).open("ab+", buffering=0) as file:
+        if left is not None and left.file == number:
+            os.ftruncate(file.fileno(), left.offset)
         end = file.seek(0, os.SEEK_END)
         if end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n":
             data = b"\n" + data  # a crash tore the last line: it must not take this one along
         try:
+            if end == 0:
+                # Before its first line, whoever made it: a line is not kept in a file without name.
+                for old in numbers[: max(0, len({*numbers, number}) - limits.files_max)]:
+                    file_path(directory, old).unlink(missing_ok=True)
+                sync_path(directory)
             written = 0
             while written < len(data):
                 written += file.write(data[written:])
             os.fdatasync(file.fileno())
-        except OSError:
+        except OSError as error:
             with suppress(OSError):
-                file.truncate(end)
-            raise
-    if is_new:
-        for old in numbers[: max(0, len(numbers) + 1 - limits.files_max)]:
-            file_path(directory, old).unlink(missing_ok=True)
-        sync_path(directory)
+                os.ftruncate(file.fileno(), end)
+            raise NotAppendedError(AuditPosition(number, end), error) from error
 
 
 def read_newest(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +50,17 @@ def everything(directory: Path, limit: int = 7) -> list[int]:
         before = page.before
         if before is None:
             return found
+
+
+@contextmanager
+def file_size_limit(size_bytes: int) -> Iterator[None]:
+    """A file may not grow further: a write takes what fits, the next fails, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def log_in(directory: Path, limits: AuditLimits | None = None) -> AuditLog:
@@ -186,6 +200,55 @@ def test_without_its_line_nothing_may_be_deleted(
 
     run_virtually(main)
     assert everything(tmp_path) == [3, 1]
+
+
+def test_what_a_failed_write_left_goes_before_the_next_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes some lines and half of one, and does not give the room back at once."""
+    truncate = os.ftruncate
+
+    def refuse(fd: int, length: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def main() -> None:
+        audit = log_in(tmp_path)
+        await audit.keep(numbered(1))
+        size = file_path(tmp_path, 1).stat().st_size
+        monkeypatch.setattr(os, "ftruncate", refuse)
+        with file_size_limit(2 * size + size // 2):
+            audit.note(numbered(2))
+            with pytest.raises(RetryLater, match="File too large"):
+                await audit.keep(numbered(3))
+        assert file_path(tmp_path, 1).stat().st_size > 2 * size
+        monkeypatch.setattr(os, "ftruncate", truncate)
+        await audit.keep(numbered(4))
+        await audit.close()
+
+    run_virtually(main)
+    page = read_newest(tmp_path, None, 10, lambda _: True)
+    assert [line.at_ms for line in page.lines] == [4, 2, 1]
+    assert page.unreadable == 0
+
+
+def test_a_file_whose_first_line_failed_has_its_name_durable_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = [OSError(5, "Input/output error")]
+    done: list[str] = []
+
+    def sync_directory(_: Path) -> None:
+        if fails:
+            raise fails.pop()
+        done.append("name")
+
+    monkeypatch.setattr("rlm.audit_log.sync_path", sync_directory)
+    monkeypatch.setattr(os, "fdatasync", lambda _: done.append("line"))
+    with pytest.raises(OSError, match="Input/output"):
+        append_lines(tmp_path, encode_audit_line(numbered(1)), SMALL)
+    append_lines(tmp_path, encode_audit_line(numbered(2)), SMALL)
+    assert done == ["name", "line"]
+    assert everything(tmp_path) == [2]
 
 
 def test_a_disk_that_hangs_is_told_after_a_deadline(
