@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from rlm.hold import Hold
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.log_levels import LogLevels
 from rlm.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.mending import Mender, MendLimits
 from rlm.node_problem import NodeProblem, ProblemLog
@@ -39,7 +39,7 @@ from rlm.store_watch import StoreWatch
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_absence import TopicAbsence
 from rlm.topic_filter import TopicFilter
-from rlm.worker_pool import WorkerLimits, WorkerPool
+from rlm.worker_pool import WorkerPool
 from rlm.worker_store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call
 from rlmm.data_directory import DataDirectory, open_data_directory
 from rlmm.log.recovery import PARTITION_DIRECTORY
@@ -57,12 +57,10 @@ from strandline.node_readiness import quorum_problems
 from strandline.quorum import open_quorum_log
 from strandline.settings import KafkaSettings, QuorumSettings, Settings
 from strandline.store_configs import store_configs
+from strandline.workers import Shared, start_workers
 
 if TYPE_CHECKING:
     from rlm.broker_view import BrokerView
-
-WORKER_COMMAND = (sys.executable, "-m", "strandline.worker_process")
-"""Everything secret comes later, over the worker's socket."""
 
 AMBIENT = Ambient(
     now_ms=ambient.now_ms,
@@ -110,6 +108,7 @@ class Node:
     collector: Collector
     hold: Hold | None
     flow: FlowControl
+    log_levels: LogLevels
     scrubs: ScrubResults
     repairs: Repairs
     pool: WorkerPool
@@ -123,11 +122,13 @@ class Node:
         *,
         on_event: OnEvent = ignore_event,
         on_store_call: OnStoreCall = ignore_store_call,
+        log_levels: LogLevels | None = None,
     ) -> Self:
         """Build everything; raises what any part raises, with what was built closed again.
 
         `on_event` is told what the control plane does, `on_store_call` each call to a store, the
-        workers' included. Neither may block or raise.
+        workers' included. Neither may block or raise. `log_levels` are the workers'; None: those
+        of the settings.
         """
         configs = store_configs(settings)
         async with AsyncExitStack() as building:
@@ -137,7 +138,9 @@ class Node:
             log, view, metadata = await _open_metadata(settings, directory, failure, building)
             stores = await _open_stores(settings, configs, on_store_call, building)
             flow = flow_control(settings)
-            pool = await _start_workers(settings, configs, on_store_call, flow, building)
+            levels = log_levels or LogLevels(settings.log.levels.by_area())
+            shared = Shared(directory.node_id, flow, levels, on_store_call)
+            pool = await start_workers(settings, configs, shared, building)
             broker = await _open_broker(settings.kafka, directory, building)
             audit = _open_audit(settings, directory, building)
             identity, audited = _identity(directory), _audited(on_event, audit, directory.node_id)
@@ -175,7 +178,7 @@ class Node:
             _watch_surroundings(settings, metadata, stores, remote_log)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
-                collector, hold, flow, scrubs, repairs, pool, failure, building.pop_all(),
+                collector, hold, flow, levels, scrubs, repairs, pool, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
@@ -363,31 +366,6 @@ async def _open_stores(
         )
         opened[name] = TierStore(name, measured, configs[name].prefix)
     return TierStores(opened, settings.default_store)
-
-
-async def _start_workers(
-    settings: Settings,
-    configs: dict[str, StoreConfig],
-    on_store_call: OnStoreCall,
-    flow: FlowControl,
-    building: AsyncExitStack,
-) -> WorkerPool:
-    pool = WorkerPool(
-        WORKER_COMMAND,
-        configs,
-        size=settings.worker.count,
-        limits=WorkerLimits(
-            silence_deadline_s=settings.worker.hang_deadline_s,
-            chunk_cache_bytes_max=settings.worker.chunk_cache_bytes,
-        ),
-        monotonic=ambient.monotonic,
-        sleep=ambient.sleep,
-        on_store_call=on_store_call,
-        flow=flow,
-    )
-    building.push_async_callback(pool.close)
-    await pool.start()
-    return pool
 
 
 def _new_snapshots(

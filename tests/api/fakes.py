@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
-from api.context import ApiContext, NodeIdentity
+from api.context import ApiContext, LogControl, NodeIdentity
 from api.gate import Gate
 from api.limits import ApiLimits
 from api.route_table import RouteTable
@@ -40,6 +40,7 @@ from rlm.leader_transition import (
 )
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.log_levels import LogLevels
 from rlm.node_problem import NodeProblem
 from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
 from rlm.partition_status import Role as NodeRole
@@ -455,6 +456,7 @@ def _context(
         retention=FakeRetention(),
         switches=KillSwitches(None, now_ms=lambda: 1_000),
         flow=FlowControl(FlowLimits(), part_bytes=2**20, workers=1, monotonic=lambda: 0.0),
+        log=LogControl("text", LogLevels()),
         scrubs=ScrubResults(None),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),
