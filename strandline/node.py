@@ -126,19 +126,15 @@ class Node:
     ) -> Self:
         """Build everything; raises what any part raises, with what was built closed again.
 
-        `on_event` is told what the control plane does, `on_store_call` each call to a store, the
-        workers' included. Neither may block or raise. `log_levels` are the workers'; None: those
-        of the settings.
+        `on_event` is told what the control plane does, `on_store_call` each call to a store, and
+        neither may block or raise. `log_levels` are the workers'; None: those of the settings.
         """
         configs = store_configs(settings)
         async with AsyncExitStack() as building:
-            failure, directory = Failure(), open_data_directory(settings.node.data_dir)
-            building.callback(directory.close)
-            check_log_dirs(settings.kafka.log_dirs, directory)
+            failure, directory = Failure(), _open_directory(settings, building)
             log, view, metadata = await _open_metadata(settings, directory, failure, building)
             stores = await _open_stores(settings, configs, on_store_call, building)
-            flow = flow_control(settings)
-            levels = log_levels or LogLevels(settings.log.levels.by_area())
+            flow, levels = flow_control(settings), log_levels or _levels(settings)
             shared = Shared(directory.node_id, flow, levels, on_store_call)
             pool = await start_workers(settings, configs, shared, building)
             broker = await _open_broker(settings.kafka, directory, building)
@@ -170,8 +166,7 @@ class Node:
             snapshots = _new_snapshots(settings, directory, metadata, stores, identity, remote_log)
             building.push_async_callback(snapshots.close)
             known = KnownSegments(log, metadata, view)
-            collector = _new_collector(settings, known, stores, remote_log, audit)
-            building.push_async_callback(collector.close)
+            collector = _new_collector(settings, known, stores, remote_log, audit, building)
             scrubs, repairs = _new_repairs(settings, directory, remote_log, building)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
             remote_log.tell_problems_of(*(part.problems for part in told))
@@ -417,8 +412,9 @@ def _new_collector(
     stores: TierStores,
     remote_log: RemoteLogManager,
     audit: AuditLog,
+    building: AsyncExitStack,
 ) -> Collector:
-    return Collector(
+    collector = Collector(
         known,
         stores,
         held_back=remote_log.delete_held_back,
@@ -428,6 +424,19 @@ def _new_collector(
         copy_limits=copy_limits(settings),
         limits=CollectorLimits(delete_max_percent=settings.collector.delete_max_percent),
     )
+    building.push_async_callback(collector.close)
+    return collector
+
+
+def _open_directory(settings: Settings, building: AsyncExitStack) -> DataDirectory:
+    directory = open_data_directory(settings.node.data_dir)
+    building.callback(directory.close)
+    check_log_dirs(settings.kafka.log_dirs, directory)
+    return directory
+
+
+def _levels(settings: Settings) -> LogLevels:
+    return LogLevels(settings.log.levels.by_area())
 
 
 def _open_audit(settings: Settings, directory: DataDirectory, building: AsyncExitStack) -> AuditLog:

@@ -11,14 +11,14 @@ import httpx
 import pytest
 
 from strandline.cli.exit_codes import ExitCode
-from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_process import NodeProcess, Sections
 from tests.strandline.command import invoke
 from tests.strandline.conftest import sections
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[NodeProcess]:
-    parts = {
+    parts: Sections = {
         **sections(tmp_path / "tier"),
         "topics": {"include": ["codecs"]},
         "http": {"anonymous_role": "operate"},
