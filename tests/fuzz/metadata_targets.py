@@ -24,7 +24,7 @@ from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snaps
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import Proposal, SnapshotId
-from rlmm.partition_state import Mode, Restart, TopicPolicy
+from rlmm.partition_state import MeasuredTime, Mode, Restart, TopicPolicy
 from rlmm.records import (
     ClaimReset,
     FeatureLevel,
@@ -184,6 +184,12 @@ def _rows_targets() -> list[Target]:
             lambda: [row_values.encode_restart(Restart(400))],
         ),
         Target(
+            "row_values.decode_measured_time",
+            ("rlmm.row_values.decode_measured_time",),
+            row_values.decode_measured_time,
+            lambda: [row_values.encode_measured_time(MeasuredTime())],
+        ),
+        Target(
             "row_nodes.decode_node",
             ("rlmm.row_nodes.decode_node",),
             lambda data: row_nodes.decode_node(1, data),
@@ -289,7 +295,20 @@ def _records_targets() -> list[Target]:
             lambda: [quorum_records.encode_snapshot_header(1_700_000_000_000)],
             factor=100,
         ),
+        Target(
+            "quorum_records.decode_leader_change",
+            ("rlmm.log.quorum_records.decode_leader_change",),
+            lambda data: quorum_records.decode_leader_change(data, source=_SOURCE),
+            lambda: [quorum_records.encode_leader_change(1, (1, 2, 3), (1, 3))],
+            factor=100,
+        ),
     ]
+
+
+def _committed_end_seeds() -> list[bytes]:
+    disk = _on_disk(b"", recovery.COMMITTED_END_FILE)
+    recovery.store_committed_end(disk, _DIRECTORY, 12_345)
+    return [disk.read(_DIRECTORY / recovery.COMMITTED_END_FILE), b"1\n" + b"9" * 5_000 + b"\n"]
 
 
 def _epochs_seeds() -> list[bytes]:
@@ -384,6 +403,15 @@ def _file_targets() -> list[Target]:
                 _on_disk(data, recovery.RECOVERY_POINT_CHECKPOINT), _DIRECTORY
             ),
             lambda: [b"0\n1\n__remote_log_metadata 0 12345\n"],
+            factor=150,
+        ),
+        Target(
+            "recovery.load_committed_end",
+            ("rlmm.log.recovery.load_committed_end",),
+            lambda data: recovery.load_committed_end(
+                _on_disk(data, recovery.COMMITTED_END_FILE), _DIRECTORY
+            ),
+            _committed_end_seeds,
             factor=150,
         ),
         Target(
