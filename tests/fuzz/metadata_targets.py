@@ -305,6 +305,29 @@ def _records_targets() -> list[Target]:
     ]
 
 
+def _recovery_targets() -> list[Target]:
+    return [
+        Target(
+            "recovery.load_recovery_point",
+            ("rlmm.log.recovery.load_recovery_point",),
+            lambda data: recovery.load_recovery_point(
+                _on_disk(data, recovery.RECOVERY_POINT_CHECKPOINT), _DIRECTORY
+            ),
+            lambda: [b"0\n1\n__remote_log_metadata 0 12345\n"],
+            factor=150,
+        ),
+        Target(
+            "recovery.load_committed_end",
+            ("rlmm.log.recovery.load_committed_end",),
+            lambda data: recovery.load_committed_end(
+                _on_disk(data, recovery.COMMITTED_END_FILE), _DIRECTORY
+            ),
+            _committed_end_seeds,
+            factor=150,
+        ),
+    ]
+
+
 def _committed_end_seeds() -> list[bytes]:
     disk = _on_disk(b"", recovery.COMMITTED_END_FILE)
     recovery.store_committed_end(disk, _DIRECTORY, 12_345)
@@ -396,24 +419,7 @@ def _file_targets() -> list[Target]:
             _log_seeds,
             repair=repairs.batches,
         ),
-        Target(
-            "recovery.load_recovery_point",
-            ("rlmm.log.recovery.load_recovery_point",),
-            lambda data: recovery.load_recovery_point(
-                _on_disk(data, recovery.RECOVERY_POINT_CHECKPOINT), _DIRECTORY
-            ),
-            lambda: [b"0\n1\n__remote_log_metadata 0 12345\n"],
-            factor=150,
-        ),
-        Target(
-            "recovery.load_committed_end",
-            ("rlmm.log.recovery.load_committed_end",),
-            lambda data: recovery.load_committed_end(
-                _on_disk(data, recovery.COMMITTED_END_FILE), _DIRECTORY
-            ),
-            _committed_end_seeds,
-            factor=150,
-        ),
+        *_recovery_targets(),
         Target(
             "quorum_state",
             ("rlmm.log.quorum_state.parse",),
