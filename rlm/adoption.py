@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -53,13 +53,16 @@ PAGES_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Shared by all partitions of a node."""
+    """Shared by all partitions of a node. `confirm_prefix` raises unless a store is ours: what is
+    in another one, or in an empty one, is not what this partition has.
+    """
 
     metadata: MetadataPort
     stores: TierStores
     identity: Identity
     limits: CopyLimits
     ambient: Ambient
+    confirm_prefix: Callable[[TierStore], Awaitable[None]]
 
     async def run(
         self, partition: TopicIdPartition, token: int, *, local_start_offset: int
@@ -118,6 +121,7 @@ class Adoption:
                     broker_id=row.broker_id,
                     event_timestamp_ms=self.ambient.now_ms(),
                     custom_metadata=segment.custom_metadata.encode(),
+                    max_timestamp_ms=row.max_timestamp_ms,
                     state=SegmentState.COPY_SEGMENT_FINISHED,
                     token=token,
                     writer=self.identity.incarnation,
@@ -132,6 +136,7 @@ class Adoption:
     async def _whole_segments(self, partition: TopicIdPartition) -> list[WholeSegment]:
         whole = []
         for tier in self.stores.by_name.values():
+            await self.confirm_prefix(tier)
             await check_settled(
                 tier,
                 settle_s=self.limits.takeover_settle_s,
@@ -144,6 +149,8 @@ class Adoption:
                     whole.append(found)
                 else:
                     logger.warning("%s is not adopted: %s", stored.segment_id, found)
+            # It is concluded from what was not there, too: a store may have gone meanwhile.
+            await self.confirm_prefix(tier)
         return whole
 
     async def _candidates(

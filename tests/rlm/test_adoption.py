@@ -22,6 +22,7 @@ from rlmm.log.snapshot_files import snapshot_file_name
 from rlmm.metadata_log import SnapshotId
 from rlmm.records import Reconciled, SegmentMissing
 from rlmm.restart_snapshot import write_restart_snapshot
+from rsm_backends.streams import read_all
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Node, World, new_world
 from tests.rlm.planner_facts import DIRECTORY
@@ -342,6 +343,37 @@ def test_what_the_predecessor_may_still_be_deleting_is_not_adopted_yet(
             assert len(ids(node, orders)) == 2
             await asyncio.sleep(LIMITS.takeover_settle_s)
             assert (await node.remote_log.run_once()).copied == ()
+            assert ids(node, orders) == all_ids
+
+    run_virtually(main)
+
+
+def test_nothing_is_concluded_from_what_a_store_lacks_that_goes_away_meanwhile(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        right = {each: await read_all(world.store, each) for each in await all_keys(world)}
+
+        async def hook(step: str) -> None:
+            if step == "before list":
+                await world.store.delete_many(tuple(right))  # as if its disk were unmounted
+
+        async with anew.boot(data_plane=True, directory_id=ANEW, hook=hook) as node:
+            world.store.metadata = None  # what goes here, no node deletes
+            report = await node.remote_log.run_once()
+            assert not report.complete
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.adopting
+        for each, data in right.items():
+            await world.store.put(each, data, crc32c=crc32c(data))
+        await asyncio.sleep(LIMITS.takeover_settle_s)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
             assert ids(node, orders) == all_ids
 
     run_virtually(main)

@@ -70,16 +70,12 @@ def test_of_records_without_a_time_the_file_tells_the_age_whatever_a_time_index_
     path = log.directory / segment_file_name(0, ".log")
     path.write_bytes(
         b"".join(
-            encode_batch(
-                [Record(at, -1, None, b"v", ())], base_offset=at, partition_leader_epoch=0
-            )
+            encode_batch([Record(at, -1, None, b"v", ())], base_offset=at, partition_leader_epoch=0)
             for at in range(10)
         )
     )
     path.with_suffix(".index").write_bytes(b"")
-    path.with_suffix(".timeindex").write_bytes(
-        time_index.encode([(START_MS - 100 * DAY_MS, 9)], 0)
-    )
+    path.with_suffix(".timeindex").write_bytes(time_index.encode([(START_MS - 100 * DAY_MS, 9)], 0))
     written_ms = START_MS - 2 * DAY_MS
     os.utime(path, (written_ms / 1000,) * 2)
 
