@@ -164,7 +164,11 @@ class RemoteLogMetadata(Protocol):
         """One segment by its id."""
         ...
 
-    def topic_policy(self, topic: str, /) -> TopicPolicy:
+    def newest_topic_id(self, topic: str, /) -> Uuid:
+        """Of the newest topic of that name; zero: none is known."""
+        ...
+
+    def topic_policy(self, topic: str, topic_id: Uuid | None = None, /) -> TopicPolicy:
         """The topic's policy; the defaults where none was ever set."""
         ...
 

@@ -108,6 +108,7 @@ def _rows() -> list[tuple[bytes, bytes]]:
     world.accept(world.an_add(4, 300, 399, [(6, 300)]))
     world.accept(world.a_delete(4, SegmentState.COPY_SEGMENT_STARTED), world.a_delete_finish(4))
     world.accept(TopicPolicyChange("orders", TopicPolicy(retention_ms=5), -1), FeatureLevel(1, -1))
+    world.time_passes(5)
     return list(world.rows.items())
 
 
@@ -176,6 +177,7 @@ def _rows_targets() -> list[Target]:
         _row_target("decode_lost_range", RowKind.LOST_RANGE, row_values.decode_lost_range),
         _row_target("decode_totals", RowKind.TOTALS, row_values.decode_totals),
         _row_target("decode_policy", RowKind.TOPIC_POLICY, row_values.decode_policy),
+        _row_target("decode_measured_time", RowKind.MEASURED_TIME, row_values.decode_measured_time),
         _row_target("decode_feature_level", RowKind.FEATURE_LEVEL, row_values.decode_feature_level),
         Target(
             "row_values.decode_restart",
@@ -263,7 +265,7 @@ def _records_targets() -> list[Target]:
             (
                 "rlmm.records.decode",
                 "rlmm.segment_records.decode_segment_record",
-                "rlmm.control_records.decode_control",
+                "rlmm.control_encoding.decode_control",
                 *(f"rlmm.record_fields.{name}" for name in readers),
             ),
             _decode,
