@@ -28,7 +28,7 @@ from rlm.adoption_plan import (
 from rlm.cluster_marker import check_settled
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.manifest import MANIFEST_BYTES_MAX
-from rlm.object_keys import parse_segment_key, partition_prefix, segment_keys
+from rlm.object_keys import ObjectSuffix, parse_segment_key, partition_prefix, segment_keys
 from rlm.ports import MetadataPort
 from rlm.tier_store import TierStore, TierStores
 from rlmm.records import LogStart, LostRange, PartitionAdopted
@@ -145,6 +145,10 @@ class Adoption:
             )
             for stored in (await self._candidates(tier, partition)).values():
                 found = await self._read(tier, stored)
+                if not isinstance(found, WholeSegment):
+                    # What is not adopted may be recorded as lost: not for a byte turned on its way,
+                    # nor for a list's word alone.
+                    found = await self._read_anew(tier, stored)
                 if isinstance(found, WholeSegment):
                     whole.append(found)
                 else:
@@ -189,6 +193,16 @@ class Adoption:
         except (NotFound, CorruptData) as error:
             return str(error)
         return await asyncio.to_thread(whole_segment, stored, data, known)
+
+    async def _read_anew(self, tier: TierStore, stored: StoredSegment) -> WholeSegment | str:
+        keys = segment_keys(tier.prefix, stored.segment_id, stored.start_offset)
+        try:
+            log = await self._in_time(tier, tier.store.head(keys.log))
+            indexes = await self._in_time(tier, tier.store.head(keys.indexes))
+        except NotFound as error:
+            return str(error)
+        sizes = {ObjectSuffix.LOG: log.size, ObjectSuffix.INDEXES: indexes.size}
+        return await self._read(tier, replace(stored, sizes={**stored.sizes, **sizes}))
 
     async def _in_time(self, tier: TierStore, call: Coroutine[Any, Any, _Answer]) -> _Answer:
         try:

@@ -112,8 +112,8 @@ async def claim_prefix(
     none and should be one.
 
     Refused when it is another cluster's, RetryLater when it is another store's of this one;
-    NotFound for a missing bucket, Refused for one that takes
-    no writes, RetryLater as the store raises them, or when it does not answer in time.
+    InvalidRequest for a missing bucket, Refused for one that takes no writes, RetryLater as the
+    store raises them, or when it does not answer in time.
     """
     try:
         async with asyncio.timeout(deadline_s):
