@@ -27,7 +27,6 @@ from api.routes import (
     jobs,
     known_segments,
     limits,
-    log,
     node,
     partitions,
     quorum,
@@ -98,7 +97,6 @@ def _v1() -> APIRouter:
         retention,
         node,
         limits,
-        log,
         stores,
         known_segments,
     )

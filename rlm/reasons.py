@@ -139,8 +139,10 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "the table above; `strandline partitions --waiting` lists them",
     ),
     ProblemArea.QUORUM: AreaReason(
-        "changes of the metadata: claims, ends of copies, deletes; reads go on",
-        "a majority of the voters has to run: `strandline quorum describe`",
+        "changes of the metadata: claims, ends of copies, deletes; reads go on. With a `name` it "
+        "is this node's replica alone, or the listener's clients",
+        "a majority of the voters has to run: `strandline quorum describe`; with a `name` the "
+        "text says what to do",
     ),
     ProblemArea.LOG_DIRS: AreaReason(
         "new segments are not found", "mount, permissions or disk of `kafka.log_dirs`"

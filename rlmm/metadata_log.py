@@ -80,7 +80,8 @@ class LogDescription:
     when a leader last answered this node, in milliseconds since the epoch (a `state` of leader
     hears nobody), and `leader_high_watermark` what it said was committed, however far this node has
     it; -1 before the first answer. `log_end_epoch` is that of this node's last record, `voted_id`
-    whom it voted for in `leader_epoch`, -1 if nobody.
+    whom it voted for in `leader_epoch`, -1 if nobody. `troubles`: name and text of what keeps this
+    replica from a part of its work.
     """
 
     cluster_id: str
@@ -100,6 +101,7 @@ class LogDescription:
     leader_high_watermark: int = -1
     log_end_epoch: int = 0
     voted_id: int = -1
+    troubles: tuple[tuple[str, str], ...] = ()
 
 
 class SnapshotSink(Protocol):

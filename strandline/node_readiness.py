@@ -40,11 +40,16 @@ def missing_until_ready(facts: NodeFacts, settings: QuorumSettings) -> list[str]
 def quorum_problems(
     log: LogDescription, applied_offset: int, settings: QuorumSettings, *, now_ms: int, up_ms: int
 ) -> tuple[NodeProblem, ...]:
-    """What of it is told as trouble: not that a node that is `up_ms` up looks for its leader."""
+    """What of it is told as trouble: not that a node that is `up_ms` up looks for its leader. And
+    what the replica itself has trouble with, each by its name.
+    """
+    own = tuple(NodeProblem(ProblemArea.QUORUM, name, text) for name, text in log.troubles)
     if log.leader_heard_ms < 0 and up_ms < settings.ready_silence_max_s * 1_000:
-        return ()
+        return own
     missing = missing_until_ready(NodeFacts(None, True, log, applied_offset, now_ms), settings)
-    return (NodeProblem(ProblemArea.QUORUM, None, "; ".join(missing)),) if missing else ()
+    if not missing:
+        return own
+    return (NodeProblem(ProblemArea.QUORUM, None, "; ".join(missing)), *own)
 
 
 def _leader_missing(facts: NodeFacts, settings: QuorumSettings) -> str | None:

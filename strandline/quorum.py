@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from kafka_formats.errors import InvalidRequest, RetryLater
@@ -16,6 +17,7 @@ from rlmm.quorum.no_peers import NoPeers
 from rlmm.quorum.ports import Peers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
+from rlmm.quorum.troubles import CLIENTS
 from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
 from strandline import ambient
@@ -136,7 +138,12 @@ async def _listen(
         to_wall_ms=lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
         new_nonce=ambient.new_nonce,
         tls=_server_tls(settings),
-        limits=ListenerLimits(connections_max=settings.connections_max),
+        limits=ListenerLimits(
+            connections_max=settings.connections_max,
+            anonymous_requests_per_s_max=settings.anonymous_requests_per_s_max,
+            anonymous_answer_bytes_max=settings.anonymous_answer_bytes_max,
+        ),
+        trouble=partial(log.driver.troubles.repeated, CLIENTS),
     )
     host, port = parse_address(settings.listen, field="quorum.listen")
     building.push_async_callback(listener.close)

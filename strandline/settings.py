@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from strandline.kafka_settings import KafkaSettings as KafkaSettings
-from strandline.log_settings import LogSettings as LogSettings
 from strandline.settings_fields import (
     PatternList,
     PositiveInt,
@@ -324,6 +323,15 @@ class QuorumSettings(Section):
         default=2_000, description="Kafka's `controller.quorum.fetch.timeout.ms`."
     )
     connections_max: PositiveInt = Field(default=256, description="Open connections.")
+    anonymous_requests_per_s_max: PositiveInt = Field(
+        default=1_000,
+        description="Requests a second of all clients that do not log in; a long one counts as "
+        "several. The first 8 of a connection are beside it.",
+    )
+    anonymous_answer_bytes_max: Annotated[int, Field(ge=1 << 20)] = Field(
+        default=32 << 20,
+        description="What is read for all clients that do not log in and not taken by them.",
+    )
     ready_silence_max_s: PositiveSeconds = Field(
         default=10.0,
         description="A node that heard of no leader for longer is not ready; reads go on.",
@@ -429,7 +437,6 @@ class Settings(BaseSettings):
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
-    log: LogSettings = LogSettings()
 
     @classmethod
     def settings_customise_sources(

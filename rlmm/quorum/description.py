@@ -26,6 +26,7 @@ class Surroundings:
     log_start_offset: int
     clock_ahead_ms: int
     stopped: bool
+    troubles: tuple[tuple[str, str], ...] = ()
 
 
 def describe(core: RaftCore, around: Surroundings) -> LogDescription:
@@ -53,6 +54,7 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
         leader_heard_ms=_time_of_day(core.leader_heard_ms, around.clock_ahead_ms),
         leader_high_watermark=core.leader_high_watermark,
         log_end_epoch=core.replica.log.last_epoch,
+        troubles=around.troubles,
         voted_id=-1 if (voted := core.replica.state.voted) is None else voted.node_id,
     )
 

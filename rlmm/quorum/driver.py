@@ -29,6 +29,7 @@ from rlmm.quorum.initial import stored
 from rlmm.quorum.observer import QuorumObserver
 from rlmm.quorum.ports import Answer, PeerFailedError, Peers
 from rlmm.quorum.tail import Tail
+from rlmm.quorum.troubles import QuorumTroubles
 from rlmm.raft import actions as do
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import (
@@ -108,6 +109,7 @@ class QuorumDriver:
         self._on_failure = on_failure
         self._observer = observer
         self._warnings = CoreWarnings(monotonic_ms)
+        self.troubles = QuorumTroubles(monotonic_ms)
         self._queue: deque[do.Action] = deque()
         self._draining = False
         self._persisting = False
@@ -251,7 +253,7 @@ class QuorumDriver:
             do.CommandDone: self._command_done,
             do.RoleChanged: self._role_changed,
             do.VotersChanged: self._voters_changed,
-            do.Warn: lambda action: self._warnings.warn(action.message),
+            do.Warn: self._warn,
             do.ShutdownDone: lambda _: self.shutdown_done.set(),
             do.Fatal: lambda action: self.fail(action.message),
         }
@@ -312,6 +314,11 @@ class QuorumDriver:
     def _command_done(self, action: do.CommandDone) -> None:
         if isinstance(action.handle, asyncio.Future) and not action.handle.done():
             action.handle.set_result((action.error, action.message))
+
+    def _warn(self, action: do.Warn) -> None:
+        self._warnings.warn(action.message)
+        if action.trouble:
+            self.troubles.repeated(action.trouble, action.message)
 
     def _role_changed(self, action: do.RoleChanged) -> None:
         log.info(

@@ -45,6 +45,7 @@ from rlmm.quorum.observer import QuorumStats
 from rlmm.quorum.ports import Peers
 from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.quorum.proposals import Proposals
+from rlmm.quorum.troubles import OLD_SNAPSHOTS
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import BarrierRequested, LogStartAdvanced, Shutdown, SnapshotsDeleted
 from rlmm.raft.events import SnapshotTaken as CoreSnapshotTaken
@@ -363,23 +364,35 @@ class QuorumLog:
         up_to = min(newest.end_offset, self._may_truncate_to)
         before = set(self._directory.snapshots())
 
-        def cut() -> tuple[int, set[SnapshotId]]:
+        def cut() -> tuple[int, set[SnapshotId], OSError | None]:
+            failure = None
             self._directory.cut_start(up_to, keep_bytes=self._limits.retain_bytes_max)
             try:
                 self._directory.remove_old_snapshots(keep=self._limits.snapshots_kept)
             except OSError as error:
-                # The log start has moved all the same, which the core has to hear.
-                log.warning("old snapshots stay until the next one is taken: %s", error)
-            return self._directory.log_start_offset, set(self._directory.snapshots())
+                failure = error  # the log start has moved all the same, which the core has to hear
+            return self._directory.log_start_offset, set(self._directory.snapshots()), failure
 
         # What the core hears is how the cut left the log: behind it, in the same thread, a snapshot
         # may replace the log before anybody hears of that.
-        log_start, left = await self._in(self._writer, cut)
+        log_start, left, failure = await self._in(self._writer, cut)
+        self._tell_of_old_snapshots(failure)
         self.driver.feed(LogStartAdvanced(log_start))
         gone = before - left
         if gone:
             ids = tuple(sorted(CoreSnapshotId(each.end_offset, each.epoch) for each in gone))
             self.driver.feed(SnapshotsDeleted(ids))
+
+    def _tell_of_old_snapshots(self, failure: OSError | None) -> None:
+        if failure is None:
+            self.driver.troubles.over(OLD_SNAPSHOTS)
+            return
+        text = (
+            f"old snapshots could not be removed, and stay until the next one is taken: {failure}. "
+            f"Look at the rights and the disk of {self._directory.directory}"
+        )
+        log.warning("%s", text)
+        self.driver.troubles.began(OLD_SNAPSHOTS, text)
 
     def allow_truncation_to(self, offset: int) -> None:
         self._may_truncate_to = max(self._may_truncate_to, offset)
@@ -395,6 +408,7 @@ class QuorumLog:
             log_start_offset=self._directory.log_start_offset,
             clock_ahead_ms=ambient.now_ms() - int(ambient.monotonic() * 1000),
             stopped=self.driver.failure is not None or self._closed,
+            troubles=self.driver.troubles.standing(),
         )
         return describe(self._core, around)
 

@@ -224,11 +224,20 @@ class VotersChanged:
     offset: int
 
 
+ANOTHER_QUORUM = "another_quorum"
+"""Trouble: a leader has other voters than this log, and is not followed."""
+LEADERS_LOG = "leaders_log"
+"""Trouble: what the leader sends can't be taken, and it will send the same again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """A log line for the operator: what is wrong and what to do."""
+    """A log line for the operator: what is wrong and what to do. With the name of a trouble it
+    stands as such while it is repeated.
+    """
 
     message: str
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

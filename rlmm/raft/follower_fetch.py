@@ -15,6 +15,7 @@ from rlmm.raft import (
     snapshot_download,
     voters,
 )
+from rlmm.raft.actions import ANOTHER_QUORUM, LEADERS_LOG
 from rlmm.raft.messages import (
     NO_OFFSET,
     Batch,
@@ -175,7 +176,8 @@ def _another_quorum(r: Replica, state: Follower, batch: Batch) -> None:
         f"node {state.leader_id} leads epoch {state.epoch} with other voters than this log has "
         f"(at offset {batch.base_offset}; here they are {[*r.voters.keys]}): not followed. It was "
         "formatted as a quorum of its own under this cluster's id, perhaps as a voter whose disk "
-        "was lost. Stop it, remove the lost voter, and format it with --no-initial-voters"
+        "was lost. Stop it, remove the lost voter, and format it with --no-initial-voters",
+        trouble=ANOTHER_QUORUM,
     )
 
 
@@ -185,8 +187,9 @@ def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> bool:
     if len(good) < len(batches):
         bad = batches[len(good)]
         end = r.log.end_offset + sum(batch.record_count for batch in good)
-        why = "does not continue this log: dropped and fetched again"
+        why, trouble = "does not continue this log: dropped and fetched again", ""
         if bad.base_offset < end < bad.end_offset:
+            trouble = LEADERS_LOG
             why = (
                 f"begins below the end of this log, offset {end}, where the snapshot it began with "
                 "ended inside that batch: it can't go on. Format this node anew once the leader "
@@ -194,7 +197,8 @@ def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> bool:
             )
         r.warn(
             f"node {state.leader_id} sent a batch at offset {bad.base_offset} of epoch {bad.epoch} "
-            f"that {why}"
+            f"that {why}",
+            trouble=trouble,
         )
         r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
     if good:
@@ -220,7 +224,8 @@ def diverged(r: Replica, state: Follower, diverging: EpochEnd) -> bool:
         r.warn(
             f"node {state.leader_id}, the leader, sent a diverging epoch that cannot be ("
             f"{diverging}, and this log ends at {r.log.end_offset} in epoch {r.log.last_epoch}): "
-            "refused; if it goes on, stop that node and look at its log"
+            "refused; if it goes on, stop that node and look at its log",
+            trouble=LEADERS_LOG,
         )
         r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
         return False

@@ -176,8 +176,8 @@ class Replica:
         if not self.failed:
             self.out.append(action)
 
-    def warn(self, message: str) -> None:
-        self.emit(Warn(message))
+    def warn(self, message: str, *, trouble: str = "") -> None:
+        self.emit(Warn(message, trouble))
 
     def fail(self, message: str) -> None:
         """The last action there will be."""

@@ -8,7 +8,7 @@ answers and a change of leader: equal ids mean equal bytes on every replica. Whe
 from __future__ import annotations
 
 from rlmm.raft import high_watermark, replica_log, requests
-from rlmm.raft.actions import InstallSnapshot, WriteSnapshotChunk
+from rlmm.raft.actions import LEADERS_LOG, InstallSnapshot, WriteSnapshotChunk
 from rlmm.raft.events import SnapshotChunkWritten, SnapshotDamaged, SnapshotInstalled
 from rlmm.raft.messages import (
     Error,
@@ -31,7 +31,8 @@ def begin(r: Replica, snapshot: SnapshotId) -> bool:
     if not acceptable(r, snapshot):
         r.warn(
             f"node {r.state.leader_id} offers snapshot {snapshot}, and this node has committed up "
-            f"to {r.high_watermark}: refused; compare the two nodes' logs"
+            f"to {r.high_watermark}: refused; compare the two nodes' logs",
+            trouble=LEADERS_LOG,
         )
         r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
         return False
@@ -130,7 +131,11 @@ def installed(r: Replica, event: SnapshotInstalled) -> None:
 
 def damaged(r: Replica, event: SnapshotDamaged) -> None:
     if r.download is not None and r.download.snapshot == event.snapshot:
-        r.warn(f"snapshot {event.snapshot} arrived damaged, or is not of this quorum: fetched anew")
+        r.warn(
+            f"snapshot {event.snapshot} arrived damaged, or is not of this quorum (the log says "
+            "which): fetched anew",
+            trouble=LEADERS_LOG,
+        )
         r.download = None
         replica_log.request_flush(r)
         _resume(r)

@@ -11,11 +11,15 @@ from contextlib import contextmanager
 class AnonymousShare:
     """One listener's. `held_bytes` are of answers that nobody has taken yet, of all connections."""
 
-    def __init__(self, *, requests_per_s: int, answer_bytes_max: int) -> None:
+    def __init__(
+        self, *, requests_per_turn: int, requests_per_s: int, answer_bytes_max: int
+    ) -> None:
+        self._requests_per_turn = self._turn_left = requests_per_turn
         self._requests_per_s = requests_per_s
         self._answer_bytes_max = answer_bytes_max
         self._requests_left = requests_per_s
         self._being_read = 0
+        self._reads_refused = 0
         self.held_bytes = 0
 
     @property
@@ -28,10 +32,37 @@ class AnonymousShare:
         """No more requests in this second."""
         return self._requests_left <= 0
 
-    def take_request(self) -> None:
-        self._requests_left -= 1
+    @property
+    def turn_has_begun(self) -> bool:
+        """Whether `next_turn` is to be called already."""
+        return self._turn_left < self._requests_per_turn
+
+    @property
+    def turn_is_spent(self) -> bool:
+        """No more requests in this turn of the event loop."""
+        return self._turn_left <= 0
+
+    def take_requests(self, requests: int, *, of_this_second: int) -> None:
+        self._turn_left -= requests
+        self._requests_left -= of_this_second
+
+    def next_turn(self) -> None:
+        self._turn_left = self._requests_per_turn
+
+    def refuse_read(self) -> None:
+        """There was no room for it."""
+        self._reads_refused += 1
+
+    def short_of(self) -> str | None:
+        """The setting of what ran out in this second; None: there was enough."""
+        if self.is_spent:
+            return f"quorum.anonymous_requests_per_s_max is {self._requests_per_s}"
+        if self._reads_refused:
+            return f"quorum.anonymous_answer_bytes_max is {self._answer_bytes_max}"
+        return None
 
     def next_second(self) -> None:
+        self._reads_refused = 0
         self._requests_left = self._requests_per_s
 
     @contextmanager

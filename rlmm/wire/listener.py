@@ -31,7 +31,8 @@ class QuorumListener:
     """One listening socket. `start` it, `close` it.
 
     `to_wall_ms` is added to times of the core's clock to give the time of day. `new_nonce` gives
-    printable characters without a comma that nobody can guess.
+    printable characters without a comma that nobody can guess. `trouble` is told once a second
+    while clients that do not log in wait for their share.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class QuorumListener:
         tls: ssl.SSLContext | None = None,
         limits: ListenerLimits | None = None,
         feature_levels: FeatureLevels = LEVELS_KNOWN,
+        trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
         load_schemas()
+        self._trouble = trouble
         self.limits = limits or ListenerLimits()
         self._authorisation = authorisation
         self._new_nonce = new_nonce
@@ -71,6 +74,7 @@ class QuorumListener:
             else SecretVerifier.of(authorisation.secret, new_nonce().encode())
         )
         self.share = AnonymousShare(
+            requests_per_turn=self.limits.anonymous_requests_per_turn_of_all,
             requests_per_s=self.limits.anonymous_requests_per_s_max,
             answer_bytes_max=self.limits.anonymous_answer_bytes_max,
         )
@@ -177,6 +181,13 @@ class QuorumListener:
                 self._refusals - REFUSALS_PER_TICK_MAX,
             )
         self._refusals = 0
+        if (short := self.share.short_of()) is not None:
+            others = sum(not each.is_peer for each in self._connections)
+            self._trouble(
+                f"clients that do not log in ask for more than they get together ({short}), and "
+                f"wait; {others} connections are open. Look who connects to the quorum's listener, "
+                "or let quorum.readers be `peers`"
+            )
         self.share.next_second()
         for connection in tuple(self._connections):
             connection.tick()

@@ -76,7 +76,9 @@ class ReadAnswers:
         # Only the leader: admin clients ask any broker for the quorum, and only it can answer.
         nodes = [node for node in view.nodes if node[0] == view.leader_id] or view.nodes
         asked = body["topics"]
-        topics = [self._topic(view)] if not asked else [self._asked_topic(t, view) for t in asked]
+        # Each once, as Kafka does.
+        each = {(t["name"], t.get("topic_id")): t for t in asked or ()}.values()
+        topics = [self._asked_topic(t, view) for t in each] if asked else [self._topic(view)]
         return {
             "brokers": [_broker(*node) for node in nodes],
             "cluster_id": self._cluster_id,
@@ -249,6 +251,7 @@ class ReadAnswers:
         answer["high_watermark"] = answer["last_stable_offset"] = view.high_watermark
         answer["log_start_offset"] = view.log_start_offset
         if self._share.free_bytes < bytes_max:
+            self._share.refuse_read()
             return  # others do not take what they asked for: nothing for now, ask again
         try:
             if not view.log_start_offset <= offset <= view.high_watermark:

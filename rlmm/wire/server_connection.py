@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 _REQUEST_BYTES_MIN = 8
 
+COUNTED_BYTES = 256
+"""Of a request: Kafka's tools ask for less at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
@@ -35,17 +38,20 @@ class ListenerLimits:
 
     Of one anonymous connection `anonymous_requests_per_turn_max` requests are begun before others
     have their turn, and `anonymous_requests_per_s` in a second; of all together
-    `anonymous_requests_per_s_max`, but for the `anonymous_requests_first` of each. What they asked
-    for and do not take is at most `anonymous_answer_bytes_max` over all connections; where there is
-    no room, they wait.
+    `anonymous_requests_per_turn_of_all` in one turn of the event loop, and
+    `anonymous_requests_per_s_max`, but for the `anonymous_requests_first` of each. A request counts
+    once more for each `COUNTED_BYTES` of it: a long one asks for much. What they asked for and do
+    not take is at most `anonymous_answer_bytes_max` over all connections; where there is no room,
+    they wait.
     """
 
     connections_max: int = 1000
     request_bytes_max: int = 16 << 20
     requests_in_flight_max: int = 64
-    anonymous_request_bytes_max: int = 64 << 10
+    anonymous_request_bytes_max: int = 16 << 10
     anonymous_requests_in_flight_max: int = 4
     anonymous_requests_per_turn_max: int = 8
+    anonymous_requests_per_turn_of_all: int = 32
     anonymous_requests_per_s: int = 200
     anonymous_requests_per_s_max: int = 1000
     anonymous_requests_first: int = 8
@@ -117,6 +123,7 @@ class ServerConnection(asyncio.Protocol):
         self._frame_ticks = 0
         self._write_ticks = 0
         self._turn_left = self._second_left = self._first_left = 0
+        self._next_turn_due = False
         self.held_bytes = 0
         self.idle_ticks = 0
 
@@ -238,9 +245,13 @@ class ServerConnection(asyncio.Protocol):
         """
         if self.is_peer:
             return False
+        share = self._requests.share
+        if share.turn_is_spent:
+            self._call_next_turn()
+            return True
         if self._turn_left <= 0 or self._second_left <= 0:
             return True
-        return self._first_left <= 0 and self._requests.share.is_spent
+        return self._first_left <= 0 and share.is_spent
 
     def _size_at(self, data: bytes | bytearray, at: int) -> int:
         """The size announced there. DisconnectError if it is none."""
@@ -293,7 +304,7 @@ class ServerConnection(asyncio.Protocol):
         assert self._caller is not None
         self._frame_ticks = 0
         if not self.is_peer:
-            self._count_request()
+            self._count(1 + len(frame) // COUNTED_BYTES)
         begun = self._requests.begin(self._caller, frame)
         if isinstance(begun, bytes):
             self._slots.append(_Slot(begun))
@@ -302,17 +313,23 @@ class ServerConnection(asyncio.Protocol):
         self._slots.append(slot)
         slot.task = asyncio.get_running_loop().create_task(self._finish(slot, begun))
 
-    def _count_request(self) -> None:
-        if self._first_left > 0:
-            self._first_left -= 1
-        else:
-            self._requests.share.take_request()
-        self._second_left -= 1
-        if self._turn_left == self._requests.limits.anonymous_requests_per_turn_max:
+    def _count(self, requests: int) -> None:
+        share, first = self._requests.share, min(self._first_left, requests)
+        if not share.turn_has_begun:
+            asyncio.get_running_loop().call_soon(share.next_turn)
+        share.take_requests(requests, of_this_second=requests - first)
+        self._first_left -= first
+        self._second_left -= requests
+        self._turn_left -= requests
+        self._call_next_turn()
+
+    def _call_next_turn(self) -> None:
+        if not self._next_turn_due:
+            self._next_turn_due = True
             asyncio.get_running_loop().call_soon(self._next_turn)
-        self._turn_left -= 1
 
     def _next_turn(self) -> None:
+        self._next_turn_due = False
         self._turn_left = self._requests.limits.anonymous_requests_per_turn_max
         self._go_on()
 

@@ -88,3 +88,14 @@ def test_a_lost_majority_is_a_problem_of_the_node_and_a_start_is_none() -> None:
     assert text.startswith("quorum: no leader of the metadata quorum answered since the start")
     (text,) = told(11, state="prospective", leader_heard_ms=NOW_MS - 12_000)
     assert text.startswith("quorum: no leader of the metadata quorum answered for 12 s")
+
+
+def test_what_the_replica_has_trouble_with_is_a_problem_of_the_node_by_its_name() -> None:
+    troubled = replace(FOLLOWS, troubles=(("another_quorum", "node 2 leads"), ("clients", "wait")))
+    for log, up_ms in ((troubled, 0), (replace(troubled, leader_heard_ms=-1), 0)):
+        problems = quorum_problems(log, 500, SETTINGS, now_ms=NOW_MS, up_ms=up_ms)
+        told = [(each.area.value, each.name, each.text) for each in problems]
+        assert told == [("quorum", "another_quorum", "node 2 leads"), ("quorum", "clients", "wait")]
+    lost = replace(troubled, leader_heard_ms=NOW_MS - 12_000)
+    problems = quorum_problems(lost, 500, SETTINGS, now_ms=NOW_MS, up_ms=100_000)
+    assert [each.name for each in problems] == [None, "another_quorum", "clients"]

@@ -399,6 +399,13 @@ async def test_the_core_hears_of_a_cut_although_old_snapshots_stay(
     assert start > 0
     assert log.driver.core.replica.log.start_offset == start
     assert log.latest_snapshot() == SnapshotId(20, 1)
+    ((name, text),) = log.describe().troubles
+    assert name == "old_snapshots"
+    assert "Input/output error" in text
+    monkeypatch.undo()
+    end = log.driver.high_watermark
+    await (await log.begin_snapshot(SnapshotId(end, 1), last_contained_timestamp_ms=9)).finish()
+    assert log.describe().troubles == ()
     await log.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlmm.raft.actions import (
+    ANOTHER_QUORUM,
     AppendBatches,
     Fatal,
     Flush,
@@ -401,6 +402,7 @@ def test_a_leader_of_another_quorum_under_the_same_cluster_id_is_not_followed(ba
     assert core.log_end_offset == 0
     assert core.leader_heard_ms == heard_ms  # no sign of life: it is given up
     assert "with other voters than this log has" in story.warnings(2)[0]
+    assert ANOTHER_QUORUM in [each.trouble for each in story.said[2] if isinstance(each, Warn)]
 
 
 def test_a_leader_begins_with_the_voters_of_the_log_and_changes_one_at_a_time() -> None:

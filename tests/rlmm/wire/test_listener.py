@@ -94,6 +94,7 @@ class Served:
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.server = FakeServer()
+        self.troubles: list[str] = []
         self.listener = QuorumListener(
             self.server,
             cluster_id=CLUSTER_ID,
@@ -105,6 +106,7 @@ class Served:
             new_nonce=ambient.new_nonce,
             tls=wire.server_tls,
             limits=wire.listener_limits,
+            trouble=self.troubles.append,
         )
         self.port = 0
         self._peers: list[WirePeers] = []

@@ -39,6 +39,10 @@ async def test_clients_that_ask_for_much_and_take_nothing_have_one_bound() -> No
     assert max(held) <= bound
     assert share.held_bytes <= bound + (64 << 10)
     assert 1 < len(held) < asked
+    assert served.listener._ticker is not None
+    served.listener._ticker.cancel()
+    served.listener._tick()
+    assert f"quorum.anonymous_answer_bytes_max is {bound}" in served.troubles[-1]
     for reader, writer in clients:
         answers = [await read_frame(reader) for _ in range(4)]
         assert [int.from_bytes(answer[:4]) for answer in answers] == [0, 1, 2, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.frames import SIZE
 from rlmm.wire.sasl_server import SaslServer
-from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
+from rlmm.wire.server_connection import COUNTED_BYTES, Caller, ListenerLimits, ServerConnection
 
 
 class Transport(asyncio.Transport):
@@ -51,6 +52,7 @@ class Answering:
 
     def __init__(self) -> None:
         self.share = AnonymousShare(
+            requests_per_turn=self.limits.anonymous_requests_per_turn_of_all,
             requests_per_s=self.limits.anonymous_requests_per_s_max,
             answer_bytes_max=self.limits.anonymous_answer_bytes_max,
         )
@@ -177,10 +179,12 @@ async def test_all_clients_together_have_a_share_and_a_peer_gets_to_log_in_all_t
     await turns(1_000)
     first = limits.anonymous_requests_first
     assert requests.begun == limits.anonymous_requests_per_s_max + first * len(greedy)
+    assert requests.share.short_of() == "quorum.anonymous_requests_per_s_max is 1000"
     before = requests.begun
     joined(requests)[0].data_received(REQUEST * first)
     assert requests.begun == before + first
     requests.share.next_second()
+    assert requests.share.short_of() is None
     for connection in greedy:
         connection.tick()
     await turns(1_000)
@@ -220,8 +224,26 @@ async def test_what_clients_do_not_take_is_counted_over_all_connections() -> Non
 
 
 async def test_nothing_is_read_for_a_client_where_others_take_nothing() -> None:
-    share = AnonymousShare(requests_per_s=1, answer_bytes_max=100)
+    share = AnonymousShare(requests_per_turn=99, requests_per_s=1, answer_bytes_max=100)
     with share.reading(60):
         assert share.free_bytes == 40
     share.held_bytes = 101
     assert share.free_bytes < 0
+
+
+async def test_all_clients_together_have_one_share_of_a_turn_and_long_requests_count_more() -> None:
+    """Many connections with one long request each held the event loop as one with many did."""
+    limits = Answering.limits
+    size = COUNTED_BYTES * limits.anonymous_requests_per_turn_of_all // 2 - 1
+    answering = AtOnce()
+    for _ in range(20):
+        connection = ServerConnection(answering)
+        connection.connection_made(Transport())
+        connection.data_received((SIZE.pack(size) + bytes(size)) * 2)
+    assert answering.begun == 2
+    begun = []
+    for _ in range(30):
+        await asyncio.sleep(0)
+        begun.append(answering.begun)
+    assert max(after - before for before, after in pairwise(begun)) == 2
+    assert answering.begun == 40, "nobody is left out"
