@@ -82,7 +82,8 @@ class PlanFacts:
     `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried` are base offsets
     of segments already copied, or tried, for the sake of a lost range under this claim.
     `paused` and `clock_trouble` are sentences, None when all is well. `log_start_said` is the log
-    start by the broker's own word or its checkpoint, whichever is larger.
+    start by the broker's own word or its checkpoint, whichever is larger. `files_wanted_from`: from
+    there on the log should have files, by the same, and without a broker by its first epoch too.
     """
 
     segments: Sequence[Segment]
@@ -97,16 +98,20 @@ class PlanFacts:
     paused: str | None = None
     clock_trouble: str | None = None
     log_start_said: int = OFFSET_MAX
+    files_wanted_from: int = OFFSET_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class CopySegment:
-    """Copy the segment [base, next base). `fills_lost_range`: it lies below the next offset."""
+    """Copy the segment [base, next base). `fills_lost_range`: it lies below the next offset.
+    `gone`: this log should have files there and has none, so its batches are fetched.
+    """
 
     base_offset: int
     next_base_offset: int
     size_bytes: int
     fills_lost_range: bool = False
+    gone: bool = False
 
     @property
     def end_offset(self) -> int:
@@ -200,7 +205,7 @@ def _first_log_start(facts: PlanFacts) -> Step:
         return missing
     if facts.clock_trouble is not None:
         return Wait(WhyNot.CLOCK, facts.clock_trouble)
-    offset = _history_start(facts)
+    offset = min(_history_start(facts), max(facts.files_wanted_from, _first_epoch_start(facts)))
     if offset > facts.last_stable_offset:
         # No broker's log starts above its last stable offset: what says so is damaged or from
         # another moment, and a log start that is recorded never goes back.
@@ -265,12 +270,31 @@ def _gap(facts: PlanFacts, first: int) -> Step:
     if facts.last_stable_offset < first:
         # What is on disk is not known to be committed yet, so neither is the gap before it.
         return _waiting_for_lso(facts, first)
+    start, kept_from = facts.state.next_offset, min(first, facts.files_wanted_from)
+    if start >= kept_from:
+        return CopySegment(start, first, 0, gone=True)
     return RecordLostRange(
-        facts.state.next_offset,
-        first - 1,
-        f"what this machine has begins at offset {first}: the broker deleted segments before they "
-        "were copied (local retention, DeleteRecords, or a replica that started later)",
+        start,
+        kept_from - 1,
+        f"what this machine has begins at offset {kept_from}: the broker deleted segments before "
+        "they were copied (local retention, DeleteRecords, or a replica that started later)",
     )
+
+
+def rests_on_log_start(step: Step, facts: PlanFacts) -> bool:
+    """Whether the step would be another one if the broker said that its log starts higher."""
+    match step:
+        case CopySegment():
+            return step.gone
+        case RecordLogStart():
+            return step.offset < _history_start(facts)
+        case RecordLostRange():
+            return False
+    return step.why is WhyNot.EPOCHS_MISSING
+
+
+def _first_epoch_start(facts: PlanFacts) -> int:
+    return facts.checkpoint[0].start_offset if facts.checkpoint else OFFSET_MAX
 
 
 def _next_segment(facts: PlanFacts) -> Step:

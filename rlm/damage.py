@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
 from rlm.gap_rule import Offsets, ranges_text
 from rlmm.partition_state import LostOffsets
 
@@ -69,11 +70,18 @@ class Damage:
     gone: tuple[Offsets, ...] = ()
     aborts_fetched: tuple[int, ...] = ()
     why: str = ""
+    head: bool = False
 
     @property
     def missing(self) -> tuple[Offsets, ...]:
         """What neither this replica has, nor was fetched."""
         return without(self.survey.missing, ((run.first, run.last) for run in self.fetched))
+
+    @property
+    def is_sound(self) -> bool:
+        """The file is good batches of its own offsets from its first byte to its last."""
+        held = sum(run.size_bytes for run in self.survey.runs)
+        return not self.survey.missing and held == self.size_bytes
 
     def aborts_within(self, stretch: Stretch) -> bool:
         """Whether a transaction that was aborted ends in the stretch."""
@@ -85,10 +93,17 @@ class Damage:
         """For the status."""
         if not self.missing:
             return f"all of segment {self.base_offset} is there again"
+        if self.head:
+            return (
+                f"files at the head of this replica's log are gone, with "
+                f"{ranges_text(self.missing)}, though the log starts at or below them: {self.why}; "
+                "`strandline partitions skip` gives them up"
+            )
         return (
-            f"segment {self.base_offset} to {self.next_base_offset - 1} of this replica has no "
-            f"good batch of {ranges_text(self.missing)}: {self.why}; `strandline partitions skip` "
-            "gives them up, `strandline partitions allow-gaps` says that a compaction, a mirror or "
+            f"segment {self.base_offset} to {self.next_base_offset - 1} of this replica "
+            f"({segment_file_name(self.base_offset, LOG_SUFFIX)}) has no good batch of "
+            f"{ranges_text(self.missing)}: {self.why}; `strandline partitions skip` gives them up, "
+            "`strandline partitions allow-gaps` says that a compaction, a mirror or "
             "a restore left the gaps"
         )
 

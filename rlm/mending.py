@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlm import head_hole
 from rlm.copy_job import CopyJob
 from rlm.damage import Damage, Run, without
 from rlm.gap_rule import Offsets
@@ -28,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 DIRECTORY = "mending"
 """In a node's data directory."""
+
+HEAD = ".head"
+"""Ends the name of a directory in it for the files that are gone at the head of a log."""
 
 NO_BROKER = "no broker is configured that could be asked for them"
 
@@ -68,6 +74,7 @@ class Mender:
     limits: MendLimits = field(default_factory=MendLimits)
     _damages: dict[TopicIdPartition, Damage] = field(default_factory=dict)
     _begun: bool = False
+    _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def _empty(self) -> None:
@@ -76,6 +83,8 @@ class Mender:
             self.directory.mkdir(parents=True, exist_ok=True)
             for path in self.directory.glob("*.log"):
                 path.unlink(missing_ok=True)
+            for path in self.directory.glob(f"*{HEAD}"):
+                head_hole.remove(path)
 
     def known(self, partition: TopicIdPartition, segment: LocalSegment) -> Damage | None:
         """What is known of the segment as it is now; what was known of it as it was goes."""
@@ -97,23 +106,54 @@ class Mender:
 
     def forget(self, partition: TopicIdPartition) -> None:
         """The segment is copied, or is another one now."""
-        if self._damages.pop(partition, None) is not None and self.directory is not None:
+        if self._drop(partition) and self.directory is not None:
+            head_hole.remove(self._head(partition, self.directory))
+
+    def _drop(self, partition: TopicIdPartition) -> bool:
+        if self._damages.pop(partition, None) is None:
+            return False
+        if self.directory is not None:
             self._file(partition, self.directory).unlink(missing_ok=True)
+        return True
+
+    async def stand_in(
+        self, partition: TopicIdPartition, live: Path, lineage: Epochs, hole: Offsets
+    ) -> LocalSegment:
+        """A segment for the `hole` at the head of the log in `live`, from where its damage, if that
+        is known, begins.
+        """
+        if self.directory is None:
+            raise CorruptData(f"no files, and {NO_BROKER}", source=str(live), position=0)
+        base, end = hole[0], hole[1] + 1
+        known = self._damages.get(partition)
+        if known is not None and known.head and known.next_base_offset == end:
+            base = min(base, known.base_offset)
+        elif known is not None:
+            await asyncio.to_thread(self.forget, partition)
+        await self._begin()
+        head = self._head(partition, self.directory)
+        return await asyncio.to_thread(head_hole.stand_in, head, live, lineage, base, end)
+
+    async def _begin(self) -> None:
+        async with self._beginning:
+            if not self._begun:
+                await asyncio.to_thread(self._empty)
+                self._begun = True
 
     async def mend(
         self, partition: TopicIdPartition, segment: LocalSegment, job: CopyJob
     ) -> Damage:
         """Survey the segment anew and ask for what it lacks. Errors of the survey as they are."""
         async with self._one_at_a_time:
-            if not self._begun:
-                await asyncio.to_thread(self._empty)
-                self._begun = True
-            self.forget(partition)
+            await self._begin()
+            self._drop(partition)
             assert segment.next_base_offset is not None, "only sealed segments are copied"
             found = await self.pool.survey(SurveyJob(job, segment.size_bytes))
             damage = Damage(
-                segment.base_offset, segment.next_base_offset, segment.size_bytes, found
-            )
+                segment.base_offset, segment.next_base_offset, segment.size_bytes, found,
+                head=self.directory is not None
+                and job.directory == self._head(partition, self.directory),
+            )  # fmt: skip
             self._damages[partition] = damage
             if damage.missing:
                 damage = await self._fetched(partition, damage, job)
@@ -138,6 +178,10 @@ class Mender:
     @staticmethod
     def _file(partition: TopicIdPartition, directory: Path) -> Path:
         return directory / f"{partition.topic_id}-{partition.partition}.log"
+
+    @staticmethod
+    def _head(partition: TopicIdPartition, directory: Path) -> Path:
+        return directory / f"{partition.topic_id}-{partition.partition}{HEAD}"
 
 
 @dataclass(slots=True)

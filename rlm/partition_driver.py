@@ -21,7 +21,6 @@ from kafka_formats.errors import (
 )
 from rlm.adoption import Adoption
 from rlm.backoff import NO_BACK_OFF, BackOff, after_failure, error_kind, failure_kind
-from rlm.broker_answers import LocalLogStart
 from rlm.clean_up_tasks import CleanUpTasks, why_left_over
 from rlm.copier import AttemptFailed, Copied, Copier, CopyOrder
 from rlm.copy_plan import (
@@ -34,6 +33,7 @@ from rlm.copy_plan import (
     WhyNot,
     eligible_bytes,
     plan,
+    rests_on_log_start,
 )
 from rlm.copy_slots import Backlog, CopySlots
 from rlm.damage import Damage, LoseRange, next_stretch
@@ -45,6 +45,7 @@ from rlm.events import (
     PartitionClaimed,
     SegmentFailed,
 )
+from rlm.head_hole import files_wanted_from, log_start_moved
 from rlm.lag import lag
 from rlm.leadership import (
     Decision,
@@ -197,9 +198,14 @@ class PartitionDriver:
                 continue  # a look was made meanwhile: what it found is of another leadership
             state = self.metadata.partition_state(work.partition)
             assert state is not None, "a standing claim has a row"
-            step = plan(self._plan_facts(work, state, decision.last_stable_offset))
-            asked = isinstance(step, Wait) and step.why is WhyNot.EPOCHS_MISSING
-            if not (asked and await self._log_start_moved(work)):
+            facts = self._plan_facts(work, state, decision.last_stable_offset)
+            step = plan(facts)
+            if not rests_on_log_start(step, facts):
+                return step
+            moved = await log_start_moved(work, self.broker)
+            if isinstance(moved, Wait) and not isinstance(step, Wait):
+                return moved
+            if moved is not True:
                 return step
 
     def decision(self, work: PartitionWork) -> Decision:
@@ -232,6 +238,7 @@ class PartitionDriver:
             paused=self.pause_text(work.partition.topic),
             clock_trouble=self.clock_trouble(),
             log_start_said=work.log_start_said,
+            files_wanted_from=files_wanted_from(work, self.broker),
         )
 
     async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
@@ -307,17 +314,6 @@ class PartitionDriver:
                 return Wait(WhyNot.CLOCK, f"a copy that did not finish is not removed: {trouble}")
         return None
 
-    async def _log_start_moved(self, work: PartitionWork) -> bool:
-        """Whether the broker itself says that its log starts higher than was known."""
-        if self.broker is None:
-            return False
-        name = (work.partition.topic, work.partition.partition)
-        answer = (await self.broker.local_log_start([name])).get(name)
-        if not isinstance(answer, LocalLogStart) or answer.offset <= work.log_start_said:
-            return False
-        work.log_start_heard = answer.offset
-        return True
-
     async def _leads_still(self, work: PartitionWork) -> bool:
         """By the broker's word of now, under the claim that the step was planned with.
 
@@ -361,10 +357,13 @@ class PartitionDriver:
             await self._copy(work, step)
 
     async def _copy(self, work: PartitionWork, step: CopySegment) -> None:
-        order = self._order(work, step)
+        order = await self._order(work, step)
         if order is None:
             return
         damage = self.mender.known(work.partition, order.segment)
+        if step.gone and damage is None:
+            await self._after_damage(work, step, order)
+            return
         if damage is not None:
             if step.fills_lost_range:
                 work.fills_done |= {step.base_offset}  # the lost range is what it lacks
@@ -410,7 +409,7 @@ class PartitionDriver:
         except Conflict:
             work.back_off = NO_BACK_OFF  # the file is another one by now; `trouble` paces the retry
             raise
-        if not damage.survey.missing:  # its batches are all right, something beside them is not
+        if damage.is_sound:  # its batches are all right, something beside them is not
             await asyncio.to_thread(self.mender.forget, work.partition)
         elif order.damage is None and (not damage.missing or damage.gone):
             work.back_off = NO_BACK_OFF
@@ -442,17 +441,24 @@ class PartitionDriver:
             return None
         return replace(order, damage=damage, stretch=part)
 
-    def _order(self, work: PartitionWork, step: CopySegment) -> CopyOrder | None:
+    async def _order(self, work: PartitionWork, step: CopySegment) -> CopyOrder | None:
         state = self.metadata.partition_state(work.partition)
-        segment = work.segment(step.base_offset)
         local = work.local
-        if state is None or segment is None or local is None or work.held is None:
+        if state is None or local is None or work.held is None:
+            return None
+        hole = (step.base_offset, step.end_offset)
+        segment = (
+            await self.mender.stand_in(work.partition, local.directory, state.lineage, hole)
+            if step.gone
+            else work.segment(step.base_offset)
+        )
+        if segment is None:
             return None
         return CopyOrder(
             work.partition, segment, state.lineage, state.log_start_offset,
             local.local_log_start_offset, work.held.token,
-            held=any(unit.segment == segment for unit in work.kept),
-            gaps_allowed=local.cleaned or bool(state.gaps_allowed),
+            held=step.gone or any(unit.segment == segment for unit in work.kept),
+            gaps_allowed=not step.gone and (local.cleaned or bool(state.gaps_allowed)),
             removed_logs=tuple(
                 base for base in local.removed_logs if step.base_offset < base <= step.end_offset
             ),

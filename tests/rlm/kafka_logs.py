@@ -97,9 +97,14 @@ class KafkaLog:
         path.write_bytes(offset_checkpoint.encode(offsets))
 
     def delete_segment(self, base: int) -> None:
-        """What local retention does."""
+        """What local retention does: the log start, and the first epoch with it, follow."""
         for suffix in (".log", ".index", ".timeindex", ".snapshot"):
             (self.directory / segment_file_name(base, suffix)).unlink(missing_ok=True)
+        checkpoint = self.directory / "leader-epoch-checkpoint"
+        known = leader_epoch_checkpoint.parse(checkpoint.read_bytes(), source="test")
+        left = [int(path.stem) for path in self.directory.glob("*.log")]
+        kept = leader_epoch_checkpoint.truncate_from_start(known, min(left, default=0))
+        checkpoint.write_bytes(leader_epoch_checkpoint.encode(kept))
 
     def damage(self, base: int) -> None:
         """Turn one byte in the middle of a segment's log."""

@@ -173,6 +173,7 @@ def test_what_local_retention_took_is_recorded_as_lost_and_copying_goes_on(
             assert page.log_start_offset == 0
         # The segment turns up again (another replica leads, a disk came back): it fills the range.
         orders.write(30, 40, 50, end=55)
+        orders.set_epochs((0, 30))
         assert orders.log_bytes(30) == kept
         async with world.boot() as node:
             report = await node.remote_log.run_once()

@@ -295,7 +295,7 @@ def test_a_corrupt_batch_blocks_its_partition_with_file_and_position_and_no_othe
             assert page.why_not_copying is WhyNot.BLOCKED
             assert page.blocked is not None
             assert log_path(orders, 10).name in page.blocked
-            assert " at byte " in page.blocked
+            assert "offsets 15 to 19" in page.blocked
             # Nothing of it is left half-written while the partition is blocked.
             await node.assert_quiesced()
             log_path(orders, 10).write_bytes(whole)

@@ -1,0 +1,63 @@
+"""The brokers of a cluster as a `rlm.mending.ReplicasPort`, with what each has of a small log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kafka_formats.batch_scan import scan
+from rlm.leadership import NoAnswer
+from rlmm.wire.replica_answers import Batches, OutOfRange
+from tests.rlm.kafka_logs import KafkaLog
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Brokers by id, each with the offsets it has; None: it does not answer. `answer_bytes` at
+    once; `starts` are log starts above 0.
+    """
+
+    brokers: dict[int, Sequence[int] | None]
+    batches: dict[int, bytes]
+    answer_bytes: int = 1_000
+    starts: dict[int, int] = field(default_factory=dict)
+    damage: Callable[[int, bytes], bytes] = lambda _, data: data
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
+        assert (topic, partition) == ("orders", 0)
+        return sorted(self.brokers)
+
+    async def fetch(
+        self, node_id: int, topic: str, partition: int, offset: int
+    ) -> Batches | OutOfRange | NoAnswer:
+        assert (topic, partition) == ("orders", 0)
+        self.asked.append((node_id, offset))
+        has = self.brokers[node_id]
+        if has is None:
+            return NoAnswer("it is down")
+        if offset < self.starts.get(node_id, 0) or offset >= 40:
+            return OutOfRange()
+        data = b"".join(self.batches[each] for each in has if each >= offset)
+        return Batches(self.damage(node_id, data)[: self.answer_bytes], 40)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def all_batches(log: KafkaLog) -> dict[int, bytes]:
+    return {
+        batch.header.base_offset: bytes(batch.data)
+        for base in (0, 10, 20, 30)
+        for batch in scan(log.log_bytes(base), source="test")
+    }
+
+
+def cluster(log: KafkaLog, **brokers: Sequence[int] | None) -> Cluster:
+    """Named `b1`, `b2`, ...; made before the log is damaged."""
+    return Cluster({int(name[1:]): has for name, has in brokers.items()}, all_batches(log))
+
+
+def remove(log: KafkaLog, base: int) -> None:
+    for file in log.directory.glob(f"{base:020d}.*"):
+        file.unlink()
