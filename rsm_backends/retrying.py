@@ -39,6 +39,9 @@ from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
 
+PROGRESS_BYTES = 64 * 1024
+"""So much of a stream comes within the deadline, or it is given up."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -71,7 +74,8 @@ class _Settling(Generic[_Answer]):
 class RetryingStore:
     """A store that repeats what may be repeated. `deadline_s` bounds one call, retries included.
 
-    A stream is resumed at the byte it broke off at; its deadline starts anew with every piece. An
+    A stream is resumed at the byte it broke off at; its deadline starts anew with every
+    `PROGRESS_BYTES`, so that one which drips ends, and counts no time that its reader takes. An
     object that is replaced meanwhile may so be read in two halves: readers check what they get.
     """
 
@@ -122,25 +126,34 @@ class RetryingStore:
         self, what: str, from_byte: Callable[[int], AsyncIterator[bytes]], start: int,
         end: int | None,
     ) -> AsyncIterator[bytes]:  # fmt: skip
-        at = start
+        at = moved_from = start
         failures = 0
+        waited_s = 0.0
         while True:
             stream = from_byte(at)
             try:
                 async with closing_stream(stream):
                     while True:
-                        async with self._deadline(what):
-                            piece = await anext(stream, None)
+                        began_at = self._monotonic()
+                        try:
+                            async with self._deadline(what, waited_s):
+                                piece = await anext(stream, None)
+                        finally:
+                            waited_s += self._monotonic() - began_at
                         if piece is None:
                             return
                         at += len(piece)
                         failures = 0
+                        if at - moved_from >= PROGRESS_BYTES:
+                            moved_from, waited_s = at, 0.0
                         yield piece
             except RetryLater as error:
                 failures += 1
-                if failures >= self._policy.attempts_max:
+                wait_s = self._wait_s(failures, error)
+                waited_s += wait_s
+                if failures >= self._policy.attempts_max or waited_s >= self._policy.deadline_s:
                     raise
-                await self._sleep(self._wait_s(failures, error))
+                await self._sleep(wait_s)
             if end is not None and at >= end and at > start:
                 return  # all was read before it broke off
 
@@ -285,9 +298,11 @@ class RetryingStore:
         return self._policy.wait_after_s(error, failures, self._random_fraction())
 
     @asynccontextmanager
-    async def _deadline(self, what: str) -> AsyncIterator[None]:
+    async def _deadline(self, what: str, waited_s: float = 0.0) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._policy.deadline_s):
+            if waited_s >= self._policy.deadline_s:
+                raise TimeoutError
+            async with asyncio.timeout(self._policy.deadline_s - waited_s):
                 yield
         except TimeoutError as error:
             raise RetryLater(f"{what} did not end within {self._policy.deadline_s:g} s") from error

@@ -20,7 +20,7 @@ from kafka_formats.errors import (
 )
 from rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from rsm_backends.memory import MemoryStore
-from rsm_backends.retrying import RetryingStore, RetryPolicy
+from rsm_backends.retrying import PROGRESS_BYTES, RetryingStore, RetryPolicy
 from rsm_backends.store import ObjectInfo
 from rsm_backends.streams import closing_stream, read_all
 from tests.rsm_backends.stores import clock_ms, memory_store, retrying
@@ -278,3 +278,41 @@ async def test_a_replacement_that_another_writer_overtook_is_a_conflict() -> Non
     faulty = FaultyStore(inner, ScriptedFaults([("replace", FaultKind.BEFORE_EFFECT)]))
     with pytest.raises(Conflict):
         await retrying(faulty).replace("a", b"second", crc32c=crc32c(b"second"), etag=first.etag)
+
+
+@pytest.mark.parametrize(
+    ("piece_bytes", "size", "is_given_up"),
+    [(1, 100, True), (PROGRESS_BYTES, 100 * PROGRESS_BYTES, False), (1, 3, False)],
+)
+async def test_a_stream_that_drips_ends_at_the_deadline(
+    piece_bytes: int, size: int, is_given_up: bool
+) -> None:
+    """Every piece takes 30 s, which is no silence; each connection ends behind its third piece."""
+    clock = [0.0]
+
+    class Dripping(MemoryStore):
+        async def get(
+            self, key: str, *, start: int = 0, end: int | None = None
+        ) -> AsyncIterator[bytes]:
+            for at in range(start, size, piece_bytes):
+                if at >= start + 3 * piece_bytes:
+                    raise RetryLater("cut off")
+                clock[0] += 30
+                yield bytes(piece_bytes)
+
+    async def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    store = RetryingStore(
+        Dripping(clock_ms()),
+        RetryPolicy(deadline_s=120),
+        sleep=sleep,
+        random_fraction=lambda: 0.5,
+        monotonic=lambda: clock[0],
+    )
+    if is_given_up:
+        with pytest.raises(RetryLater):
+            await read_all(store, "k")
+        assert clock[0] < 150
+    else:
+        assert len(await read_all(store, "k")) == size
