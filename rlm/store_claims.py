@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from kafka_formats.errors import RetryLater
+from kafka_formats.errors import InvalidRequest, RetryLater
 from rlm.cluster_marker import claim_prefix
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
@@ -58,8 +58,8 @@ class StoreClaims:
         """
         try:
             await self._claim(self._stores.default)
-        except RetryLater as error:
-            if not may_be_away:
+        except (RetryLater, InvalidRequest) as error:
+            if not (may_be_away and self._is_away(error)):
                 raise
             self._is_missing(self._stores.default_name, error)
         if not self._missing or self._task is not None:
@@ -70,6 +70,14 @@ class StoreClaims:
                 await self._looked.wait()
         except TimeoutError:
             pass  # a problem until they answer; the node goes on without them
+
+    def _is_away(self, error: RetryLater | InvalidRequest) -> bool:
+        """A bucket that is not there is a wrong setting at a first start. Once segments are
+        recorded it has gone, and the metadata, perhaps its quorum, has no need of it.
+        """
+        if isinstance(error, RetryLater):
+            return True
+        return self._metadata is not None and next(self._metadata.partitions(), None) is not None
 
     async def look_again(self, confirm: Callable[[TierStore], Awaitable[None]]) -> None:
         """Confirm all that were claimed. Raises for the default store; another one is missing from

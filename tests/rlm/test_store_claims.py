@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 
 import pytest
 
-from kafka_formats.errors import Refused, RetryLater
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+from kafka_formats.kafka_uuid import Uuid
 from rlm.cluster_marker import confirm_prefix
 from rlm.limits import CopyLimits, Identity
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.object_keys import cluster_marker_key
 from rlm.store_claims import NOT_CHECKED, StoreClaims
+from rlm.store_history import HistoryPort
 from rlm.tier_store import TierStore, TierStores
-from rlmm.segment import Incarnation
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, TopicIdPartition
 from rsm_backends.memory import MemoryStore
 from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import run_virtually, virtual_ambient
@@ -44,11 +47,14 @@ class Away(MemoryStore):
             yield piece
 
 
-def claims_of(main: Away, old: Away, identity: Identity = IDENTITY) -> StoreClaims:
+def claims_of(
+    main: Away, old: Away, identity: Identity = IDENTITY, history: HistoryPort | None = None
+) -> StoreClaims:
     stores = TierStores(
         {"old": TierStore("old", old, "a/"), "main": TierStore("main", main, "b/")}, "main"
     )
-    return StoreClaims(stores, identity, LIMITS, virtual_ambient(), ProblemLog(logger))
+    problem_log = ProblemLog(logger)
+    return StoreClaims(stores, identity, LIMITS, virtual_ambient(), problem_log, history)
 
 
 def test_a_node_starts_without_the_other_store_and_takes_it_when_it_comes(
@@ -104,6 +110,43 @@ def test_a_node_that_is_started_again_while_the_default_store_is_down_waits_for_
         claims.check("main")
         assert claims.problems() == ()
         await claims.close()
+
+    run_virtually(main)
+
+
+@dataclass
+class History:
+    """Of a metadata log that knows these partitions, and no row of theirs."""
+
+    known: tuple[TopicIdPartition, ...] = ()
+
+    def is_caught_up(self) -> bool:
+        return True
+
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        return iter(self.known)
+
+    def list_remote_log_segments(
+        self, tip: TopicIdPartition, leader_epoch: int | None = None
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        assert (tip in self.known, leader_epoch) == (True, None)
+        return iter(())
+
+
+def test_a_bucket_that_went_stops_no_node_whose_metadata_is_in_use() -> None:
+    async def main() -> None:
+        tip = TopicIdPartition("orders", Uuid(b"a topic's own id"), 0)
+        missing = InvalidRequest("bucket 'b' does not exist", field="bucket")
+        new, used = (claims_of(Away(), Away(), history=History(known)) for known in ((), (tip,)))
+        for claims in (new, used):
+            claims._stores.default.store.trouble = missing  # type: ignore[attr-defined]  # Away
+        with pytest.raises(InvalidRequest, match="does not exist"):
+            await new.start(may_be_away=True)
+        await used.start(may_be_away=True)
+        assert [each.name for each in used.problems()] == ["main"]
+        with pytest.raises(RetryLater, match=r"'main'.*does not exist"):
+            used.check("main")
+        await used.close()
 
     run_virtually(main)
 
