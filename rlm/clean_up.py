@@ -126,16 +126,18 @@ class CleanUp:
         return min(due_ms, max(objects_due_ms(row, self.limits), settled_ms))
 
     async def remove(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
-        """From DELETE_SEGMENT_STARTED to the end. Sleeps until `due_ms`; safe to repeat.
+        """From DELETE_SEGMENT_STARTED to the end; safe to repeat. Sleeps until `due_ms` by what the
+        clock says now: one that is set meanwhile changes nothing.
 
         Raises RetryLater or Refused of the store; the row stays as it is and is found again.
         """
-        await self._sleep_until(objects_due_ms(row, self.limits))
+        now_s, now_ms = self.ambient.monotonic(), self.ambient.now_ms()
+        await self._sleep_until(now_s + (objects_due_ms(row, self.limits) - now_ms) / 1000)
         self._check_allowed(row)
         await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
         await self.delete_objects(row)
-        if await self._sleep_until(due_ms):
-            # Asked anew: the wait may have been long, and a wrong clock may have made it short.
+        if await self._sleep_until(now_s + (due_ms - now_ms) / 1000):
+            # Asked anew: the wait may have been long.
             self._check_allowed(row)
             await self.delete_objects(row)
         await self.proposals.finish_delete(
@@ -150,9 +152,9 @@ class CleanUp:
         )
         self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
 
-    async def _sleep_until(self, at_ms: int) -> bool:
-        """Whether there was anything to wait for."""
-        wait_s = (at_ms - self.ambient.now_ms()) / 1000
+    async def _sleep_until(self, at_s: float) -> bool:
+        """Whether there was anything to wait for; monotonic seconds."""
+        wait_s = at_s - self.ambient.monotonic()
         if wait_s > 0:
             await self.ambient.sleep(wait_s)
         return wait_s > 0

@@ -11,7 +11,7 @@ from kafka_formats.errors import Conflict, Fenced, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure, error_kind
 from rlm.clean_up import UNFINISHED, CleanUp
-from rlm.delete_due import was_finished
+from rlm.delete_due import measured, not_ahead, was_finished
 from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.proposals import back_off_policy
 from rlm.run_report import PendingCleanUp
@@ -43,6 +43,7 @@ class CleanUpTasks:
         self._running: dict[Uuid, _Running] = {}
         self._failed: dict[Uuid, BackOff] = {}
         self._trouble: dict[Uuid, str] = {}
+        self._seen_s: dict[Uuid, float] = {}
         self._hurried = False
 
     def hurry(self) -> None:
@@ -92,6 +93,7 @@ class CleanUpTasks:
         failed = self._failed.get(id_, NO_BACK_OFF)
         if failed.waits_at(self._clean_up.ambient.now_ms()):
             return
+        row = self._timed(row)
         stopped = self._hurried and row.writer == self._clean_up.identity.incarnation
         due_ms = self._clean_up.due_ms(row, uploader_stopped=stopped)
         task = asyncio.get_running_loop().create_task(
@@ -100,11 +102,25 @@ class CleanUpTasks:
         self._running[id_] = _Running(row, due_ms, why, task)
         task.add_done_callback(lambda _: self._running.pop(id_, None))
 
+    def _timed(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+        """With times that this process measured since it saw the row; one that is about to end has
+        no time to measure, and goes by those that stand in it as far as they are not ahead.
+        """
+        clean_up, id_ = self._clean_up, row.segment_id.id
+        now_s, now_ms = clean_up.ambient.monotonic(), clean_up.ambient.now_ms()
+        if self._hurried:
+            return not_ahead(row, clean_up.limits, now_ms)
+        if len(self._seen_s) >= 2 * PENDING_MAX and id_ not in self._seen_s:
+            del self._seen_s[next(iter(self._seen_s))]
+        passed_s = now_s - self._seen_s.setdefault(id_, now_s)
+        return measured(row, clean_up.limits, now_ms - round(passed_s * 1000))
+
     async def _run(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
         try:
             await self._clean_up.remove(row, due_ms, why)
             self._failed.pop(row.segment_id.id, None)
             self._trouble.pop(row.segment_id.id, None)
+            self._seen_s.pop(row.segment_id.id, None)
         except (Fenced, Conflict) as error:
             self._back_off(row, error)
             self._trouble.pop(row.segment_id.id, None)
@@ -166,7 +182,9 @@ class CleanUpTasks:
         """A row nobody works on at this moment: when it may be tried again, and why not before."""
         failed = self._failed.get(row.segment_id.id, NO_BACK_OFF)
         why = why_left_over(row)
-        due_ms = max(failed.until_ms, self._clean_up.due_ms(row, uploader_stopped=False))
+        due_ms = max(
+            failed.until_ms, self._clean_up.due_ms(self._timed(row), uploader_stopped=False)
+        )
         return PendingCleanUp(
             row.segment_id, due_ms, f"{why}; {failed.text}" if failed.text else why
         )

@@ -1,12 +1,20 @@
 """When the objects of a segment that is being deleted may go, and when its row. Pure.
 
 In a module of its own: the pipeline's executors apply it, and have no metadata manager.
+
+The times in a row are those of the clocks that wrote it, which may be a year off. Who can measure,
+goes by a row that is `measured` or at least `not_ahead`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlm.limits import CopyLimits
 from rlmm.segment import RemoteLogSegmentMetadata
+
+ATTEMPT_MS_MAX = 24 * 3_600_000
+"""No attempt's deadline is taken to be further off than this, whatever its row says."""
 
 
 def objects_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
@@ -33,6 +41,35 @@ def delete_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
     if deadline_ms < 0:
         deadline_ms = row.event_timestamp_ms + round(limits.upload_deadline_s * 1000)
     return deadline_ms + margin_ms
+
+
+def measured(
+    row: RemoteLogSegmentMetadata, limits: CopyLimits, marked_ms: int
+) -> RemoteLogSegmentMetadata:
+    """The row as a clock that is right writes it, of which `marked_ms` is known to be no earlier
+    than its mark. Whoever uploads began before that and stops by the deadline's distance.
+    """
+    return replace(
+        row,
+        event_timestamp_ms=marked_ms,
+        upload_deadline_ms=marked_ms + _attempt_ms(row, limits),
+    )
+
+
+def not_ahead(
+    row: RemoteLogSegmentMetadata, limits: CopyLimits, now_ms: int
+) -> RemoteLogSegmentMetadata:
+    """The row, but nothing of it later than if it had been marked now."""
+    return replace(
+        row,
+        event_timestamp_ms=min(row.event_timestamp_ms, now_ms),
+        upload_deadline_ms=min(row.upload_deadline_ms, now_ms + _attempt_ms(row, limits)),
+    )
+
+
+def _attempt_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
+    told_ms = row.upload_deadline_ms - row.event_timestamp_ms
+    return max(round(limits.upload_deadline_s * 1000), min(told_ms, ATTEMPT_MS_MAX))
 
 
 def was_finished(row: RemoteLogSegmentMetadata) -> bool:

@@ -13,7 +13,7 @@ import functools
 from collections.abc import AsyncIterator, Callable
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import Conflict, InternalError
+from kafka_formats.errors import Conflict, InternalError, RetryLater
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult, OnProgress
 from rlm.custom_metadata import CustomMetadata, check_store_name
 from rlm.manifest import CHUNK_BYTES, ChunkChecksums, Manifest, ObjectChecksums
@@ -49,7 +49,11 @@ async def copy_segment(
         deadline_store = DeadlineStore(store, job.upload_deadline_ms, now_ms)
         own = PartBuffers() if buffers is None else buffers
         with own.in_use():
-            return await _Copy(job, deadline_store, source, own, on_progress).run()
+            # Beside the store's own look at the clock, which somebody may set back meanwhile.
+            async with asyncio.timeout((job.upload_deadline_ms - now_ms()) / 1000):
+                return await _Copy(job, deadline_store, source, own, on_progress).run()
+    except TimeoutError:
+        raise RetryLater("the upload did not end before its deadline and was cancelled") from None
     finally:
         await asyncio.to_thread(source.close)
 

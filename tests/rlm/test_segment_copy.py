@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.crc32c import crc32c
+from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import (
     AlreadyExists,
     Conflict,
@@ -31,7 +31,7 @@ from rlm.segment_source import SegmentSource
 from rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from rsm_backends.memory import MemoryStore
 from rsm_backends.multipart import UploadResult
-from rsm_backends.store import ObjectInfo, ObjectStore
+from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
 from tests.rlm.broker_files import CAPTURED, ReplicaWriter, write_log_dir
 from tests.rlm.tier import NOW_MS, PREFIX, STORE, copy_job, first_job, now_ms, small_parts
@@ -228,6 +228,25 @@ async def test_the_deadline_is_looked_at_before_every_request(
         await copy_segment(job, store, now_ms=lambda: next(left, job.upload_deadline_ms))
     assert await stored_keys(store) == []
     assert await no_upload_is_left(store, replica)
+
+
+async def test_a_clock_that_is_set_back_meanwhile_puts_no_deadline_off(
+    replica: ReplicaWriter,
+) -> None:
+    class Hanging(MemoryStore):
+        """Takes the start of an upload and answers no part."""
+
+        async def put_part(
+            self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
+        ) -> UploadedPart:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    job = small_parts(first_job(replica.log_dir), PART_BYTES)
+    job = replace(job, upload_deadline_ms=NOW_MS + 20)
+    year_ms, first = 365 * 86_400_000, iter([NOW_MS])
+    with pytest.raises(RetryLater, match="deadline"):
+        await copy_segment(job, Hanging(now_ms), now_ms=lambda: next(first, NOW_MS - year_ms))
 
 
 @pytest.mark.parametrize("operation", ["start_multipart", "put_part", "complete_multipart", "put"])

@@ -22,7 +22,7 @@ from rlmm.segment import (
     TopicIdPartition,
 )
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, PREFIX, Node, Steps, World, new_world
+from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, PREFIX, Node, Steps, World, new_world
 from tests.rlm.planner_facts import uuid
 from tests.rlm.virtual_time import run_virtually
 
@@ -144,10 +144,12 @@ async def ends_at(path: Path, stop_at: int) -> list[str]:
     return hook.steps.names
 
 
-async def assert_gone_by_another(world: World, orders: KafkaLog) -> None:
+async def assert_gone_by_another(
+    world: World, orders: KafkaLog, within_s: float = GONE_AFTER_S
+) -> None:
     async with world.boot(node_id=2, directory_id=uuid(2)) as node:
         await node.remote_log.start()
-        await asyncio.sleep(GONE_AFTER_S)
+        await asyncio.sleep(within_s)
         assert node.metadata.partition_state(orders.partition) is None
         assert await node.keys() == ONLY_THE_MARKER
         await node.assert_quiesced()
@@ -185,8 +187,7 @@ def test_a_copy_that_was_under_way_goes_as_well(tmp_path: Path, orders: KafkaLog
             await steps.stopped.wait()
             await mark(node, orders.partition, 0)
         assert world.store.metadata is None
-        await asyncio.sleep(LIMITS.upload_deadline_s + LIMITS.upload_margin_s)
-        await assert_gone_by_another(world, orders)
+        await assert_gone_by_another(world, orders, within_s=CLEANED_UP_AFTER_S + GONE_AFTER_S)
 
     run_virtually(main)
 
