@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
 
@@ -141,14 +142,23 @@ class SnapshotWriter:
         self._pending, self._pending_bytes, self._pending_type = pending, size_bytes, kind
 
     def finish(self) -> Path:
-        """Complete it: footer, bytes durable, final name, name durable. Returns the file."""
-        self._append(self._pending_type, self._pending)
-        self._control(ControlType.SNAPSHOT_FOOTER, encode_snapshot_footer())
-        self._file.sync()
-        self._file.close()
+        """Complete it: footer, bytes durable, final name, name durable. Returns the file.
+
+        OSError: nothing of it stays that has no final name. The next attempt makes another file,
+        and what is left of each would fill the disk.
+        """
         path = self._directory / self._name
-        self._disk.rename(self._part, path)
-        self._disk.sync_directory(self._directory)
+        try:
+            self._append(self._pending_type, self._pending)
+            self._control(ControlType.SNAPSHOT_FOOTER, encode_snapshot_footer())
+            self._file.sync()
+            self._file.close()
+            self._disk.rename(self._part, path)
+            self._disk.sync_directory(self._directory)
+        except OSError:
+            with suppress(OSError):
+                self.abandon()
+            raise
         return path
 
     def abandon(self) -> None:

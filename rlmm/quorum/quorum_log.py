@@ -45,7 +45,7 @@ from rlmm.quorum.observer import QuorumStats
 from rlmm.quorum.ports import Peers
 from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.quorum.proposals import Proposals
-from rlmm.quorum.troubles import OLD_SNAPSHOTS
+from rlmm.quorum.troubles import OLD_SNAPSHOTS, SNAPSHOT, QuorumTroubles
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import BarrierRequested, LogStartAdvanced, Shutdown, SnapshotsDeleted
 from rlmm.raft.events import SnapshotTaken as CoreSnapshotTaken
@@ -341,7 +341,7 @@ class QuorumLog:
         try:
             writer = await self._in(self._reader, open_writer)
         except OSError as error:
-            raise _snapshot_failed(error) from error
+            raise _snapshot_failed(self.driver.troubles, error) from error
         return _Sink(writer, self, wanted)
 
     async def snapshot_finished(self, writer: SnapshotWriter, snapshot: CoreSnapshotId) -> None:
@@ -353,6 +353,7 @@ class QuorumLog:
             return self._disk.size(writer.finish())
 
         size = await self._in(self._reader, finish)
+        self.driver.troubles.over(SNAPSHOT)
         self.driver.feed(CoreSnapshotTaken(snapshot, size))
         await self._cut()
 
@@ -387,12 +388,11 @@ class QuorumLog:
         if failure is None:
             self.driver.troubles.over(OLD_SNAPSHOTS)
             return
-        text = (
+        self.driver.troubles.began(
+            OLD_SNAPSHOTS,
             f"old snapshots could not be removed, and stay until the next one is taken: {failure}. "
-            f"Look at the rights and the disk of {self._directory.directory}"
+            f"Look at the rights and the disk of {self._directory.directory}",
         )
-        log.warning("%s", text)
-        self.driver.troubles.began(OLD_SNAPSHOTS, text)
 
     def allow_truncation_to(self, offset: int) -> None:
         self._may_truncate_to = max(self._may_truncate_to, offset)
@@ -470,7 +470,7 @@ class _Sink:
         try:
             await self._owner.snapshot_finished(self._writer, self._snapshot)
         except OSError as error:
-            raise _snapshot_failed(error) from error
+            raise _snapshot_failed(self._owner.driver.troubles, error) from error
 
     async def abandon(self) -> None:
         await self._run(self._writer.abandon)
@@ -479,7 +479,7 @@ class _Sink:
         try:
             await self._owner.in_reader(call)
         except OSError as error:
-            raise _snapshot_failed(error) from error
+            raise _snapshot_failed(self._owner.driver.troubles, error) from error
 
 
 def _nothing() -> None:
@@ -493,8 +493,7 @@ def _open_failed(metadata_directory: Path, error: OSError) -> RetryLater:
     )
 
 
-def _snapshot_failed(error: OSError) -> RetryLater:
-    return RetryLater(
-        f"the snapshot could not be written: {error}. Check the disk and its free space",
-        retry_after_ms=60_000,
-    )
+def _snapshot_failed(troubles: QuorumTroubles, error: OSError) -> RetryLater:
+    text = f"the snapshot could not be written: {error}. Check the disk and its free space"
+    troubles.began(SNAPSHOT, text)
+    return RetryLater(text, retry_after_ms=60_000)

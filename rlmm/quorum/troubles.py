@@ -13,6 +13,8 @@ CLIENTS = "clients"
 """Clients that do not log in ask for more than their share."""
 OLD_SNAPSHOTS = "old_snapshots"
 """They could not be removed."""
+SNAPSHOT = "snapshot"
+"""It could not be written, so that the log is not cut."""
 
 STANDS_MS = 60_000
 

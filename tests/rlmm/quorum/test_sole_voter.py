@@ -409,6 +409,30 @@ async def test_the_core_hears_of_a_cut_although_old_snapshots_stay(
     await log.close()
 
 
+async def test_a_snapshot_that_could_not_be_finished_leaves_nothing(
+    disk: CrashDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk each attempt left its file, and the disk never had room again."""
+    log = await open_log(disk)
+
+    def full(old: Path, new: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    sink = await log.begin_snapshot(SnapshotId(FIRST, 1), last_contained_timestamp_ms=9)
+    monkeypatch.setattr(disk, "rename", full)
+    monkeypatch.setattr(log._directory, "store_recovery_point", lambda: FIRST)
+    with pytest.raises(RetryLater, match="No space left"):
+        await sink.finish()
+    monkeypatch.undo()
+    names = disk.list_names(METADATA / PARTITION_DIRECTORY)
+    assert [name for name in names if ".part" in name] == []
+    ((name, text),) = log.describe().troubles
+    assert (name, "No space left" in text) == ("snapshot", True)
+    await (await log.begin_snapshot(SnapshotId(FIRST, 1), last_contained_timestamp_ms=9)).finish()
+    assert log.describe().troubles == ()
+    await log.close()
+
+
 async def test_only_the_newest_snapshots_are_kept(disk: CrashDisk) -> None:
     log = await open_log(disk)
     for end in range(FIRST, FIRST + 3):
