@@ -24,8 +24,10 @@ from rlm.broker_answers import LocalLogStart
 from rlm.copy_plan import Wait, WhyNot
 from rlm.leadership import NotLeading
 from rlm.log_dir import LocalSegment
+from rlm.lost_epochs import EpochFinder
 from rlm.partition_work import PartitionWork
 from rlm.scanner import BrokerPort
+from rlmm.partition_state import PartitionState
 
 
 def files_wanted_from(work: PartitionWork, broker: BrokerPort | None) -> int:
@@ -54,6 +56,16 @@ async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> boo
         WhyNot.BROKER_UNAVAILABLE,
         f"files at the head of the log are gone, and where it starts is not known: {reason}",
     )
+
+
+async def learns_epochs(work: PartitionWork, state: PartitionState, finder: EpochFinder) -> bool:
+    """Whether the batches tell the epochs that the broker's checkpoint lost. They are not asked
+    without the broker's word on its log start: DeleteRecords leaves such a checkpoint, too.
+    """
+    if work.local is None:
+        return False
+    found = await finder.find(work.local, state.lineage, state.next_offset, work.log_start_said)
+    return found is not None and work.learn(found)
 
 
 def stand_in(directory: Path, live: Path, lineage: Epochs, base: int, end: int) -> LocalSegment:

@@ -15,7 +15,9 @@ class CopyLimits:
 
     `scan_interval_s` is the pause between two looks at the log directories, `leadership_interval_s`
     the least between two questions to the broker who leads, `scan_deadline_s` when
-    a look that does not end (a disk that hangs) is told. `stall_deadline_s` without progress ends a
+    a look that does not end (a disk that hangs) is told. No more than `epoch_batches_max` batches
+    of a partition are read for the epochs that its broker's checkpoint lost.
+    `stall_deadline_s` without progress ends a
     copy long before `upload_deadline_s` does. `upload_margin_s` is waited
     past a dead attempt's deadline, or a finished segment's mark, before its row goes; it covers
     the difference of two nodes' clocks and the time a store may need to make a late request
@@ -36,6 +38,7 @@ class CopyLimits:
     scan_interval_s: float = 5.0
     leadership_interval_s: float = 0.5
     scan_deadline_s: float = 60.0
+    epoch_batches_max: int = 1_000_000
     copies_parallel_max: int = 4
     copies_per_log_dir_max: int = 4
     claims_parallel_max: int = 32

@@ -63,9 +63,10 @@ class LocalSegment:
 class LocalPartition:
     """A live replica. `segments` ascend and are never empty; the last one is active.
 
-    `leader_epochs` are `checkpoint_bytes` parsed. `high_watermark` and `log_start_offset` are the
-    broker's checkpoints, seconds old, None where not listed. `last_stable_offset_bound` is at or
-    below the last stable offset: a segment whose next base is at or below it is decided. `cleaned`:
+    `leader_epochs` are `checkpoint_bytes` parsed, below them what the batches told of a lost head
+    (`lost_epochs.py`). `high_watermark` and `log_start_offset` are the broker's checkpoints,
+    seconds old, None where not listed. `last_stable_offset_bound` is at or below the last stable
+    offset: a segment whose next base is at or below it is decided. `cleaned`:
     the broker's log cleaner has a checkpoint of it, so it was at work here once. `removed_logs` are
     base offsets that have an index and no `.log`.
     """

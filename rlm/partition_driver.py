@@ -45,7 +45,7 @@ from rlm.events import (
     PartitionClaimed,
     SegmentFailed,
 )
-from rlm.head_hole import files_wanted_from, log_start_moved
+from rlm.head_hole import files_wanted_from, learns_epochs, log_start_moved
 from rlm.lag import lag
 from rlm.leadership import (
     Decision,
@@ -60,6 +60,7 @@ from rlm.leadership import (
     decide,
 )
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.lost_epochs import EpochFinder
 from rlm.mending import Mender
 from rlm.partition_status import CopyUnderWay
 from rlm.partition_work import PartitionWork
@@ -110,6 +111,7 @@ class PartitionDriver:
     broker: BrokerPort | None
     register: Callable[[], Awaitable[None]]
     mender: Mender
+    epoch_finder: EpochFinder
     run_log: RunLog | None = None
     claim_number: int = 0
 
@@ -205,6 +207,8 @@ class PartitionDriver:
             moved = await log_start_moved(work, self.broker)
             if isinstance(moved, Wait) and not isinstance(step, Wait):
                 return moved
+            if moved is False and self.broker is not None and isinstance(step, Wait):
+                moved = await learns_epochs(work, state, self.epoch_finder)
             if moved is not True:
                 return step
 

@@ -15,6 +15,7 @@ from rlm.copy_plan import Wait, WhyNot
 from rlm.hold_plan import Unit, unbroken, usable, with_heads
 from rlm.leadership import BrokerWord, HeldClaim, Leads, NoAnswer, NotLeading, RefusedClaim
 from rlm.log_dir import LocalPartition, LocalSegment
+from rlm.lost_epochs import FoundEpochs, with_heads_found
 from rlm.partition_status import (
     CopyUnderWay,
     LastError,
@@ -43,6 +44,7 @@ class PartitionWork:
     `leadership` is whether the broker led when it last answered, and the leader epoch.
     `units` are all that is held of it, `hold_wait` why they are not known.
     `lineage` is the recorded one, as of the last decision,
+    `found_epochs` what its batches told where the broker's checkpoint was lost,
     `log_start_heard` the highest log start that the broker named when it was asked.
     `one_copy` is taken around every copy, a `repair` included, which is what it copies now.
     `fills_failed` are base offsets of segments that were to fill a lost range.
@@ -62,6 +64,7 @@ class PartitionWork:
     hold_wait: Wait | None = None
     lineage: Epochs = ()
     log_start_heard: int = 0
+    found_epochs: FoundEpochs | None = None
     fills_done: frozenset[int] = frozenset()
     fills_failed: dict[int, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED
@@ -138,6 +141,21 @@ class PartitionWork:
     def log_dir(self) -> Path | None:
         """The log directory that its copies are read from."""
         return None if self.local is None else self.local.directory.parent
+
+    def seen(self, local: LocalPartition | None) -> None:
+        """What a look found; None: there is no replica."""
+        self.local = local
+        if local is None:
+            self.found_epochs = None
+        else:
+            self.local = with_heads_found(local, self.found_epochs, self.log_start_said)
+
+    def learn(self, found: FoundEpochs) -> bool:
+        """Epochs that the batches told; whether they are of the replica as it is now."""
+        before = self.local
+        self.found_epochs = found
+        self.seen(before)
+        return self.local != before
 
     def segment(self, base_offset: int) -> LocalSegment | None:
         """The local segment with this base, as of the last scan."""

@@ -39,6 +39,7 @@ from rlm.leadership_watch import LeadershipWatch
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.lost_epochs import EpochFinder
 from rlm.mending import Mender
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.node_registration import NodeRegistrar
@@ -205,6 +206,7 @@ class RemoteLogManager:
             broker=broker,
             register=self._registrar.ensure,
             mender=self._mender,
+            epoch_finder=EpochFinder(self._limits.epoch_batches_max, self._limits.scan_deadline_s),
         )
 
     def _new_expirer(self, of_configs: BrokerPort | None) -> Expirer:

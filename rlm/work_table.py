@@ -112,7 +112,7 @@ class WorkTable:
             work = PartitionWork(found.local.partition)
             work.hold_wait = None if self._hold is None else HOLD_NOT_LOOKED_AT
             self._works[work.partition] = work
-        work.local = found.local
+        work.seen(found.local)
         work.word = found.word
         work.left_out = found.left_out
         work.unusable = None
@@ -133,7 +133,7 @@ class WorkTable:
 
     def _gone(self, work: PartitionWork) -> None:
         """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
-        work.local = None
+        work.seen(None)
         work.units = ()
         work.unusable = None
         work.word = NoAnswer(NO_LOCAL_LOG.text)

@@ -51,6 +51,7 @@ LEFT_OUT: dict[str, str] = {
     "rlmm.wire.schema.load": "compiles a schema, and reads no input",
     "rlm.audit_log.read_newest": _FILES,
     "rlm.cluster_marker.read_marker": "fetches the object that ClusterMarker.decode takes",
+    "rlm.lost_epochs.read_heads": _FILES,
     "rlm.replica_directory.read_replica": _FILES,
     "rlm.replica_directory.read_small": _FILES,
     "rlm.segment_reader.SegmentReader": _BYTES,

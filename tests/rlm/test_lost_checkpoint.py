@@ -5,20 +5,26 @@ first epoch is on the disk all the same, and is never recorded as lost for that.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_formats import offset_checkpoint
+from kafka_formats.errors import CorruptData
+from kafka_formats.log_names import segment_file_name
 from kafka_formats.offset_checkpoint import LOG_START_FILE
 from rlm.broker_answers import LocalLogStart
 from rlm.copy_plan import WhyNot
 from rlm.leadership import Leads, NoAnswer
+from rlm.log_dir import find_partitions
+from rlm.lost_epochs import FoundEpochs, agree, read_heads, with_heads_found
 from rlmm.partition_state import PartitionState
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, World, new_world
+from tests.rlm.planner_facts import epochs
 from tests.rlm.virtual_time import run_virtually
 
 ORDERS = ("orders", 0)
@@ -107,6 +113,155 @@ def test_what_the_broker_says_is_below_its_log_start_is_gone(
             assert (lost.start, lost.end) == (20, 44)
 
     run_virtually(main)
+
+
+NOT_MOVED = LocalLogStart(0, -1)
+"""A broker that lost its epochs, and knows where its log starts."""
+
+
+def test_batches_that_name_the_recorded_epochs_stand_in_for_the_checkpoint(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    broker = FakeBroker({ORDERS: Leads(1, 50)}, local_start=NOT_MOVED)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        await copy_what_is_sealed(world, orders)
+        lose_the_checkpoint(orders)
+        async with world.boot(broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert node.finished(orders.partition)[2:] == [(20, 29), (30, 39), (40, 44)]
+            assert state_of(node, orders).lost_ranges == ()
+            assert state_of(node, orders).lineage == epochs((0, 0), (1, 45))
+            assert node.remote_log.node_problems() == ()
+            orders.write(45, 60, end=65, epoch=1)
+            broker.words[ORDERS] = Leads(1, 65)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert state_of(node, orders).next_offset == 60
+            await node.assert_quiesced()
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_a_tier_that_has_nothing_yet_begins_where_the_batches_do(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The claim at epoch 0 was recorded; the store was away until the checkpoint was lost."""
+    broker = FakeBroker({ORDERS: Leads(0, 5)}, local_start=NOT_MOVED)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(broker=broker) as node:
+            node.store.clock_offset_ms = 3_600_000
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert state_of(node, orders).log_start_offset == -1
+        lose_the_checkpoint(orders)
+        world.store.clock_offset_ms = 0
+        broker.words[ORDERS] = Leads(1, 50)
+        async with world.boot(broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert state_of(node, orders).log_start_offset == 0
+            assert state_of(node, orders).next_offset == 45
+
+    run_virtually(main)
+
+
+def test_batches_of_an_epoch_that_nobody_claimed_are_waited_for(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The recorded lineage says epoch 0 for all of them: what differs may be another's history."""
+    broker = FakeBroker({ORDERS: Leads(2, 50)}, local_start=NOT_MOVED)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        await copy_what_is_sealed(world, orders)
+        orders.write(20, 30, end=30)
+        orders.write(30, 40, 45, end=50, epoch=1)
+        orders.set_epochs((2, 45))
+        async with world.boot(broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert why_not(node)[0] is WhyNot.EPOCHS_MISSING
+            assert state_of(node, orders).next_offset == 20
+            assert state_of(node, orders).lost_ranges == ()
+
+    run_virtually(main)
+
+
+OWN = epochs((3, 45))
+
+
+@pytest.mark.parametrize(
+    ("heads", "lineage"),
+    [
+        ([(0, 20)], [(0, 0), (3, 45)]),
+        ([(0, 20), (1, 30)], [(0, 0), (1, 30), (3, 45)]),
+        ([(1, 35)], [(0, 0), (1, 30), (3, 45)]),
+    ],
+)
+def test_epochs_of_batches_are_believed_where_the_lineage_says_the_same(
+    heads: list[tuple[int, int]], lineage: list[tuple[int, int]]
+) -> None:
+    assert agree(epochs(*heads), OWN, epochs(*lineage))
+
+
+@pytest.mark.parametrize(
+    ("heads", "lineage"),
+    [
+        ([], [(0, 0), (3, 45)]),
+        ([(0, 20)], []),
+        ([(0, 20)], [(3, 45)]),
+        ([(0, 20)], [(0, 30), (3, 45)]),
+        ([(0, 20), (1, 30)], [(0, 0), (3, 45)]),
+        ([(0, 20)], [(0, 0), (1, 30), (3, 45)]),
+        ([(0, 20), (1, 35)], [(0, 0), (1, 30), (3, 45)]),
+        ([(0, 20), (1, 30)], [(0, 0), (1, 35), (3, 45)]),
+        ([(0, 20)], [(0, 0), (2, 45)]),
+        ([(0, 20)], [(0, 0), (3, 45), (4, 60)]),
+        ([(1, 20), (0, 30)], [(0, 0), (3, 45)]),
+        ([(3, 20)], [(0, 0), (3, 45)]),
+        ([(0, 20), (1, 45)], [(0, 0), (3, 45)]),
+        ([(-1, 20)], [(0, 0), (3, 45)]),
+    ],
+)
+def test_epochs_of_batches_never_change_a_lineage(
+    heads: list[tuple[int, int]], lineage: list[tuple[int, int]]
+) -> None:
+    assert not agree(epochs(*heads), OWN, epochs(*lineage))
+
+
+def test_no_more_batches_are_read_than_the_bound_and_nothing_that_is_no_log(
+    orders: KafkaLog,
+) -> None:
+    lose_the_checkpoint(orders)
+    (found,) = find_partitions((orders.log_dir,), kafka_cluster_id=None).partitions
+    assert read_heads(found.segments, 5, 45, batches_max=45) == epochs((0, 5))
+    with pytest.raises(CorruptData, match="too many batches"):
+        read_heads(found.segments, 5, 45, batches_max=44)
+    path = orders.directory / segment_file_name(20, ".log")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"\0" * 70)
+    with pytest.raises(CorruptData):
+        read_heads(found.segments, 5, 45, batches_max=45)
+    path.write_bytes((orders.directory / segment_file_name(30, ".log")).read_bytes())
+    with pytest.raises(CorruptData, match="is the next segment's"):
+        read_heads(found.segments, 5, 45, batches_max=45)
+
+
+def test_what_was_found_counts_while_the_checkpoint_begins_where_it_did(orders: KafkaLog) -> None:
+    lose_the_checkpoint(orders)
+    (local,) = find_partitions((orders.log_dir,), kafka_cluster_id=None).partitions
+    found = FoundEpochs(epochs((0, 20)), local.leader_epochs[0])
+    assert with_heads_found(local, found, 0).leader_epochs == epochs((0, 20), (1, 45))
+    assert with_heads_found(local, found, 30).leader_epochs == epochs((0, 30), (1, 45))
+    assert with_heads_found(local, found, 45) is local
+    assert with_heads_found(local, None, 0) is local
+    other = replace(local, leader_epochs=epochs((1, 40)))
+    assert with_heads_found(other, found, 0) is other
 
 
 def test_a_tiers_first_log_start_does_not_pass_over_them(tmp_path: Path, orders: KafkaLog) -> None:
