@@ -225,12 +225,16 @@ def _history_start(facts: PlanFacts) -> int:
     without a gap come before it.
 
     A log start inside the first segment was set by DeleteRecords; nothing below it comes back.
+    What the claim did not know of is not surely of this history, and could never be copied.
     """
     offset = facts.local_log_start_offset
     for segment in reversed(facts.segments[: facts.held]):
         if segment.next_base_offset != offset:
             break
-        offset = _first_known(facts, segment)
+        first = _first_known(facts, segment)
+        if epoch_for_offset(facts.state.lineage, first) is None:
+            break
+        offset = first
         if offset > segment.base_offset:
             break
     return offset

@@ -193,20 +193,24 @@ def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
     return filtered(entries)
 
 
-def unbroken(units: Sequence[Unit], offset: int) -> tuple[Unit, ...]:
-    """The witnessed units that end at `offset`, as far down as there is no gap.
+def unbroken(units: Sequence[Unit], offset: int, epoch: int | None) -> tuple[Unit, ...]:
+    """The units that end at `offset`, where the log has `epoch`, and surely are of its history, as
+    far down as there is no gap: witnessed ones, and those that end in the epoch of what follows. An
+    epoch has one leader, whose log of that epoch and everything below all replicas share.
 
     Behind a gap nobody knows what the log had there: it may have been truncated and begun anew.
     What DeleteRecords took before it was held is such a gap.
     """
     found: list[Unit] = []
     for unit in reversed(units):
-        if unit.next_base_offset != offset or not unit.witnessed:
+        if unit.next_base_offset != offset:
+            break
+        if not unit.witnessed and unit.leader_epochs[-1].epoch != epoch:
             break
         found.append(unit)
         if unit.first_known_offset > unit.base_offset:
             break
-        offset = unit.base_offset
+        offset, epoch = unit.base_offset, unit.leader_epochs[0].epoch
     return tuple(reversed(found))
 
 

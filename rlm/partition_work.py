@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from rlm.backoff import NO_BACK_OFF, BackOff
 from rlm.copier import AttemptFailed, Copied
 from rlm.copy_plan import Wait, WhyNot
@@ -123,12 +123,14 @@ class PartitionWork:
 
     @property
     def claimed_checkpoint(self) -> Epochs:
-        """What a claim may say: the broker's checkpoint, with the heads that this process saw,
-        whatever lineage is recorded: a claim may change it.
+        """What a claim may say: the broker's checkpoint, with the heads that this process saw or
+        that its first epoch tells, whatever lineage is recorded: a claim may change it.
         """
         if self.local is None:
             return ()
-        seen = unbroken(self._usable(()), self.local.local_log_start_offset)
+        start = self.local.local_log_start_offset
+        epoch = epoch_for_offset(self.local.leader_epochs, start)
+        seen = unbroken(self._usable(()), start, epoch)
         return with_heads(seen, self.local.leader_epochs)
 
     @property

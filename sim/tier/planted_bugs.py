@@ -23,7 +23,7 @@ import rlmm.apply_claims
 import rlmm.apply_offsets
 import rlmm.apply_segments
 import rlmm.served_ranges
-from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from rlm.clean_up import CleanUp
 from rlm.collection_plan import ObjectClass, classify
 from rlm.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder, nothing_more
@@ -238,7 +238,8 @@ async def _begin_with_nothing(hold: Hold) -> None:
 def _joined_at_the_first_base(work: PartitionWork) -> Epochs:
     if work.local is None:
         return ()
-    seen = unbroken(work.kept, work.local.segments[0].base_offset)
+    start = work.local.segments[0].base_offset
+    seen = unbroken(work.kept, start, epoch_for_offset(work.checkpoint, start))
     return with_heads(seen, work.local.leader_epochs)
 
 

@@ -14,6 +14,7 @@ from rlm.hold_plan import (
     Unit,
     over_budget,
     to_hold,
+    unbroken,
     usable,
     why_let_go,
     with_heads,
@@ -191,6 +192,20 @@ def test_the_heads_of_the_checkpoint_come_back_with_the_units() -> None:
         (0, 0), (1, 5), (2, 25), (3, 30), (4, 33)
     )
     assert with_heads((), epochs((3, 30))) == epochs((3, 30))
+
+
+def test_what_is_found_joins_the_log_by_the_epoch_that_both_have_and_not_by_its_place_alone() -> None:
+    older = unit(0, 10, (1, 0), witnessed=False)
+    across = unit(10, 20, (1, 10), (2, 15), witnessed=False)
+    assert unbroken((older, across), 20, 2) == (older, across)
+    assert unbroken((older, across), 20, 3) == ()
+    assert unbroken((older, replace(across, witnessed=True)), 20, 3) == (
+        older,
+        replace(across, witnessed=True),
+    )
+    other = unit(0, 10, (0, 0), witnessed=False)
+    assert unbroken((other, across), 20, 2) == (across,)
+    assert unbroken((older, across), 25, 2) == ()
 
 
 def test_the_oldest_go_first_and_only_those_that_free_something() -> None:
