@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 PERIOD_MS = 15_000
 SEEDS_PER_DAMAGED_ONE = 4
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
-COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
 
 
 class Damage:
@@ -45,6 +44,7 @@ class Damage:
         self.is_on = not random.randrange(SEEDS_PER_DAMAGED_ONE) if is_on is None else is_on
         self._goes_on = self.is_on
         self._written: set[str] = set()
+        self._repairs: set[Uuid] = set()
         self.damaged: set[Uuid] = set()
         self.born_rotten: set[str] = set()
         self.repaired = 0
@@ -88,20 +88,13 @@ class Damage:
             self._world.bucket.rot(key)
             self.born_rotten.add(key)
 
+    def repairing(self, copy: Uuid) -> None:
+        """A repair uploads this segment; other copies of the same offsets are not read back."""
+        self._repairs.add(copy)
+
     def _replaces_damage(self, key: str) -> bool:
         parsed = parse_segment_key(self._world.prefix, key)
-        if parsed is None:
-            return False
-        rows = self._world.auditor.reference.rows
-        row = queries.find_segment(rows, parsed.segment_id.id)
-        if row is None or row.state is not COPY_STARTED:
-            return False
-        ranges = [
-            (each.start_offset, each.end_offset)
-            for each in queries.list_segments(rows, row.segment_id.partition)
-            if each.segment_id.id in self.damaged
-        ]
-        return (row.start_offset, row.end_offset) in ranges
+        return parsed is not None and parsed.segment_id.id in self._repairs
 
     def finished(self, row: RemoteLogSegmentMetadata) -> None:
         """COPY_SEGMENT_FINISHED is committed."""

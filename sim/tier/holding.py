@@ -167,13 +167,17 @@ class HoldAuditor:
             )
 
     def first_log_start(self, record: LogStart, state: PartitionState) -> None:
-        """Nothing that is held and joins it comes before it, but for what DeleteRecords took."""
+        """Nothing that is held and joins it comes before it, but for what DeleteRecords took: also
+        of whole segments that the broker has not removed yet.
+        """
         assert state.claim is not None
         node_id = state.claim.incarnation.node_id
-        taken = self._world.brokers.partition(record.partition).replicas[node_id].cut_inside
+        replica = self._world.brokers.partition(record.partition).replicas[node_id]
         for path, start, end in self._held_by_claimant(state):
+            base, _ = _offsets(path)
+            stands_below_the_log_start = base in replica.bases and end <= replica.log_start
             self._world.auditor.check(
-                end != record.offset or _offsets(path)[0] in taken,
+                end != record.offset or base in replica.cut_inside or stands_below_the_log_start,
                 "hold_keeps_what_is_not_copied",
                 f"{record} passes over {start} to {end - 1}, which is held",
             )

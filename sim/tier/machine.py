@@ -87,6 +87,7 @@ class Machine:
         self.log_dir = log_dir
         self.hold_dir = log_dir.with_name(f"{log_dir.name}-hold")
         self.mending_dir = log_dir.with_name(f"{log_dir.name}-mending")
+        self.repair_dir = log_dir.with_name(f"{log_dir.name}-repair")
         self.missing_bytes = 0
         self.missed_bytes_ms = -(1 << 40)
         self.boots = 0
@@ -208,8 +209,9 @@ class Machine:
             mender=Mender(plane, OtherReplicas(world), self.mending_dir),
         )
         if world.damage.is_on:
-            aside = self.log_dir.with_name(f"{self.log_dir.name}-repair")
-            limits = RepairLimits(aside, automatic=True, interval_s=20.0, free_bytes_min=0)
+            limits = RepairLimits(
+                self.repair_dir, automatic=True, interval_s=20.0, free_bytes_min=0
+            )
             process.repairs = remote_log.new_repairs(limits, ScrubResults(None))
         assert process.log is not None
         assert process.view is not None
@@ -297,11 +299,14 @@ class WatchedPlane(DataPlane):
 
     def __init__(self, machine: Machine, process: Process, store: ObjectStore) -> None:
         super().__init__({STORE: store}, now_ms=machine.now_ms)
+        self._machine = machine
         self._auditor = machine.world.auditor
         self._process = process
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
         self._auditor.uploading(self._process, job)
+        if job.directory.parent == self._machine.repair_dir:
+            self._machine.world.damage.repairing(job.segment_id.id)
         try:
             return await super().copy(job, on_progress)
         finally:

@@ -194,7 +194,7 @@ def test_the_heads_of_the_checkpoint_come_back_with_the_units() -> None:
     assert with_heads((), epochs((3, 30))) == epochs((3, 30))
 
 
-def test_what_is_found_joins_the_log_by_the_epoch_that_both_have_and_not_by_its_place_alone() -> None:
+def test_what_is_found_joins_the_log_by_the_epoch_that_both_have() -> None:
     older = unit(0, 10, (1, 0), witnessed=False)
     across = unit(10, 20, (1, 10), (2, 15), witnessed=False)
     assert unbroken((older, across), 20, 2) == (older, across)
