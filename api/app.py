@@ -27,6 +27,7 @@ from api.routes import (
     jobs,
     known_segments,
     limits,
+    log,
     node,
     partitions,
     quorum,
@@ -97,6 +98,7 @@ def _v1() -> APIRouter:
         retention,
         node,
         limits,
+        log,
         stores,
         known_segments,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from api.limits import ApiLimits
 from api.metrics import NodeMetrics
@@ -29,6 +29,7 @@ from rlm.kill_switches import Pause, Switch
 from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.log_levels import LogLevels
 from rlm.node_problem import NodeProblem
 from rlm.partition_status import PartitionStatus
 from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
@@ -163,7 +164,11 @@ class RemoteLogMetadata(Protocol):
         """One segment by its id."""
         ...
 
-    def topic_policy(self, topic: str, /) -> TopicPolicy:
+    def newest_topic_id(self, topic: str, /) -> Uuid:
+        """Of the newest topic of that name; zero: none is known."""
+        ...
+
+    def topic_policy(self, topic: str, topic_id: Uuid | None = None, /) -> TopicPolicy:
         """The topic's policy; the defaults where none was ever set."""
         ...
 
@@ -380,6 +385,14 @@ class NodeIdentity:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class LogControl:
+    """The log that the node writes."""
+
+    format: Literal["text", "json"]
+    levels: LogLevels
+
+
 def always_ready() -> tuple[str, ...]:
     """The readiness check of a node that has nothing to wait for."""
     return ()
@@ -402,6 +415,7 @@ class ApiContext:
     retention: Retention
     switches: Switches
     flow: FlowControl
+    log: LogControl
     scrubs: ScrubResults
     repairs: SegmentRepair
     identity: NodeIdentity

@@ -67,12 +67,10 @@ class Gate:
                 await self._run(exchange)
         finally:
             self._running -= 1
-            self._metrics.finished(
-                exchange.method,
-                route.template,
-                exchange.status,
-                self._context.monotonic() - started,
-            )
+            took_s = self._context.monotonic() - started
+            self._metrics.finished(exchange.method, route.template, exchange.status, took_s)
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("%s in %.0f ms", exchange, took_s * 1_000)
 
     async def _run(self, exchange: Exchange) -> None:
         limits = self._context.limits
@@ -137,6 +135,10 @@ class Exchange:
         if self._is_head:
             scope["method"] = "GET"
             scope[HEAD_SCOPE_KEY] = True
+
+    def __str__(self) -> str:
+        """For the log: what was asked, without its query, and the answer's status."""
+        return f"request {self.request_id} ({self.method} {self.shown_path}): {self.status}"
 
     def late(self, deadline_s: float) -> Problem:
         """What a deadline means: of a write nobody can say here whether it was done, unless it

@@ -29,7 +29,7 @@ from rlm.read_request import LogRequest, TieredSegment
 from rlm.worker_pool import WorkerPool
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
-from strandline.node import WORKER_COMMAND
+from strandline.workers import worker_command
 from tests.real import s3_admin
 from tests.real.minio import MINIO_VERSION, MinioServer
 from tests.rlm.tier import STORE, copy_job, tiered
@@ -202,7 +202,7 @@ async def run(config: StoreConfig, log_dir: Path, minio: Path) -> list[Measure]:
     flow = FlowControl(FlowLimits(), part_bytes=PART_BYTES, workers=1, monotonic=ambient.monotonic)
     store = replace(config, name=STORE)
     pool = WorkerPool(
-        WORKER_COMMAND,
+        worker_command("text", 1),
         {STORE: store},
         monotonic=ambient.monotonic,
         sleep=ambient.sleep,

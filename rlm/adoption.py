@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from rlm.adoption_plan import (
 from rlm.cluster_marker import check_settled
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.manifest import MANIFEST_BYTES_MAX
-from rlm.object_keys import parse_segment_key, partition_prefix, segment_keys
+from rlm.object_keys import ObjectSuffix, parse_segment_key, partition_prefix, segment_keys
 from rlm.ports import MetadataPort
 from rlm.tier_store import TierStore, TierStores
 from rlmm.records import LogStart, LostRange, PartitionAdopted
@@ -53,13 +53,16 @@ PAGES_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Shared by all partitions of a node."""
+    """Shared by all partitions of a node. `confirm_prefix` raises unless a store is ours: what is
+    in another one, or in an empty one, is not what this partition has.
+    """
 
     metadata: MetadataPort
     stores: TierStores
     identity: Identity
     limits: CopyLimits
     ambient: Ambient
+    confirm_prefix: Callable[[TierStore], Awaitable[None]]
 
     async def run(
         self, partition: TopicIdPartition, token: int, *, local_start_offset: int
@@ -118,6 +121,7 @@ class Adoption:
                     broker_id=row.broker_id,
                     event_timestamp_ms=self.ambient.now_ms(),
                     custom_metadata=segment.custom_metadata.encode(),
+                    max_timestamp_ms=row.max_timestamp_ms,
                     state=SegmentState.COPY_SEGMENT_FINISHED,
                     token=token,
                     writer=self.identity.incarnation,
@@ -132,6 +136,7 @@ class Adoption:
     async def _whole_segments(self, partition: TopicIdPartition) -> list[WholeSegment]:
         whole = []
         for tier in self.stores.by_name.values():
+            await self.confirm_prefix(tier)
             await check_settled(
                 tier,
                 settle_s=self.limits.takeover_settle_s,
@@ -140,10 +145,16 @@ class Adoption:
             )
             for stored in (await self._candidates(tier, partition)).values():
                 found = await self._read(tier, stored)
+                if not isinstance(found, WholeSegment):
+                    # What is not adopted may be recorded as lost: not for a byte turned on its way,
+                    # nor for a list's word alone.
+                    found = await self._read_anew(tier, stored)
                 if isinstance(found, WholeSegment):
                     whole.append(found)
                 else:
                     logger.warning("%s is not adopted: %s", stored.segment_id, found)
+            # It is concluded from what was not there, too: a store may have gone meanwhile.
+            await self.confirm_prefix(tier)
         return whole
 
     async def _candidates(
@@ -182,6 +193,16 @@ class Adoption:
         except (NotFound, CorruptData) as error:
             return str(error)
         return await asyncio.to_thread(whole_segment, stored, data, known)
+
+    async def _read_anew(self, tier: TierStore, stored: StoredSegment) -> WholeSegment | str:
+        keys = segment_keys(tier.prefix, stored.segment_id, stored.start_offset)
+        try:
+            log = await self._in_time(tier, tier.store.head(keys.log))
+            indexes = await self._in_time(tier, tier.store.head(keys.indexes))
+        except NotFound as error:
+            return str(error)
+        sizes = {ObjectSuffix.LOG: log.size, ObjectSuffix.INDEXES: indexes.size}
+        return await self._read(tier, replace(stored, sizes={**stored.sizes, **sizes}))
 
     async def _in_time(self, tier: TierStore, call: Coroutine[Any, Any, _Answer]) -> _Answer:
         try:

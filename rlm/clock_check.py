@@ -8,7 +8,7 @@ between two comparisons a clock that was set is noticed by the monotonic one, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import StrandlineError
@@ -27,7 +27,16 @@ _PROBE = b"strandline clock probe\n"
 class ClockCheck:
     """This node's clock, compared with the store's now and then, and watched in between."""
 
-    def __init__(self, tier: TierStore, node_id: int, ambient: Ambient, limits: CopyLimits) -> None:
+    def __init__(
+        self,
+        tier: TierStore,
+        node_id: int,
+        ambient: Ambient,
+        limits: CopyLimits,
+        confirm_prefix: Callable[[TierStore], Awaitable[None]],
+    ) -> None:
+        """`confirm_prefix` raises unless the store is ours: into no other one a probe is put."""
+        self._confirm_prefix = confirm_prefix
         self._tier = tier
         self._node_id = node_id
         self._ambient = ambient
@@ -61,16 +70,23 @@ class ClockCheck:
             return False
         self._compared_at = now
         apart_ms = self._wall_apart_ms()
-        self._found = await clock_trouble(
+        self._found = await self._compare()
+        # As it was before: what was set during the comparison counts as set since.
+        self._apart_ms = apart_ms
+        return last is not None
+
+    async def _compare(self) -> str | None:
+        try:
+            await self._confirm_prefix(self._tier)
+        except StrandlineError as error:
+            return f"the clock of the store {self._tier.name!r} is not known: {error}"
+        return await clock_trouble(
             self._tier,
             self._node_id,
             self._ambient.now_ms,
             self._difference_max_ms,
             deadline_s=self._limits.store_deadline_s,
         )
-        # As it was before: what was set during the comparison counts as set since.
-        self._apart_ms = apart_ms
-        return last is not None
 
     def _wall_apart_ms(self) -> int:
         """Wall clock minus monotonic clock: it changes only when the wall clock is set."""

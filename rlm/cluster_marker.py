@@ -37,12 +37,15 @@ PREDECESSORS_MAX = 100
 class ClusterMarker:
     """What the marker says. `kafka_cluster_id` None when the first writer did not know it.
 
-    `predecessors` are the clusters that had the prefix before, the latest first.
+    `predecessors` are the clusters that had the prefix before, the latest first. `store` is the
+    store's name, which segments go by wherever it moves to: of two stores that were exchanged each
+    has a marker of the same cluster. None: any.
     """
 
     cluster_id: str
     kafka_cluster_id: str | None
     predecessors: tuple[str, ...] = ()
+    store: str | None = None
 
     def encode(self) -> bytes:
         """The object's bytes."""
@@ -51,6 +54,8 @@ class ClusterMarker:
             "clusterId": self.cluster_id,
             "kafkaClusterId": self.kafka_cluster_id,
         }
+        if self.store is not None:
+            fields["store"] = self.store
         if self.predecessors:
             fields["predecessorClusterIds"] = list(self.predecessors)
         return json.dumps(fields, indent=2).encode() + b"\n"
@@ -76,12 +81,15 @@ class ClusterMarker:
             raise CorruptData("predecessorClusterIds is no short list", source=source, position=0)
         if not all(isinstance(each, str) and _is_id(each) for each in before):
             raise CorruptData("predecessorClusterIds holds no ids", source=source, position=0)
-        return cls(cluster_id, kafka_id, tuple(before))
+        store = fields.get("store")
+        if store is not None and not (isinstance(store, str) and _is_id(store)):
+            raise CorruptData("store is no name", source=source, position=0)
+        return cls(cluster_id, kafka_id, tuple(before), store)
 
     def successor(self, cluster_id: str, kafka_cluster_id: str | None) -> ClusterMarker:
         """The marker of the cluster that takes over after this one."""
         before = (self.cluster_id, *self.predecessors)[:PREDECESSORS_MAX]
-        return ClusterMarker(cluster_id, kafka_cluster_id, before)
+        return ClusterMarker(cluster_id, kafka_cluster_id, before, self.store)
 
 
 def _is_id(text: str) -> bool:
@@ -103,8 +111,9 @@ async def claim_prefix(
     """Write the marker, or check the one that is there. `check_may_be_new` raises where there is
     none and should be one.
 
-    Refused when it is another cluster's; NotFound for a missing bucket, Refused for one that takes
-    no writes, RetryLater as the store raises them, or when it does not answer in time.
+    Refused when it is another cluster's, RetryLater when it is another store's of this one;
+    InvalidRequest for a missing bucket, Refused for one that takes no writes, RetryLater as the
+    store raises them, or when it does not answer in time.
     """
     try:
         async with asyncio.timeout(deadline_s):
@@ -141,7 +150,7 @@ async def confirm_prefix(
             found = await read_marker(tier)
     except TimeoutError:
         raise _no_answer(tier, deadline_s) from None
-    where = f"{cluster_marker_key(tier.prefix)} in the store {tier.name!r}"
+    where = _where(tier)
     if found is None:
         raise Refused(
             f"{where} is gone, so that nobody knows whose prefix this is: nothing is written or "
@@ -154,6 +163,7 @@ async def confirm_prefix(
     except Refused as error:
         on_shut_out(str(error))
         raise
+    _check_store(found, tier)
 
 
 async def take_over(
@@ -206,7 +216,7 @@ async def _claim(
     tier: TierStore, identity: Identity, check_may_be_new: Callable[[], Awaitable[None]]
 ) -> None:
     key = cluster_marker_key(tier.prefix)
-    ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
+    ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id, store=tier.name)
     found = await read_marker(tier)
     if found is None:
         await check_may_be_new()
@@ -218,10 +228,25 @@ async def _claim(
             found = await read_marker(tier)
         else:
             return
-    where = f"{key} in the store {tier.name!r}"
+    where = _where(tier)
     if found is None:
         raise RetryLater(f"{where} is said to be there and cannot be found: start the node again")
     check_marker(found, ours, where=where)
+    _check_store(found, tier)
+
+
+def _where(tier: TierStore) -> str:
+    return f"{cluster_marker_key(tier.prefix)} in the store {tier.name!r}"
+
+
+def _check_store(found: ClusterMarker, tier: TierStore) -> None:
+    """RetryLater: two stores of the cluster changed places, and may change back."""
+    if found.store not in (None, tier.name):
+        raise RetryLater(
+            f"{_where(tier)} is that of this cluster's store {found.store!r}: nothing is written "
+            "or deleted there. Look whether the mounts, or bucket, prefix and endpoint of "
+            f"[stores.{tier.name}] and [stores.{found.store}] were exchanged"
+        )
 
 
 def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> None:

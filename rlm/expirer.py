@@ -147,7 +147,11 @@ class Expirer:
             if len(rows) % ROWS_PER_BREATH == 0:
                 await self.ambient.sleep(0)
         await self.rules.learn(tip.topic)
-        by = self.rules.in_force(tip.topic) if policy is None else RetentionInForce(policy)
+        by = (
+            self.rules.in_force(tip.topic, tip.topic_id)
+            if policy is None
+            else RetentionInForce(policy)
+        )
         facts = RetentionFacts(
             state=state,
             segments=rows,
@@ -186,7 +190,7 @@ class Expirer:
         state = self.metadata.partition_state(tip)
         if held is None or state is None or state.claim is None or state.claim.token != held.token:
             return None, 0
-        by = self.rules.in_force(tip.topic)
+        by = self.rules.in_force(tip.topic, tip.topic_id)
         seen = _Seen.of(state, held.token, by.policy)
         quiet, due_ms = self.quiet.get(tip, (None, None))
         if quiet == seen and (due_ms is None or self.ambient.now_ms() < due_ms):
@@ -262,7 +266,8 @@ class Expirer:
         """
         topic = order.work.partition.topic
         await self.rules.confirm(topic)
-        held, by = order.work.held, self.rules.in_force(topic)
+        by = self.rules.in_force(topic, order.work.partition.topic_id)
+        held = order.work.held
         ours = held is not None and held.token == order.token
         waits = self.held_back(topic) or by.held_back
         return ours and waits is None and by.policy == order.plan.policy

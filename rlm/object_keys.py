@@ -33,6 +33,10 @@ _INT64_MAX = 2**63 - 1
 NAME_BYTES_MAX = 255
 """Of a folder, on the stores that limit it."""
 _HEAD_CHARACTERS = 100
+PREFIX_NAME_BYTES_MAX = 132
+"""Of what stands in a prefix behind its last slash: with it only a topic of more than a hundred
+characters has a folder that is cut in two, and each half is a name that stores take.
+"""
 _ID_CHARACTERS = 23
 """Of a topic id, with the dash before it."""
 _TOPIC_FOLDER = re.compile(
@@ -112,10 +116,11 @@ def partition_prefix(prefix: str, partition: TopicIdPartition) -> str:
 
 def topic_start(prefix: str, topic: str) -> str:
     """What the folders of all topics of this name start with: all but the topic id."""
+    check_prefix(prefix)
     path = topic
     if _is_split(prefix, topic):
         path = f"{topic[:_HEAD_CHARACTERS]}/{topic[_HEAD_CHARACTERS:]}"
-    return f"{check_prefix(prefix)}{path}-"
+    return f"{prefix}{path}-"
 
 
 def may_have_long_topics(name: str) -> bool:
@@ -216,6 +221,12 @@ def check_prefix(prefix: str) -> str:
         raise InvalidRequest(
             f"{prefix[:60]!r} must be printable text of at most {PREFIX_BYTES_MAX} bytes, without "
             "a leading slash, empty parts, `.` and `..`",
+            field="prefix",
+        )
+    if len(parts[-1].encode()) > PREFIX_NAME_BYTES_MAX:
+        raise InvalidRequest(
+            f"{parts[-1][:60]!r}... has more than {PREFIX_NAME_BYTES_MAX} bytes, and folders of "
+            "topics begin with it: end it with a slash",
             field="prefix",
         )
     return prefix

@@ -171,7 +171,7 @@ class MetadataPort(SegmentRows, Protocol):
         """The restart from a snapshot that the cluster began with."""
         ...
 
-    def topic_policy(self, topic: str) -> TopicPolicy:
+    def topic_policy(self, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
         """Retention and kill switches of a topic."""
         ...
 

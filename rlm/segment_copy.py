@@ -121,7 +121,7 @@ class _Copy:
             ),
             log_bytes=log.size_bytes,
             uploaded_bytes=log.size_bytes + index_checksums.size_bytes + len(manifest),
-            max_timestamp_ms=verified.indexes.max_timestamp_ms,
+            max_timestamp_ms=self._newest_ms(verified),
             txn_index_empty=indexes.txn_index_empty,
             producer_snapshot=indexes.producer_snapshot,
             cleaned=verified.cleaned,
@@ -178,15 +178,22 @@ class _Copy:
     def _tell(self, sent_bytes: int) -> None:
         self._on_progress(CopyProgress(self._done_before + sent_bytes, self._bytes_total))
 
+    def _newest_ms(self, verified: VerifiedLog) -> int:
+        """The greatest time of all batches; without any that of the file, as Kafka has it
+        (`LogSegment.largestTimestamp`). An index says nothing here: it may be a wrong one.
+        """
+        found_ms = verified.indexes.max_timestamp_ms
+        return self._source.modified_ms if found_ms < 0 else found_ms
+
     def _manifest(
         self, verified: VerifiedLog, indexes: SegmentIndexes, index_checksums: ChunkChecksums
     ) -> Manifest:
-        job, found_ms = self._job, verified.indexes.max_timestamp_ms
+        job = self._job
         return Manifest(
             segment_id=job.segment_id,
             start_offset=job.start_offset,
             end_offset=job.end_offset,
-            max_timestamp_ms=job.max_timestamp_ms if found_ms < 0 else found_ms,
+            max_timestamp_ms=self._newest_ms(verified),
             broker_id=job.broker_id,
             event_timestamp_ms=job.event_timestamp_ms,
             leader_epochs=job.leader_epochs,

@@ -63,6 +63,11 @@ class SegmentSource:
             return sum(run.size_bytes for run in self._job.source.runs)
         return self._status.st_size
 
+    @property
+    def modified_ms(self) -> int:
+        """When the `.log` was last written to, ms since the epoch."""
+        return self._status.st_mtime_ns // 1_000_000
+
     def read_log_into(self, position: int, buffer: memoryview) -> None:
         """Fill `buffer`; a file that has become shorter is Conflict(SOURCE_CHANGED)."""
         filled = 0

@@ -109,8 +109,8 @@ class RemoteLogManager:
         self._audit, self._keep_audit = audit, keep_audit
         self._slack_of = slack_of
         self._switches = switches or KillSwitches(None, now_ms=ambient.now_ms, audit=audit)
-        node_id = identity.incarnation.node_id
-        self._clock = ClockCheck(stores.default, node_id, ambient, self._limits)
+        node_id, confirm = identity.incarnation.node_id, self.confirm_prefix
+        self._clock = ClockCheck(stores.default, node_id, ambient, self._limits, confirm)
         self._held_back = HeldBack(manager, self._switches, self._clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
@@ -188,7 +188,14 @@ class RemoteLogManager:
         return PartitionDriver(
             metadata=manager,
             copier=copier,
-            adoption=Adoption(manager, self._stores, self._identity, self._limits, self._ambient),
+            adoption=Adoption(
+                manager,
+                self._stores,
+                self._identity,
+                self._limits,
+                self._ambient,
+                self.confirm_prefix,
+            ),
             clean_ups=self._clean_ups,
             stores=self._stores,
             slots=CopySlots(

@@ -1,10 +1,12 @@
 """Which retention holds for a topic: its policy, or, where `retention.source` says so, the configs
 that the topic has in Kafka (`retention.ms`, `retention.bytes`).
 
-A policy that sets any retention wins over the configs, as a whole. A config is never guessed: while
-the broker cannot be asked the last answer stands, up to AGE_MAX_S; without one, or past that,
-nothing expires. An answer counts only once it stood for SETTLE_S: the broker is asked by name, and
-a topic that was just made again under that name must not take its predecessor's data with it.
+A policy that sets any retention wins over the configs, as a whole, for the topic that it was set
+for: one that was made again under the name has another topic id, and none of that retention. A
+config is never guessed: while the broker cannot be asked the last answer stands, up to AGE_MAX_S;
+without one, or past that, nothing expires. An answer counts only once it stood for SETTLE_S: the
+broker is asked by name, and a topic that was just made again under that name must not take its
+predecessor's data with it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Protocol
 
+from kafka_formats.kafka_uuid import Uuid
 from rlm.broker_answers import TopicConfig
 from rlm.leadership import NoAnswer
 from rlmm.partition_state import UNLIMITED, TopicPolicy
@@ -68,7 +71,7 @@ class RetentionRules(Protocol):
         """Learn anew what may have changed since it was learnt: a pass takes its time."""
         ...
 
-    def in_force(self, topic: str) -> RetentionInForce:
+    def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
         """By what was learnt last."""
         ...
 
@@ -77,7 +80,7 @@ class RetentionRules(Protocol):
 class ByPolicy:
     """`retention.source = policy`: what the policies say."""
 
-    policy_of: Callable[[str], TopicPolicy]
+    policy_of: Callable[[str, Uuid], TopicPolicy]
 
     async def refresh(self, topics: Iterable[str]) -> None:
         """Policies are in the view."""
@@ -88,9 +91,9 @@ class ByPolicy:
     async def confirm(self, topic: str) -> None:
         """Policies are in the view."""
 
-    def in_force(self, topic: str) -> RetentionInForce:
+    def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
         """The policy."""
-        return RetentionInForce(self.policy_of(topic))
+        return RetentionInForce(self.policy_of(topic, topic_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class ByTopicConfig:
     """`retention.source = topic`: the configs in Kafka, unless a policy sets a retention."""
 
     broker: ConfigPort
-    policy_of: Callable[[str], TopicPolicy]
+    policy_of: Callable[[str, Uuid], TopicPolicy]
     monotonic: Callable[[], float]
     known: dict[str, KnownConfig] = field(default_factory=dict)
     trouble: dict[str, str] = field(default_factory=dict)
@@ -132,11 +135,11 @@ class ByTopicConfig:
         if self.monotonic() - self.asked_s.get(topic, -ASK_AGAIN_S) >= ASK_AGAIN_S:
             await self._ask((topic,))
 
-    def in_force(self, topic: str) -> RetentionInForce:
+    def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
         """The policy's retention if it sets one, else the topic's."""
         return retention_in_force(
             topic,
-            self.policy_of(topic),
+            self.policy_of(topic, topic_id),
             self.known.get(topic),
             self.trouble.get(topic),
             self.monotonic(),

@@ -23,6 +23,7 @@ from rlm.data_plane import DataPlane
 from rlm.descriptor_channel import take_descriptor
 from rlm.flow_limits import Flow, Paces
 from rlm.limits import Ambient
+from rlm.log_levels import set_levels
 from rlm.paced_store import PacedStore
 from rlm.read_request import LogRequest, RecordsEnd, SegmentPiece
 from rlm.repair_jobs import CheckJob, GatherJob
@@ -49,6 +50,7 @@ from rlm.worker_messages import (
     Result,
     SendToClient,
     SentSoFar,
+    SetLogLevels,
     SetPaces,
     StartJob,
     StoreCalls,
@@ -231,6 +233,8 @@ class _Worker:
                 self._grants.answered(number)
             case SetPaces(paces):
                 self._pace.change(paces)
+            case SetLogLevels(levels):
+                set_levels(levels)
             case Answer(job_id, piece):
                 if job_id in self._jobs:
                     self._jobs[job_id].answered(piece)

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_formats.errors import InternalError, RetryLater
@@ -16,6 +16,7 @@ from rlm.client_send import SendRules
 from rlm.copy_job import CopyJob
 from rlm.descriptor_channel import send_descriptor
 from rlm.flow_limits import Flow, Paces
+from rlm.log_levels import LogArea, LogLevel
 from rlm.worker_call import Call, CallMessage
 from rlm.worker_messages import (
     STREAM_LIMIT_BYTES,
@@ -25,6 +26,7 @@ from rlm.worker_messages import (
     Ready,
     Request,
     SendToClient,
+    SetLogLevels,
     SetPaces,
     StartJob,
     StoreCalls,
@@ -177,6 +179,10 @@ class WorkerHandle:
     def set_paces(self, paces: Paces) -> None:
         """Tell the worker of other limits."""
         self._send(SetPaces(paces))
+
+    def set_log_levels(self, levels: Mapping[LogArea, LogLevel]) -> None:
+        """Have the worker write as much as its supervisor."""
+        self._send(SetLogLevels(levels))
 
     def look_for_keys(self) -> None:
         """Have the worker look for its stores' keys anew."""

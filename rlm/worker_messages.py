@@ -20,6 +20,7 @@ from rlm.client_send import SendRules, Sent
 from rlm.copy_job import CopyJob, CopyProgress, CopyResult
 from rlm.damage import Survey
 from rlm.flow_limits import Flow, Paces
+from rlm.log_levels import LogArea, LogLevel
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
@@ -62,6 +63,13 @@ class SetPaces:
     """The node's limits, before the first job and whenever they change."""
 
     paces: Paces
+
+
+@dataclass(frozen=True, slots=True)
+class SetLogLevels:
+    """How much of each area is written into the log, before the first job and at each change."""
+
+    levels: Mapping[LogArea, LogLevel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +220,17 @@ class Cancelled:
     job_id: int
 
 
-ToWorker = Welcome | SetPaces | Granted | StartJob | CancelJob | Credit | SendToClient | Answer
+ToWorker = (
+    Welcome
+    | SetPaces
+    | SetLogLevels
+    | Granted
+    | StartJob
+    | CancelJob
+    | Credit
+    | SendToClient
+    | Answer
+)
 FromWorker = (
     Ready
     | Heartbeat

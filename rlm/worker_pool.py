@@ -15,6 +15,7 @@ from rlm.damage import Survey
 from rlm.flow_control import FlowControl
 from rlm.flow_limits import Paces
 from rlm.held_read import WorkersHeldRead
+from rlm.log_levels import LogArea, LogLevel, LogLevels
 from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.read_request import (
     IndexRequest,
@@ -66,15 +67,20 @@ class WorkerPool:
         sleep: Callable[[float], Awaitable[None]],
         on_store_call: OnStoreCall = ignore_store_call,
         flow: FlowControl | None = None,
+        log_levels: LogLevels | None = None,
     ) -> None:
         """`command` starts a worker; the number of its socket is appended as the last argument.
 
         `on_store_call` is told of every call of the workers to a store, somewhat later; it must
         not block or raise. `flow` limits what the workers move; None: nothing does.
+        `log_levels` say what they write into the log.
         """
         self._flow = flow
         if flow is not None:
             flow.tell(self._set_paces)
+        self._workers: dict[int, WorkerHandle] = {}
+        self._log_levels = log_levels or LogLevels()
+        self._log_levels.tell(self._set_log_levels)
         self._command = tuple(command)
         self._limits = limits or WorkerLimits()
         self._ambient = WorkerAmbient(monotonic, sleep)
@@ -89,7 +95,6 @@ class WorkerPool:
             window_frames=self._limits.window_frames,
         )
         self._size = size
-        self._workers: dict[int, WorkerHandle] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._last_error: StrandlineError | None = None
@@ -276,11 +281,17 @@ class WorkerPool:
         )
         if flow is not None:
             worker.set_paces(flow.paces())
+        worker.set_log_levels(self._log_levels.levels)
+        _log.debug("worker process %s is up", worker.pid)
         return worker
 
     def _set_paces(self, paces: Paces) -> None:
         for worker in self._workers.values():
             worker.set_paces(paces)
+
+    def _set_log_levels(self, levels: Mapping[LogArea, LogLevel]) -> None:
+        for worker in self._workers.values():
+            worker.set_log_levels(levels)
 
     async def _keep(self, slot: int) -> None:
         """Replace the worker of one slot whenever it dies."""

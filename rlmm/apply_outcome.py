@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
+from kafka_formats.kafka_uuid import ZERO_UUID
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.partition_state import Totals
@@ -106,6 +107,11 @@ class Draft:
         self.put_partition(partition, row)
         self.rows.put(keys.topic_name_key(partition), values.encode_offset(self.offset))
         self._add_to_totals(0, 0, 0, 0, 1)
+        policy = read_policy(self.rows, partition.topic)
+        if policy.offset >= 0 and policy.topic_id == ZERO_UUID:
+            # Decided ahead, for the first topic that is known by the name.
+            bound = replace(policy, topic_id=partition.topic_id)
+            self.rows.put(keys.topic_policy_key(partition.topic), values.encode_policy(bound))
 
     def remove_partition(self, partition: TopicIdPartition) -> None:
         """The last of it goes; other rows about it are the caller's."""

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import ZERO_UUID
 from kafka_formats.log_names import check_topic_name
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.apply_outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, Verdict
 from rlmm.control_records import FeatureLevel, TopicPolicyChange
 from rlmm.partition_state import UNLIMITED
+from rlmm.queries import newest_topic_id, partitions_of_topic
 from rlmm.row_reads import FIRST_FEATURE_LEVEL, read_feature_level, read_policy
 
 
 def apply_topic_policy(draft: Draft, change: TopicPolicyChange) -> Outcome:
-    """Names the policy it replaces, so that two admins do not overwrite each other."""
+    """Names the policy it replaces, so that two admins do not overwrite each other, and the topic
+    that it is for, so that it never counts for one that is made under the name later.
+    """
     try:
         check_topic_name(change.topic)
     except InvalidRequest as error:
@@ -23,7 +27,17 @@ def apply_topic_policy(draft: Draft, change: TopicPolicyChange) -> Outcome:
     if min(change.policy.retention_ms, change.policy.retention_bytes) < UNLIMITED:
         return Outcome(Verdict.INVALID, "retention is -1 (unlimited), 0 or more")
     before = read_policy(draft.rows, change.topic)
-    if before == replace(change.policy, offset=before.offset) and before.offset >= 0:
+    topic_id = change.policy.topic_id
+    if topic_id not in (ZERO_UUID, before.topic_id) and not _is_known(draft, change):
+        return Outcome(
+            Verdict.INVALID,
+            f"the metadata knows no topic {change.topic} with topic id {topic_id}: name one that "
+            "is known, or none for the newest",
+        )
+    if topic_id == ZERO_UUID:
+        topic_id = newest_topic_id(draft.rows, change.topic)
+    policy = replace(change.policy, offset=before.offset, topic_id=topic_id)
+    if before == policy and before.offset >= 0:
         return NO_EFFECT
     if before.offset != change.replaces_offset:
         return Outcome(
@@ -33,9 +47,14 @@ def apply_topic_policy(draft: Draft, change: TopicPolicyChange) -> Outcome:
         )
     draft.rows.put(
         keys.topic_policy_key(change.topic),
-        values.encode_policy(replace(change.policy, offset=draft.offset)),
+        values.encode_policy(replace(policy, offset=draft.offset)),
     )
     return ACCEPTED
+
+
+def _is_known(draft: Draft, change: TopicPolicyChange) -> bool:
+    topic_id = change.policy.topic_id
+    return any(each.topic_id == topic_id for each in partitions_of_topic(draft.rows, change.topic))
 
 
 def apply_feature_level(draft: Draft, change: FeatureLevel) -> Outcome:

@@ -119,9 +119,15 @@ class MetadataReads:
         """Rows in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED."""
         return queries.left_overs(self._view, tip)
 
-    def topic_policy(self, topic: str) -> TopicPolicy:
-        """The policy of a topic; the defaults if none was set."""
-        return queries.topic_policy(self._view, topic)
+    def newest_topic_id(self, topic: str) -> Uuid:
+        """Of the newest topic of that name; zero: none is known."""
+        return queries.newest_topic_id(self._view, topic)
+
+    def topic_policy(self, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
+        """The policy of a topic name; the defaults if none was set. With `topic_id`: what of it
+        holds for that topic.
+        """
+        return queries.topic_policy(self._view, topic, topic_id)
 
     def measured_time_ms(self) -> int:
         """How much time nodes have measured since the log began."""

@@ -6,10 +6,11 @@ These are answers: nothing here decides anything. The rules that lead from recor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm.segment import Incarnation, PartitionDeleteState, TopicIdPartition
 
@@ -133,6 +134,10 @@ class TopicPolicy:
 
     Retention counts the remote part only; -1 is unlimited. `offset` is the metadata offset of the
     record that set it, -1 for the defaults; a change names it.
+
+    What deletes is decided for one topic, `topic_id`; another one that has the name, before or
+    after, keeps everything. Zero: for the first that will be known by the name. The switches hold
+    for whatever has the name: they only ever keep.
     """
 
     retention_ms: int = UNLIMITED
@@ -140,6 +145,13 @@ class TopicPolicy:
     copy_paused: bool = False
     delete_paused: bool = False
     offset: int = UNKNOWN_OFFSET
+    topic_id: Uuid = ZERO_UUID
+
+    def counts_for(self, topic_id: Uuid) -> TopicPolicy:
+        """What of it holds for that topic: all of it, or the switches alone."""
+        if topic_id == self.topic_id:
+            return self
+        return replace(self, retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafka_formats.errors import InternalError
-from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlmm import row_keys as keys
 from rlmm import row_values as values
 from rlmm.coverage import covered_ranges, covering, epoch_ranges
@@ -381,9 +381,18 @@ def newest_incarnation(met: Sequence[MetPartition]) -> list[TopicIdPartition]:
     return [partition for partition, _ in met if partition.topic_id == newest]
 
 
-def topic_policy(rows: RowReader, topic: str) -> TopicPolicy:
-    """What an admin decided for the topic, or the defaults."""
-    return read_policy(rows, topic)
+def newest_topic_id(rows: RowReader, topic: str) -> Uuid:
+    """Of the topic of that name that the log met last; zero: it knows none."""
+    newest = newest_incarnation(list(met_partitions(rows, topic)))
+    return newest[0].topic_id if newest else ZERO_UUID
+
+
+def topic_policy(rows: RowReader, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
+    """What an admin decided under that name, or the defaults; with `topic_id` what of it holds for
+    that topic.
+    """
+    policy = read_policy(rows, topic)
+    return policy if topic_id is None else policy.counts_for(topic_id)
 
 
 def totals(rows: RowReader) -> Totals:

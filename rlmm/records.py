@@ -6,6 +6,7 @@ Kafka's own three are framed records (`rlmm/segment_records.py`), ours are contr
 
 from __future__ import annotations
 
+from rlmm.control_encoding import decode_control, encode_control
 from rlmm.control_records import (
     ClaimReset,
     ControlRecordType,
@@ -24,8 +25,6 @@ from rlmm.control_records import (
     SegmentMissing,
     TimePassed,
     TopicPolicyChange,
-    decode_control,
-    encode_control,
 )
 from rlmm.metadata_log import Proposal
 from rlmm.row_segments import decode_usual, decode_usual_update, encode_segment_row

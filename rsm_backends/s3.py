@@ -32,6 +32,7 @@ from rsm_backends.arguments import (
     shown,
 )
 from rsm_backends.s3_answers import (
+    GONE,
     REMOVED,
     STORED,
     Asked,
@@ -350,7 +351,7 @@ class S3Store:
             try:
                 return await self._client.delete_object(Bucket=self._bucket, Key=key)
             except ClientError as error:
-                if code_of(error) == "NoSuchKey":
+                if code_of(error) in GONE:
                     return None
                 raise
 

@@ -23,7 +23,7 @@ STORED = frozenset({200, 201, 204})
 REMOVED = frozenset({204})
 ANSWERED = frozenset({200})
 
-_GONE = ("NoSuchKey", "NoSuchVersion", "KeyTooLongError", "XMinioInvalidObjectName")
+GONE = ("NoSuchKey", "NoSuchVersion", "KeyTooLongError", "XMinioInvalidObjectName")
 """Of a key: not there, or one that the store takes nothing under."""
 _TEXT_CHARACTERS_MAX = 4096
 _UNCONFIRMED_SHOWN = 3
@@ -148,6 +148,8 @@ def listed_folders(
         if not each.startswith(prefix) or each.find("/", len(prefix)) != len(each) - 1:
             raise asked.unexpected("an element CommonPrefixes is no folder below the prefix")
     keys = [asked.text(each, "Key") for each in answer.get("Contents", ())]
+    if answer.get("KeyCount", 0) > len(folders) + len(keys):
+        raise asked.unexpected("its element KeyCount counts more than are there")
     if after is not None and not all(each > after for each in (*folders, *keys)):
         raise asked.unexpected("its elements are not behind the ones before")
     last = max([*folders, *keys], default=None)
@@ -161,7 +163,7 @@ def check_deleted(asked: Asked, answer: Mapping[str, Any], keys: Sequence[str]) 
     gone = [entry.get("Key") for entry in answer.get("Deleted", ())]
     for entry in answer.get("Errors", ()):
         code = str(entry.get("Code", "unknown"))
-        if code in _GONE:
+        if code in GONE:
             gone.append(entry.get("Key"))
             continue
         refused.append(

@@ -36,6 +36,7 @@ from rsm_backends.s3_client_errors import code_of, status_of, store_error
 from rsm_backends.s3_credentials import BlockingCredentials, are_fixed
 from rsm_backends.s3_errors import error_for_code, may_be_of_keys
 from rsm_backends.s3_http import BlockingHttpSession
+from rsm_backends.s3_plain_connections import Deadlines
 from rsm_backends.s3_range_answers import (
     AnswerHead,
     UnfitAnswerError,
@@ -133,6 +134,7 @@ class S3Reads:
     def read_into(self, body: _Body, buffer: memoryview) -> int:
         """What comes next of a body: fewer bytes than fit only at its end."""
         ends_at = self._monotonic() + self._deadline_s
+        self._made.deadlines.begin(self._deadline_s)
         buffer = buffer[: body.left]
         at = 0
         with self.translated(body.key):
@@ -377,6 +379,7 @@ class _Client:
 
     client: Any
     clock: _Clock
+    deadlines: Deadlines
     credentials: BlockingCredentials | None
     _target: GetTarget | None = None
     _signs_otherwise: bool = False
@@ -408,11 +411,9 @@ def _client(config: StoreConfig) -> _Client:
     client: Any = session.create_client(
         **client_arguments(config), config=Config(**client_config(config))
     )
-    endpoint = client._endpoint
-    endpoint.http_session = BlockingHttpSession(
-        endpoint.http_session, clock.read, config.deadline_s
-    )
-    return _Client(client, clock, credentials)
+    endpoint, deadlines = client._endpoint, Deadlines(clock.read)
+    endpoint.http_session = BlockingHttpSession(endpoint.http_session, deadlines, config.deadline_s)
+    return _Client(client, clock, deadlines, credentials)
 
 
 _kept: dict[StoreConfig, _Client] = {}  # of nobody: who takes one takes it out

@@ -118,8 +118,10 @@ def error_for_code(
     )
     said = f"the store said {code}: {_shortened(message)}" if message else f"the store said {code}"
     if code in _NO_SUCH_BUCKET:
-        return NotFound(
-            f"bucket {bucket!r} does not exist: create it, or correct the bucket setting"
+        # Not NotFound: that is said of an object, and believed.
+        return InvalidRequest(
+            f"bucket {bucket!r} does not exist: create it, or correct the bucket setting",
+            field="bucket",
         )
     if code in _NOT_FOUND:
         return NotFound(f"{what}: not there ({said})")

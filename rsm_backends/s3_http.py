@@ -6,14 +6,14 @@ whatever host an answer names. What is read of a body that is no object has a bo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from aiobotocore.awsrequest import AioAWSResponse
 from aiobotocore.httpsession import AIOHTTPSession
 from botocore.awsrequest import AWSResponse
-from botocore.exceptions import ReadTimeoutError
 from botocore.parsers import ResponseParserError
+
+from rsm_backends.s3_plain_connections import Deadlines, keep_deadlines
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Of an answer that is no object's bytes: a page of a thousand of the longest keys, each character
@@ -79,23 +79,26 @@ class _BoundedAnswer(AioAWSResponse):
 
 
 class BlockingHttpSession:
-    """botocore's session `within`; a body that is no object is read until `ends_at`, at most."""
+    """botocore's session `within`; an answer, up to where an object's body begins, takes at most
+    `deadline_s`, however slowly its bytes come.
+    """
 
-    def __init__(self, within: Any, monotonic: Callable[[], float], deadline_s: float) -> None:
+    def __init__(self, within: Any, deadlines: Deadlines, deadline_s: float) -> None:
         self._within = within
-        self._monotonic = monotonic
+        self._deadlines = deadlines
         self._deadline_s = deadline_s
+        keep_deadlines(within, deadlines)
 
     def send(self, request: Any) -> AWSResponse:
         """As there; ResponseParserError for an answer that is too long."""
-        ends_at = self._monotonic() + self._deadline_s
+        self._deadlines.begin(self._deadline_s)
         is_object, request.stream_output = request.stream_output, True
         try:
             answer = self._within.send(request)
         finally:
             request.stream_output = is_object
         if not is_object or answer.status_code >= 300:  # as the library draws it
-            answer._content = self._read(answer, ends_at)
+            answer._content = self._read(answer)
         found: AWSResponse = answer
         return found
 
@@ -103,14 +106,13 @@ class BlockingHttpSession:
         """Close its connections."""
         self._within.close()
 
-    def _read(self, answer: Any, ends_at: float) -> bytes:
+    def _read(self, answer: Any) -> bytes:
         pieces, left = [], ANSWER_BYTES_MAX
         while piece := answer.raw.read1(_PIECE_BYTES):
             left -= len(piece)
             try:
                 _check_left(left)
-                if self._monotonic() >= ends_at:
-                    raise ReadTimeoutError(endpoint_url=answer.url)
+                self._deadlines.check()
             except BaseException:
                 answer.raw.close()
                 raise

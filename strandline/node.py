@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from rlm.hold import Hold
 from rlm.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
+from rlm.log_levels import LogLevels
 from rlm.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.mending import Mender, MendLimits
 from rlm.node_problem import NodeProblem, ProblemLog
@@ -39,7 +39,7 @@ from rlm.store_watch import StoreWatch
 from rlm.tier_store import TierStore, TierStores
 from rlm.topic_absence import TopicAbsence
 from rlm.topic_filter import TopicFilter
-from rlm.worker_pool import WorkerLimits, WorkerPool
+from rlm.worker_pool import WorkerPool
 from rlm.worker_store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call
 from rlmm.data_directory import DataDirectory, open_data_directory
 from rlmm.log.recovery import PARTITION_DIRECTORY
@@ -57,12 +57,10 @@ from strandline.node_readiness import quorum_problems
 from strandline.quorum import open_quorum_log
 from strandline.settings import KafkaSettings, QuorumSettings, Settings
 from strandline.store_configs import store_configs
+from strandline.workers import Shared, start_workers
 
 if TYPE_CHECKING:
     from rlm.broker_view import BrokerView
-
-WORKER_COMMAND = (sys.executable, "-m", "strandline.worker_process")
-"""Everything secret comes later, over the worker's socket."""
 
 AMBIENT = Ambient(
     now_ms=ambient.now_ms,
@@ -110,6 +108,7 @@ class Node:
     collector: Collector
     hold: Hold | None
     flow: FlowControl
+    log_levels: LogLevels
     scrubs: ScrubResults
     repairs: Repairs
     pool: WorkerPool
@@ -123,21 +122,21 @@ class Node:
         *,
         on_event: OnEvent = ignore_event,
         on_store_call: OnStoreCall = ignore_store_call,
+        log_levels: LogLevels | None = None,
     ) -> Self:
         """Build everything; raises what any part raises, with what was built closed again.
 
-        `on_event` is told what the control plane does, `on_store_call` each call to a store, the
-        workers' included. Neither may block or raise.
+        `on_event` is told what the control plane does, `on_store_call` each call to a store, and
+        neither may block or raise. `log_levels` are the workers'; None: those of the settings.
         """
         configs = store_configs(settings)
         async with AsyncExitStack() as building:
-            failure, directory = Failure(), open_data_directory(settings.node.data_dir)
-            building.callback(directory.close)
-            check_log_dirs(settings.kafka.log_dirs, directory)
+            failure, directory = Failure(), _open_directory(settings, building)
             log, view, metadata = await _open_metadata(settings, directory, failure, building)
             stores = await _open_stores(settings, configs, on_store_call, building)
-            flow = flow_control(settings)
-            pool = await _start_workers(settings, configs, on_store_call, flow, building)
+            flow, levels = flow_control(settings), log_levels or _levels(settings)
+            shared = Shared(directory.node_id, flow, levels, on_store_call)
+            pool = await start_workers(settings, configs, shared, building)
             broker = await _open_broker(settings.kafka, directory, building)
             audit = _open_audit(settings, directory, building)
             identity, audited = _identity(directory), _audited(on_event, audit, directory.node_id)
@@ -167,15 +166,14 @@ class Node:
             snapshots = _new_snapshots(settings, directory, metadata, stores, identity, remote_log)
             building.push_async_callback(snapshots.close)
             known = KnownSegments(log, metadata, view)
-            collector = _new_collector(settings, known, stores, remote_log, audit)
-            building.push_async_callback(collector.close)
+            collector = _new_collector(settings, known, stores, remote_log, audit, building)
             scrubs, repairs = _new_repairs(settings, directory, remote_log, building)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
             remote_log.tell_problems_of(*(part.problems for part in told))
             _watch_surroundings(settings, metadata, stores, remote_log)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
-                collector, hold, flow, scrubs, repairs, pool, failure, building.pop_all(),
+                collector, hold, flow, levels, scrubs, repairs, pool, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
@@ -365,31 +363,6 @@ async def _open_stores(
     return TierStores(opened, settings.default_store)
 
 
-async def _start_workers(
-    settings: Settings,
-    configs: dict[str, StoreConfig],
-    on_store_call: OnStoreCall,
-    flow: FlowControl,
-    building: AsyncExitStack,
-) -> WorkerPool:
-    pool = WorkerPool(
-        WORKER_COMMAND,
-        configs,
-        size=settings.worker.count,
-        limits=WorkerLimits(
-            silence_deadline_s=settings.worker.hang_deadline_s,
-            chunk_cache_bytes_max=settings.worker.chunk_cache_bytes,
-        ),
-        monotonic=ambient.monotonic,
-        sleep=ambient.sleep,
-        on_store_call=on_store_call,
-        flow=flow,
-    )
-    building.push_async_callback(pool.close)
-    await pool.start()
-    return pool
-
-
 def _new_snapshots(
     settings: Settings,
     directory: DataDirectory,
@@ -439,8 +412,9 @@ def _new_collector(
     stores: TierStores,
     remote_log: RemoteLogManager,
     audit: AuditLog,
+    building: AsyncExitStack,
 ) -> Collector:
-    return Collector(
+    collector = Collector(
         known,
         stores,
         held_back=remote_log.delete_held_back,
@@ -450,6 +424,19 @@ def _new_collector(
         copy_limits=copy_limits(settings),
         limits=CollectorLimits(delete_max_percent=settings.collector.delete_max_percent),
     )
+    building.push_async_callback(collector.close)
+    return collector
+
+
+def _open_directory(settings: Settings, building: AsyncExitStack) -> DataDirectory:
+    directory = open_data_directory(settings.node.data_dir)
+    building.callback(directory.close)
+    check_log_dirs(settings.kafka.log_dirs, directory)
+    return directory
+
+
+def _levels(settings: Settings) -> LogLevels:
+    return LogLevels(settings.log.levels.by_area())
 
 
 def _open_audit(settings: Settings, directory: DataDirectory, building: AsyncExitStack) -> AuditLog:

@@ -19,13 +19,16 @@ from rlm.events import (
     SegmentDeleted,
     SegmentFailed,
 )
+from rlm.log_levels import LogLevels, set_levels
 from rsm_backends.key_rounds import look_again
 from strandline.event_loop import leave_out_of_collections, node_runner
+from strandline.log_lines import NODE_TEXT, node_id_in, start_logging
 from strandline.node import Node
 from strandline.serving import HttpInterface, serving
 from strandline.settings import LOOPBACK_HOSTS, HttpSettings, Settings
 
 logger = logging.getLogger("strandline")
+tier_logger = logging.getLogger("rlm.events")
 
 NOTHING_TO_READ = (
     "neither http.tokens_file nor http.tls_certificate_file is set: there is nothing to read again"
@@ -34,9 +37,7 @@ NOTHING_TO_READ = (
 
 def run_node(settings: Settings) -> None:
     """Run a node in this process until SIGTERM or SIGINT; raises what ended it otherwise."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    start_logging(settings.log.format, node_id_in(settings.node.data_dir), text=NODE_TEXT)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
     faulthandler.enable()  # a crash in a library's own code would end this process without a word
     with node_runner() as runner:
@@ -45,6 +46,8 @@ def run_node(settings: Settings) -> None:
 
 async def _run(settings: Settings) -> None:
     metrics = NodeMetrics()
+    levels = LogLevels(settings.log.levels.by_area())
+    levels.tell(set_levels)
 
     def on_event(event: CopyEvent) -> None:
         metrics.copy.on_event(event)
@@ -58,7 +61,12 @@ async def _run(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     # Left alone, it ends the process without a word.
     loop.add_signal_handler(signal.SIGHUP, _nothing_to_reload)
-    node = await Node.open(settings, on_event=on_event, on_store_call=metrics.store.on_store_call)
+    node = await Node.open(
+        settings,
+        on_event=on_event,
+        on_store_call=metrics.store.on_store_call,
+        log_levels=levels,
+    )
     if node.hold is not None:
         metrics.hold.read_from(node.hold.usage)
     try:
@@ -129,19 +137,19 @@ def _reload(http: HttpInterface, node: Node) -> None:
 
 
 def log_event(event: CopyEvent) -> None:
-    """One line for each thing that changed; progress is for terminals."""
+    """One line for each thing that changed; progress shows at DEBUG."""
     match event:
         case PartitionClaimed():
-            logger.info(
+            tier_logger.info(
                 "claimed %s at leader epoch %d (token %d)",
                 event.partition,
                 event.leader_epoch,
                 event.token,
             )
         case ClaimLost():
-            logger.info("gave up %s: %s", event.partition, event.why)
+            tier_logger.info("gave up %s: %s", event.partition, event.why)
         case SegmentCopied():
-            logger.info(
+            tier_logger.info(
                 "copied %s, offsets %d to %d, %d bytes in %d ms",
                 event.segment_id,
                 event.start_offset,
@@ -150,11 +158,13 @@ def log_event(event: CopyEvent) -> None:
                 event.took_ms,
             )
         case SegmentFailed():
-            logger.warning("copy of %s failed (%s): %s", event.partition, event.kind, event.error)
+            tier_logger.warning(
+                "copy of %s failed (%s): %s", event.partition, event.kind, event.error
+            )
         case SegmentDeleted():
-            logger.info("deleted %s: %s", event.segment_id, event.why)
+            tier_logger.info("deleted %s: %s", event.segment_id, event.why)
         case HoldReleased() if event.missed:
-            logger.error(
+            tier_logger.error(
                 "held no longer (%s): offsets %d to %d of %s, which were not copied",
                 event.why,
                 event.start,
@@ -162,7 +172,7 @@ def log_event(event: CopyEvent) -> None:
                 event.partition,
             )
         case LostRangeRecorded():
-            logger.error(
+            tier_logger.error(
                 "LOST: offsets %d to %d of %s were gone before they were copied: %s",
                 event.start,
                 event.end,
@@ -170,4 +180,4 @@ def log_event(event: CopyEvent) -> None:
                 event.why,
             )
         case _:
-            pass
+            tier_logger.debug("%s", event)

@@ -9,7 +9,7 @@ from functools import partial
 from importlib.metadata import version
 
 from api.app import create_app
-from api.context import ApiContext, NodeIdentity
+from api.context import ApiContext, LogControl, NodeIdentity
 from api.limits import ApiLimits
 from api.metrics import NodeMetrics
 from api.server import ApiServer, TlsFiles, serve
@@ -84,6 +84,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         retention=node.remote_log.expirer,
         switches=node.remote_log.switches,
         flow=node.flow,
+        log=LogControl(node.settings.log.format, node.log_levels),
         scrubs=node.scrubs,
         repairs=node.repairs,
         identity=NodeIdentity(

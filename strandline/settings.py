@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from strandline.kafka_settings import KafkaSettings as KafkaSettings
+from strandline.log_settings import LogSettings as LogSettings
 from strandline.settings_fields import (
     PatternList,
     PositiveInt,
@@ -437,6 +438,7 @@ class Settings(BaseSettings):
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
 
     @classmethod
     def settings_customise_sources(

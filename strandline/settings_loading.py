@@ -70,7 +70,7 @@ def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
         value = getattr(model, name)
         if isinstance(value, BaseModel):
             yield from leaves(value, f"{prefix}{name}.")
-        elif name == "stores":
+        elif f"{prefix}{name}" == "stores":
             for store, section in value.items():
                 yield from leaves(section, f"{prefix}{name}.{store}.")
         else:

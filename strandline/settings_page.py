@@ -37,7 +37,7 @@ def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fie
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _fields(field.annotation, f"{prefix}{name}.")
-        elif name != "stores":
+        elif f"{prefix}{name}" != "stores":
             yield f"{prefix}{name}", field
 
 

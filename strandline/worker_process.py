@@ -1,8 +1,9 @@
-"""Entry of a worker process: `python -m strandline.worker_process SOCKET_FD`, started by a node."""
+"""Entry of a worker process, started by a node:
+`python -m strandline.worker_process LOG_FORMAT NODE_ID SOCKET_FD`.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 
@@ -10,6 +11,7 @@ from rlm import worker
 from rlm.limits import Ambient
 from strandline import ambient
 from strandline.event_loop import new_loop
+from strandline.log_lines import WORKER_TEXT, start_logging
 from strandline.time_slice import USUAL_S, set_time_slice
 
 NICENESS = 5
@@ -18,15 +20,14 @@ NICENESS = 5
 
 def main(arguments: list[str]) -> None:
     """Serve the node that holds the other end of the socket; does not return."""
-    if len(arguments) != 1 or not arguments[0].isdecimal():
+    if len(arguments) != 3 or not all(each.isdecimal() for each in arguments[1:]):
         raise SystemExit("a node starts its workers itself: run `strandline node`")
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s worker %(process)d %(levelname)s %(message)s"
-    )
+    log_format, node_id, socket_fd = arguments
+    start_logging("json" if log_format == "json" else "text", int(node_id), text=WORKER_TEXT)
     os.nice(NICENESS)
     set_time_slice(USUAL_S)  # short ones are its supervisor's
     worker.run(
-        int(arguments[0]),
+        int(socket_fd),
         Ambient(
             now_ms=ambient.now_ms,
             monotonic=ambient.monotonic,

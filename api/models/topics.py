@@ -8,7 +8,8 @@ from pydantic import Field, StrictBool, StrictInt
 
 from api.models.base import EpochOrNull, NextCursor, OffsetOrNull, TopicIdText, Wire, known
 from api.models.partitions import LagOrNull, LagView
-from api.validation import INT64_MAX
+from api.validation import INT64_MAX, parse_uuid
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlm.kill_switches import WHY_CHARACTERS_MAX
 from rlm.lag import summed
 from rlm.partition_status import PartitionStatus
@@ -105,7 +106,9 @@ Bytes = Annotated[StrictInt, Field(ge=0, le=INT64_MAX, examples=[1_099_511_627_7
 
 
 class PolicyRequest(Wire):
-    """The whole new policy of a topic. A retention of null is unlimited."""
+    """The whole new policy of a topic. A retention of null is unlimited. It counts for one topic
+    id; the switches, for whatever has the name.
+    """
 
     retention_ms: Milliseconds | None
     retention_bytes: Bytes | None
@@ -125,6 +128,14 @@ class PolicyRequest(Wire):
             examples=[5107],
         ),
     ] = None
+    topic_id: Annotated[
+        str | None,
+        Field(
+            max_length=100,
+            description="The topic that the retention is for. Null: the newest of the name, or the "
+            "first that will be known by it.",
+        ),
+    ] = None
 
     def change(self, topic: str, standing: TopicPolicy) -> TopicPolicyChange:
         """The record to propose."""
@@ -140,15 +151,31 @@ class PolicyRequest(Wire):
                 ),
                 copy_paused=self.copy_paused,
                 delete_paused=self.delete_paused,
+                topic_id=(
+                    ZERO_UUID if self.topic_id is None else parse_uuid(self.topic_id, "topic_id")
+                ),
             ),
             replaces_offset=replaces,
         )
 
 
 class PolicyView(Wire):
-    """A topic's policy. Retention counts the remote part only; null is unlimited."""
+    """What of a topic name's policy holds for one topic. Retention counts the remote part only;
+    null is unlimited.
+    """
 
     topic: Annotated[str, Field(examples=["payments"])]
+    topic_id: Annotated[
+        TopicIdText | None,
+        Field(description="The topic that this is about; null: the metadata knows none yet."),
+    ]
+    set_for: Annotated[
+        TopicIdText | None,
+        Field(
+            description="The topic that the retention was set for; it counts for no other. Null: "
+            "none was set, or for the first topic that will be known by the name."
+        ),
+    ]
     retention_ms: Annotated[int | None, Field(examples=[604_800_000])]
     retention_bytes: int | None
     copy_paused: bool
@@ -159,13 +186,19 @@ class PolicyView(Wire):
     ]
 
     @classmethod
-    def of(cls, topic: str, policy: TopicPolicy) -> PolicyView:
-        """Map."""
+    def of(cls, topic: str, topic_id: Uuid, policy: TopicPolicy) -> PolicyView:
+        """Map. A topic id of zero is none."""
         return cls(
             topic=topic,
+            topic_id=_id_text(topic_id),
+            set_for=_id_text(policy.topic_id),
             retention_ms=known(policy.retention_ms),
             retention_bytes=known(policy.retention_bytes),
             copy_paused=policy.copy_paused,
             delete_paused=policy.delete_paused,
             offset=known(policy.offset),
         )
+
+
+def _id_text(topic_id: Uuid) -> str | None:
+    return None if topic_id == ZERO_UUID else str(topic_id)

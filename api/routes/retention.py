@@ -23,7 +23,7 @@ async def retention_plan_by(
     context: Context, tip: FoundPartition, body: RetentionRequest
 ) -> RetentionPlanView:
     """A dry run of a policy before it is set. Changes nothing."""
-    policy = body.policy(context.manager.topic_policy(tip.topic))
+    policy = body.policy(context.manager.topic_policy(tip.topic, tip.topic_id))
     return RetentionPlanView.of(tip, await context.retention.plan(tip, None, policy))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from api.admission import Context, require
+from api.context import ApiContext
 from api.cursors import decode_cursor, encode_cursor
 from api.gate import METADATA_OFFSET_SCOPE_KEY
 from api.listing import first_after, statuses_of
@@ -18,10 +19,11 @@ from api.models.topics import (
     TopicSummary,
     TopicView,
 )
-from api.routes.found import CheckedTopic
+from api.routes.found import CheckedTopic, TopicIdParameter
 from api.tokens import Principal, Role
-from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
+from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
 from kafka_formats.errors import NotFound
+from kafka_formats.kafka_uuid import Uuid
 from rlm.audit import AuditAction, AuditLine
 from rlm.partition_status import PartitionStatus
 from rlmm.segment import TopicIdPartition
@@ -83,9 +85,21 @@ def _order(status: PartitionStatus) -> tuple[int, str]:
 
 
 @router.get("/{topic}/policy", summary="A topic's retention and kill switches")
-async def topic_policy(context: Context, topic: CheckedTopic) -> PolicyView:
-    """Without a policy of its own a topic keeps everything and pauses nothing."""
-    return PolicyView.of(topic, context.manager.topic_policy(topic))
+async def topic_policy(
+    context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
+) -> PolicyView:
+    """Without a policy of its own a topic keeps everything and pauses nothing. One that was made
+    again keeps everything until a policy is set for it; the switches hold for it, too.
+    """
+    return _policy_of(
+        context, topic, None if topic_id is None else parse_uuid(topic_id, "topic_id")
+    )
+
+
+def _policy_of(context: ApiContext, topic: str, topic_id: Uuid | None) -> PolicyView:
+    if topic_id is None:
+        topic_id = context.manager.newest_topic_id(topic)
+    return PolicyView.of(topic, topic_id, context.manager.topic_policy(topic, topic_id))
 
 
 @router.put("/{topic}/policy", summary="Replace a topic's policy")
@@ -106,4 +120,4 @@ async def set_topic_policy(
             context.now_ms(), AuditAction.POLICY_SET, None, None, -1, -1, -1, why, principal.name
         )
     )
-    return PolicyView.of(topic, context.manager.topic_policy(topic))
+    return _policy_of(context, topic, None if body.topic_id is None else change.policy.topic_id)

@@ -38,6 +38,7 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 COMMITTED_END_FILE = "committed-end"
 COMMITTED_END_VERSION = 1
+OFFSET_DIGITS_MAX = 19
 LOG_SUFFIX = ".log"
 SMALLEST_RECORD_BYTES = 7
 
@@ -107,7 +108,8 @@ def load_committed_end(disk: Disk, metadata_directory: Path) -> int:
         return 0
     _, _, rest = data.partition(b"\n")
     number = rest.partition(b"\n")[0]
-    if not number.isdigit() or data != _encode_committed_end(int(number)):
+    digits = number.isdigit() and len(number) <= OFFSET_DIGITS_MAX
+    if not digits or data != _encode_committed_end(int(number)):
         raise CorruptData(
             "unreadable. It says below which offset this node never takes the log back: restore "
             "the data directory, or remove this file and start when the other voters are sound",

@@ -256,6 +256,7 @@ class Machine:
                 view,
                 incarnation=process.incarnation,
                 now_ms=self.now_ms,
+                monotonic=self.monotonic,
                 limits=replace(
                     world.metadata_limits, feature_levels=FeatureLevels(1, self.level_known)
                 ),

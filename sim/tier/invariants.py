@@ -7,6 +7,7 @@ What the source's bytes are is known from `Partition.truth`; nothing that a node
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
@@ -25,7 +26,6 @@ from rlmm.records import (
     LostRange,
     MetadataRecord,
     PartitionClaim,
-    TopicPolicyChange,
     decode,
 )
 from rlmm.segment import (
@@ -72,7 +72,6 @@ class Auditor:
         self._ids: set[Uuid] = set()
         self._claims: dict[TopicIdPartition, list[_Claim]] = {}
         self._marked_ms: dict[Uuid, int] = {}
-        self._policies: dict[str, TopicPolicy] = {}
         self._uploads: dict[Process, set[TopicIdPartition]] = {}
         self._missing: set[str] = set()
 
@@ -112,8 +111,6 @@ class Auditor:
                 self._check_committed(decoded)
             case RemoteLogSegmentMetadataUpdate():
                 self._updated(decoded, before)
-            case TopicPolicyChange():
-                self._policies[decoded.topic] = decoded.policy
             case LostRange():
                 self._lost(decoded)
             case LogStart():
@@ -280,7 +277,10 @@ class Auditor:
         truth = self.truth(record.partition, self._offset)
         below = batches_within(truth, start, record.offset)
         below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
-        policy = self._policies.get(record.partition.topic, TopicPolicy())
+        tip = record.partition
+        policy = queries.topic_policy(self.reference.rows, tip.topic)
+        if policy.topic_id != tip.topic_id:
+            policy = replace(policy, retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
         self.check(
             not policy.delete_paused and self._takes(policy, record.partition, state, below),
             "the_policy_that_stands_decides",

@@ -107,6 +107,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "limits_commands:limits_app",
         "How fast a node copies to the stores and reads from them: show, set.",
     ),
+    "log": (
+        "log_commands:log_app",
+        "How much of each area a node writes into its log: show, set.",
+    ),
     "quorum": (
         "quorum_commands:quorum_app",
         "The metadata quorum: describe it, change its voters, move its leadership.",
@@ -148,6 +152,7 @@ PANELS = {
         "audit",
         "retention",
         "limits",
+        "log",
         "quorum",
     ),
     "Without a node": ("copy", "demo"),

@@ -14,7 +14,7 @@ from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFile
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import console, human_time, print_json
-from strandline.cli.policy_changes import change_policy, policy_path
+from strandline.cli.policy_changes import change_policy, standing_policy
 from strandline.cli.quantities import parse_wait_ms
 
 ASKED_EVERY_S = 1.0
@@ -98,7 +98,7 @@ def _pause_topic(
     client: NodeClient, topic: str, what: Switch, *, paused: bool, ahead: bool, why: str = ""
 ) -> Any:
     """Change one switch of a topic's policy, and nothing else of it."""
-    policy = client.get(policy_path(topic))
+    policy = standing_policy(client, topic)
     if policy["offset"] is None and not ahead:
         check_topic_known(client, topic, to_change=True)
     field = "copy_paused" if what is Switch.COPYING else "delete_paused"

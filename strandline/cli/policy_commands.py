@@ -24,6 +24,10 @@ class SwitchChoice(StrEnum):
     PAUSED = "paused"
 
 
+TopicIdOption = Annotated[
+    str | None, typer.Option(help="Which incarnation of the topic; the newest by default.")
+]
+
 policy_app = typer.Typer(
     help="A topic's retention in the tier and its kill switches: show, set.",
     add_completion=False,
@@ -35,6 +39,7 @@ policy_app = typer.Typer(
 @policy_app.command("show")
 def policy_show_command(
     topic: TopicArgument,
+    topic_id: TopicIdOption = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
@@ -44,7 +49,7 @@ def policy_show_command(
     Example: `strandline policy show orders`
     """
     with NodeClient(url, token_file) as client:
-        policy = client.get(policy_path(topic))
+        policy = client.get(policy_path(topic), topic_id=topic_id)
         if policy["offset"] is None:
             check_topic_known(client, topic, to_change=False)
     if json:
@@ -70,6 +75,7 @@ def policy_set_command(
         bool, typer.Option("--dry-run", help="Say what would go; change nothing.")
     ] = False,
     ahead: AheadOption = False,
+    topic_id: TopicIdOption = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     json: JsonOption = False,
@@ -80,7 +86,7 @@ def policy_set_command(
     """
     changes = _changes(retention_time, retention_size, copying, deleting)
     with NodeClient(url, token_file) as client:
-        before = client.get(policy_path(topic))
+        before = client.get(policy_path(topic), topic_id=topic_id)
         if before["offset"] is None and not ahead:
             check_topic_known(client, topic, to_change=True)
         policy = before | changed_policy(before, changes)
@@ -129,7 +135,7 @@ def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str
         return effect
     asked = {name: body[name] for name in ("retention_ms", "retention_bytes")}
     for each in partitions:
-        if not each["remote_segments"]:
+        if not each["remote_segments"] or each["topic_id"] != body["topic_id"]:
             continue
         path = f"{partition_path(topic, each['partition'])}/retention/plan"
         plan = client.ask(path, asked, topic_id=each["topic_id"])
@@ -163,13 +169,17 @@ def _effect_text(policy: dict[str, Any], effect: dict[str, Any], *, dry_run: boo
 
 
 def _fields(policy: dict[str, Any]) -> dict[str, object]:
-    offset = policy["offset"]
+    offset, set_for = policy["offset"], policy["set_for"]
+    when = "never: the defaults stand" if offset is None else f"at metadata offset {offset}"
+    if set_for not in (None, policy["topic_id"]):
+        when += f", its retention for topic id {set_for} alone"
     return {
         "topic": policy["topic"],
+        "topic id": policy["topic_id"] or "none is known yet",
         "retention time": time_text(policy["retention_ms"]),
         "retention size": f"{size_text(policy['retention_bytes'])}"
         + ("" if policy["retention_bytes"] is None else " a partition"),
         "copying": "paused" if policy["copy_paused"] else "running",
         "deleting": "paused" if policy["delete_paused"] else "running",
-        "set": "never: the defaults stand" if offset is None else f"at metadata offset {offset}",
+        "set": when,
     }

@@ -16,12 +16,12 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
-from api.context import ApiContext, NodeIdentity
+from api.context import ApiContext, LogControl, NodeIdentity
 from api.gate import Gate
 from api.limits import ApiLimits
 from api.route_table import RouteTable
 from api.tokens import Role, TokenBook
-from kafka_formats.errors import Conflict, InternalError, NotFound, RetryLater
+from kafka_formats.errors import InternalError, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlm.claim_outlook import ClaimOutlook, NoOutlook
@@ -40,6 +40,7 @@ from rlm.leader_transition import (
 )
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
+from rlm.log_levels import LogLevels
 from rlm.node_problem import NodeProblem
 from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
 from rlm.partition_status import Role as NodeRole
@@ -49,7 +50,7 @@ from rlmm.apply_claim_forecast import ClaimForecast
 from rlmm.apply_outcome import ACCEPTED, Outcome, Verdict
 from rlmm.history import HistoryEntry
 from rlmm.metadata_log import LogDescription, ReplicaState
-from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, TopicPolicy, Totals
+from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, Totals
 from rlmm.queries import (
     ListPosition,
     MetPartition,
@@ -57,7 +58,6 @@ from rlmm.queries import (
     ServedSegment,
     list_position,
 )
-from rlmm.records import TopicPolicyChange
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
@@ -70,12 +70,13 @@ from rlmm.served_ranges import ServedRange
 from tests.api.fake_ambient import counted_uuids, no_pause
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_damage import NothingDamaged
+from tests.api.fake_policies import TOPIC_ID as TOPIC_ID
+from tests.api.fake_policies import FakePolicies
 from tests.api.fake_quorum import FakeQuorum
 from tests.api.fake_repairs import FakeCollector, FakeRepairs
 from tests.api.fake_retention import FakeRetention
 from tests.api.fake_stream import FakeStream as FakeStream
 
-TOPIC_ID = Uuid(bytes(range(16)))
 TIP = TopicIdPartition("payments", TOPIC_ID, 0)
 WRITER = Incarnation(1, Uuid(b"d" * 16), 3)
 LINEAGE = (EpochEntry(0, 0), EpochEntry(2, 150))
@@ -113,20 +114,17 @@ def make_segment(
 
 
 @dataclass
-class FakeMetadata:
+class FakeMetadata(FakePolicies):
     """Answers from plain attributes; `ready` and `error` are for the unhappy ways."""
 
-    applied_offset: int = 41
     segments: list[RemoteLogSegmentMetadata] = field(
         default_factory=lambda: [make_segment(number) for number in range(3)]
     )
-    policies: dict[str, TopicPolicy] = field(default_factory=dict)
     ready: bool = True
     error: Exception | None = None
     refusal: Exception | None = None
     waited_for: list[int] = field(default_factory=list)
     finalised: list[int] = field(default_factory=lambda: [1])
-    never_applies: bool = False
 
     def partitions(self) -> Iterator[TopicIdPartition]:
         return iter((TIP,))
@@ -169,16 +167,6 @@ class FakeMetadata:
 
     def is_ready(self, tip: TopicIdPartition, /) -> bool:
         return self.ready
-
-    async def set_topic_policy(self, record: TopicPolicyChange, /) -> int:
-        if self.never_applies:
-            await asyncio.Event().wait()
-        standing = self.topic_policy(record.topic)
-        if record.replaces_offset != standing.offset:
-            raise Conflict(f"the policy was set at offset {standing.offset}", reason="CONFLICT")
-        self.applied_offset += 1
-        self.policies[record.topic] = replace(record.policy, offset=self.applied_offset)
-        return self.applied_offset
 
     async def put_remote_partition_delete_metadata(self, record: object, /) -> int:
         if self.refusal is not None:
@@ -227,9 +215,6 @@ class FakeMetadata:
     ) -> RemoteLogSegmentMetadata | None:
         found = (each for each in self.segments if each.segment_id.id == segment_uuid)
         return next(found, None)
-
-    def topic_policy(self, topic: str, /) -> TopicPolicy:
-        return self.policies.get(topic, TopicPolicy())
 
     def totals(self) -> Totals:
         return Totals(copy_started=1, copy_finished=3, size_bytes=3000, partitions=1)
@@ -455,6 +440,7 @@ def _context(
         retention=FakeRetention(),
         switches=KillSwitches(None, now_ms=lambda: 1_000),
         flow=FlowControl(FlowLimits(), part_bytes=2**20, workers=1, monotonic=lambda: 0.0),
+        log=LogControl("text", LogLevels()),
         scrubs=ScrubResults(None),
         identity=NodeIdentity("cluster", "kafka", 1, "0.1.0"),
         tokens=TokenBook(),

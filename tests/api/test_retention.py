@@ -8,10 +8,11 @@ import pytest
 
 from api.models.retention import PLAN_SEGMENTS_MAX
 from api.tokens import Role
+from kafka_formats.kafka_uuid import Uuid
 from rlm.retention_plan import Deletion, LogStartMove, Reason
 from rlmm.partition_state import UNLIMITED, TopicPolicy
 from tests.api.fake_retention import NOTHING, FakeRetention
-from tests.api.fakes import FakeNode, make_node, make_segment
+from tests.api.fakes import TIP, FakeNode, make_node, make_segment
 
 PATH = "/v1/topics/payments/partitions/0/retention"
 
@@ -86,3 +87,22 @@ async def test_a_share_that_is_none_is_refused(percent: object) -> None:
         answer = await client.put(f"{PATH}/accepted-percent", json={"percent": percent})
     assert answer.json()["kind"] == "invalid_request"
     assert retention.accepted == []
+
+
+async def test_a_policy_tells_which_topic_it_was_set_for_and_counts_for_no_other() -> None:
+    node = make_node()
+    former = Uuid(b"payments-of-once")
+    node.manager.policies["payments"] = TopicPolicy(
+        1000, copy_paused=True, offset=7, topic_id=former
+    )
+    path = "/v1/topics/payments/policy"
+    async with node.client() as client:
+        told = (await client.get(path)).json()
+        of_former = (await client.get(path, params={"topic_id": str(former)})).json()
+        of_other = (await client.get("/v1/topics/other/policy")).json()
+        refused = await client.get(path, params={"topic_id": "x"})
+    assert (told["topic_id"], told["set_for"]) == (str(TIP.topic_id), str(former))
+    assert (told["retention_ms"], told["copy_paused"], told["offset"]) == (None, True, 7)
+    assert of_former["retention_ms"] == 1000
+    assert (of_other["topic_id"], of_other["set_for"]) == (None, None)
+    assert (refused.status_code, refused.json()["field"]) == (400, "topic_id")

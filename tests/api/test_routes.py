@@ -386,6 +386,8 @@ async def test_a_policy_is_replaced_by_the_one_who_saw_the_standing_one() -> Non
         first = await client.put(path, json=body)
         assert first.json() == {
             "topic": "payments",
+            "topic_id": str(TIP.topic_id),
+            "set_for": str(TIP.topic_id),
             "retention_ms": 1000,
             "retention_bytes": None,
             "copy_paused": True,

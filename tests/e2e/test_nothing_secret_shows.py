@@ -16,6 +16,7 @@ import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
+from rlm.log_levels import LogArea
 from tests.capture.captured import LOG_DIR
 from tests.e2e.node_process import NodeProcess
 from tests.real.ports import free_ports
@@ -87,6 +88,8 @@ def node_with_secrets(tmp_path: Path, store_url: str) -> NodeProcess:
                 "secret_file": str(secrets / "quorum"),
             },
             "http": {"tokens_file": str(secrets / "tokens"), "anonymous_role": "none"},
+            "log": {"format": "json"},
+            "log.levels": dict.fromkeys(LogArea, "debug"),
         },
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -157,6 +158,50 @@ def assert_the_loop_ends_where_it_may_not_go_on(fleet: Fleet) -> None:
     assert {number: hosts.pid(number) for number in NUMBERS} == before
 
 
+def assert_a_dead_voter_comes_back_and_copies_on(fleet: Fleet) -> None:
+    """Its broker goes on leading, at the same epoch: the claims are those of the lost directory."""
+    hosts = fleet.hosts
+    its_own = [each for each in range(len(NUMBERS)) if fleet.cluster.leader(TOPIC, each) == 3]
+    assert its_own
+    before = fleet.partitions()
+    hosts.kill(3)
+    shutil.rmtree(hosts.folder(3) / "data")
+    hosts.typed(1, RECIPES["dead voter, remove"])
+    settings = hosts.folder(3) / "strandline.toml"
+    others = json.dumps([f"{each}@{hosts.name(each)}:{QUORUM_PORT}" for each in (1, 2)])
+    joins = f"[quorum]\nbootstrap = {others}\n"
+    settings.write_text(settings.read_text().replace("[quorum]\n", joins))
+    hosts.typed(3, RECIPES["dead voter, format"])
+    hosts.wait_until(lambda: hosts.ready(3), "node 3 to be ready")
+
+    def copied_on() -> bool:
+        now = fleet.partitions()
+        return all(
+            now[each]["highest_copied_offset"] > before[each]["highest_copied_offset"]
+            for each in its_own
+        )
+
+    hosts.wait_until(copied_on, "what broker 3 leads to be copied on")
+    hosts.typed(1, RECIPES["dead voter, add"])
+    assert {voter["node_id"] for voter in fleet.quorum()["voters"]} == set(NUMBERS)
+    assert hosts.type(1, RECIPES["dead voter, remove"]).returncode != 0  # its vote stays
+    assert {voter["node_id"] for voter in fleet.quorum()["voters"]} == set(NUMBERS)
+
+
+def assert_nothing_is_lost_and_nothing_is_wrong(fleet: Fleet) -> None:
+    """The brokers' retention deletes nothing here: what is missing was given up by a node."""
+    hosts = fleet.hosts
+    fleet.wait_until_all_is_copied()
+    for status in fleet.partitions():
+        assert status["lost_ranges"] == [], status
+        assert status["why_not_copying"] in ("no_sealed_segment", "waiting_for_slot"), status
+    for number in NUMBERS:
+        hosts.wait_until(
+            lambda: hosts.get(number, "/v1/cluster").json()["problems"] == [],  # noqa: B023
+            f"node {number} to have no problem",
+        )
+
+
 def assert_a_disaster_is_recovered_from(fleet: Fleet) -> None:
     """All data directories are gone; a new quorum has everything that the bucket has."""
     hosts = fleet.hosts
@@ -220,4 +265,8 @@ def test_the_recipes_do_what_they_say(tmp_path: Path, minio_store_config: StoreC
         assert_the_loop_ends_where_it_may_not_go_on(site)
         site.wait_until_all_is_copied()
         assert_a_store_moves_while_its_readers_go_on(site, store)
+        with Writer(site.cluster.bootstrap, TOPIC, len(NUMBERS)) as writer:
+            assert_a_dead_voter_comes_back_and_copies_on(site)
+        writer.write_filler()
+        assert_nothing_is_lost_and_nothing_is_wrong(site)
         assert_a_disaster_is_recovered_from(site)

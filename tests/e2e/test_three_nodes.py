@@ -228,6 +228,12 @@ def assert_kafka_reads_the_logs(
             assert contents.setdefault(path.name, found[path]) == found[path]
 
 
+def errors_but_of_a_lost_majority(node: NodeProcess) -> list[str]:
+    """That a node hears of no leader is an error to tell, and made here on purpose."""
+    errors = [line for line in node.log.splitlines() if " ERROR " in line]
+    return [line for line in errors if "problem with quorum: no leader" not in line]
+
+
 def test_nothing_acknowledged_is_lost_by_kills_membership_changes_and_restarts(
     tmp_path: Path, minio_store_config: StoreConfig
 ) -> None:
@@ -259,6 +265,6 @@ def test_nothing_acknowledged_is_lost_by_kills_membership_changes_and_restarts(
         ((applied, _),) = quorum.states()
         for node in quorum.running.values():
             assert "Traceback" not in node.log
-            assert " ERROR " not in node.log
+            assert errors_but_of_a_lost_majority(node) == []
             node.stop()
         assert_kafka_reads_the_logs(quorum.nodes, voters=voters, end=applied + 1)

@@ -267,6 +267,13 @@ def _binary_files() -> list[Target]:
             lambda: captured("*/*.snapshot"),
             repair=repairs.producer_snapshot,
         ),
+        Target(
+            "producer_snapshot.parse_open",
+            ("kafka_formats.producer_snapshot.parse_open",),
+            partial(producer_snapshot.parse_open, source=SOURCE),
+            lambda: captured("*/*.snapshot"),
+            repair=repairs.producer_snapshot,
+        ),
     ]
 
 

@@ -24,7 +24,7 @@ from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snaps
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import Proposal, SnapshotId
-from rlmm.partition_state import Mode, Restart, TopicPolicy
+from rlmm.partition_state import MeasuredTime, Mode, Restart, TopicPolicy
 from rlmm.records import (
     ClaimReset,
     FeatureLevel,
@@ -108,6 +108,7 @@ def _rows() -> list[tuple[bytes, bytes]]:
     world.accept(world.an_add(4, 300, 399, [(6, 300)]))
     world.accept(world.a_delete(4, SegmentState.COPY_SEGMENT_STARTED), world.a_delete_finish(4))
     world.accept(TopicPolicyChange("orders", TopicPolicy(retention_ms=5), -1), FeatureLevel(1, -1))
+    world.time_passes(5)
     return list(world.rows.items())
 
 
@@ -176,12 +177,19 @@ def _rows_targets() -> list[Target]:
         _row_target("decode_lost_range", RowKind.LOST_RANGE, row_values.decode_lost_range),
         _row_target("decode_totals", RowKind.TOTALS, row_values.decode_totals),
         _row_target("decode_policy", RowKind.TOPIC_POLICY, row_values.decode_policy),
+        _row_target("decode_measured_time", RowKind.MEASURED_TIME, row_values.decode_measured_time),
         _row_target("decode_feature_level", RowKind.FEATURE_LEVEL, row_values.decode_feature_level),
         Target(
             "row_values.decode_restart",
             ("rlmm.row_values.decode_restart",),
             row_values.decode_restart,
             lambda: [row_values.encode_restart(Restart(400))],
+        ),
+        Target(
+            "row_values.decode_measured_time",
+            ("rlmm.row_values.decode_measured_time",),
+            row_values.decode_measured_time,
+            lambda: [row_values.encode_measured_time(MeasuredTime())],
         ),
         Target(
             "row_nodes.decode_node",
@@ -257,7 +265,7 @@ def _records_targets() -> list[Target]:
             (
                 "rlmm.records.decode",
                 "rlmm.segment_records.decode_segment_record",
-                "rlmm.control_records.decode_control",
+                "rlmm.control_encoding.decode_control",
                 *(f"rlmm.record_fields.{name}" for name in readers),
             ),
             _decode,
@@ -289,7 +297,43 @@ def _records_targets() -> list[Target]:
             lambda: [quorum_records.encode_snapshot_header(1_700_000_000_000)],
             factor=100,
         ),
+        Target(
+            "quorum_records.decode_leader_change",
+            ("rlmm.log.quorum_records.decode_leader_change",),
+            lambda data: quorum_records.decode_leader_change(data, source=_SOURCE),
+            lambda: [quorum_records.encode_leader_change(1, (1, 2, 3), (1, 3))],
+            factor=100,
+        ),
     ]
+
+
+def _recovery_targets() -> list[Target]:
+    return [
+        Target(
+            "recovery.load_recovery_point",
+            ("rlmm.log.recovery.load_recovery_point",),
+            lambda data: recovery.load_recovery_point(
+                _on_disk(data, recovery.RECOVERY_POINT_CHECKPOINT), _DIRECTORY
+            ),
+            lambda: [b"0\n1\n__remote_log_metadata 0 12345\n"],
+            factor=150,
+        ),
+        Target(
+            "recovery.load_committed_end",
+            ("rlmm.log.recovery.load_committed_end",),
+            lambda data: recovery.load_committed_end(
+                _on_disk(data, recovery.COMMITTED_END_FILE), _DIRECTORY
+            ),
+            _committed_end_seeds,
+            factor=150,
+        ),
+    ]
+
+
+def _committed_end_seeds() -> list[bytes]:
+    disk = _on_disk(b"", recovery.COMMITTED_END_FILE)
+    recovery.store_committed_end(disk, _DIRECTORY, 12_345)
+    return [disk.read(_DIRECTORY / recovery.COMMITTED_END_FILE), b"1\n" + b"9" * 5_000 + b"\n"]
 
 
 def _epochs_seeds() -> list[bytes]:
@@ -377,15 +421,7 @@ def _file_targets() -> list[Target]:
             _log_seeds,
             repair=repairs.batches,
         ),
-        Target(
-            "recovery.load_recovery_point",
-            ("rlmm.log.recovery.load_recovery_point",),
-            lambda data: recovery.load_recovery_point(
-                _on_disk(data, recovery.RECOVERY_POINT_CHECKPOINT), _DIRECTORY
-            ),
-            lambda: [b"0\n1\n__remote_log_metadata 0 12345\n"],
-            factor=150,
-        ),
+        *_recovery_targets(),
         Target(
             "quorum_state",
             ("rlmm.log.quorum_state.parse",),

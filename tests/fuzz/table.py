@@ -39,6 +39,7 @@ LEFT_OUT: dict[str, str] = {
             "read_policy",
             "read_feature_level",
             "read_record_time",
+            "read_measured_time",
             "read_lost_ranges",
             "read_restart",
         )

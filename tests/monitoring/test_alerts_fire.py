@@ -38,6 +38,7 @@ from tests.rlm.held_segments import retention
 from tests.rlm.hooked_store import Hook, HookedStore, no_hook
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Node, World, new_world
+from tests.rlm.planner_facts import uuid
 from tests.rlm.test_service_retention import EVERYTHING_IS_OLD, decide
 from tests.rlm.virtual_time import START_MS, run_virtually
 from tests.rlmm.quorum.local_network import Network
@@ -52,7 +53,8 @@ SHOWN = {
     "StrandlineCopyLagGrows", "StrandlineCopyFails", "StrandlinePartitionBlocked",
     "StrandlineCorruptReads", "StrandlineBrokerSilent", "StrandlineNodeProblem",
     "StrandlinePausedForLong", "StrandlineDeletesStuck", "StrandlineNotReady",
-    "StrandlineNoMetadataLeader", "StrandlineStoreFails",
+    "StrandlineNoMetadataLeader", "StrandlineStoreFails", "StrandlineClaimedElsewhere",
+    "StrandlineOffsetsGone",
 }  # fmt: skip
 
 
@@ -166,6 +168,34 @@ def test_local_retention_that_was_faster_than_the_store(tmp_path: Path, orders: 
             store.down = False
             await seen.run(6 * MINUTE_S)
             assert seen.fires("StrandlineOffsetsLost")
+
+    run_virtually(main)
+
+
+def test_a_node_formatted_anew_with_another_id(tmp_path: Path, orders: KafkaLog) -> None:
+    """Its broker leads on at the epoch that the node before it claimed."""
+
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 25)})
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with watched(world, broker=broker):
+            pass
+        async with world.boot(broker=broker, node_id=4, directory_id=uuid(44)) as node:
+            seen = WatchedNode(node)
+            await node.remote_log.start()
+            await seen.run(4 * MINUTE_S, every_s=60)
+            assert seen.scraper.firing() == set()
+            await seen.run(9 * MINUTE_S, every_s=60)
+            alike = {"StrandlineClaimedElsewhere", "StrandlineNodeProblem"}
+            assert seen.scraper.firing() == alike
+            (problem,) = (await seen.client.get("/v1/cluster")).json()["problems"]
+            assert (problem["about"], problem["name"]) == ("partitions", "claimed_elsewhere")
+            assert "node 1" in problem["text"]
+            orders.write(20, 30, 40, end=45)
+            retention(orders, 0, 10, 20, start=30)
+            await seen.run(4 * MINUTE_S, every_s=60)
+            assert seen.scraper.firing() == alike | {"StrandlineOffsetsGone"}
+            await node.remote_log.close()
 
     run_virtually(main)
 

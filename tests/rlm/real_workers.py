@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +14,11 @@ from rlm.read_request import (
 from rlm.worker_pool import WorkerLimits, WorkerPool
 from rsm_backends.store_config import StoreConfig
 from strandline import ambient
+from strandline.workers import worker_command
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
 from tests.rlm.tier import STORE, Pieces, copy_job, only_partition, small_parts, tiered
 
-COMMAND = (sys.executable, "-m", "strandline.worker_process")
+COMMAND = worker_command("text", 1)
 SECRET = "a-secret-access-key-nobody-should-see"
 LIMITS = WorkerLimits(restart_backoff_base_s=0.01)
 FAR_FUTURE_MS = 10**15

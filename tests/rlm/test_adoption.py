@@ -5,6 +5,8 @@ again, and nothing of it is deleted before somebody compared both.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,8 @@ from rlmm.log.snapshot_files import snapshot_file_name
 from rlmm.metadata_log import SnapshotId
 from rlmm.records import Reconciled, SegmentMissing
 from rlmm.restart_snapshot import write_restart_snapshot
+from rsm_backends.store import ListPage
+from rsm_backends.streams import read_all
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Node, World, new_world
 from tests.rlm.planner_facts import DIRECTORY
@@ -231,6 +235,52 @@ def test_what_nobody_has_any_more_is_lost_and_what_is_behind_it_is_not(
     run_virtually(main)
 
 
+@pytest.mark.parametrize("lie", ["byte", "size"])
+def test_one_wrong_answer_of_the_store_makes_nothing_lost(
+    tmp_path: Path, orders: KafkaLog, lie: str
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        (manifest,) = await of_base(world, 20, ".rsm-manifest")
+        for base in (0, 10, 20, 30):
+            orders.delete_segment(base)
+        sound, turned = world.store.get, list[str]()
+
+        async def turning(
+            key: str, *, start: int = 0, end: int | None = None
+        ) -> AsyncIterator[bytes]:
+            async for piece in sound(key, start=start, end=end):
+                if key == manifest and not turned:
+                    turned.append(key)
+                    yield b"\xff" + piece[1:]
+                else:
+                    yield piece
+
+        listed = world.store.list_page
+
+        async def misjudging(
+            prefix: str, *, cursor: str | None = None, limit: int = 1000
+        ) -> ListPage:
+            page = await listed(prefix, cursor=cursor, limit=limit)
+            return replace(page, objects=tuple(each._replace(size=1) for each in page.objects))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                world.store, *(("get", turning) if lie == "byte" else ("list_page", misjudging))
+            )
+            async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+                await node.remote_log.run_once()
+                state = node.metadata.partition_state(orders.partition)
+                assert state is not None
+                assert turned == [manifest] * (lie == "byte")
+                assert state.lost_ranges == ()
+                assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+
+    run_virtually(main)
+
+
 def test_a_gap_that_the_broker_can_fill_is_copied_not_lost(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
@@ -342,6 +392,37 @@ def test_what_the_predecessor_may_still_be_deleting_is_not_adopted_yet(
             assert len(ids(node, orders)) == 2
             await asyncio.sleep(LIMITS.takeover_settle_s)
             assert (await node.remote_log.run_once()).copied == ()
+            assert ids(node, orders) == all_ids
+
+    run_virtually(main)
+
+
+def test_nothing_is_concluded_from_what_a_store_lacks_that_goes_away_meanwhile(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        right = {each: await read_all(world.store, each) for each in await all_keys(world)}
+
+        async def hook(step: str) -> None:
+            if step == "before list":
+                await world.store.delete_many(tuple(right))  # as if its disk were unmounted
+
+        async with anew.boot(data_plane=True, directory_id=ANEW, hook=hook) as node:
+            world.store.metadata = None  # what goes here, no node deletes
+            report = await node.remote_log.run_once()
+            assert not report.complete
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.adopting
+        for each, data in right.items():
+            await world.store.put(each, data, crc32c=crc32c(data))
+        await asyncio.sleep(LIMITS.takeover_settle_s)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
             assert ids(node, orders) == all_ids
 
     run_virtually(main)

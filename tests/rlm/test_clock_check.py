@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_formats.errors import Refused
+from kafka_formats.errors import Refused, RetryLater, StrandlineError
 from rlm.clock_check import ClockCheck, clock_trouble, compare_clocks
 from rlm.limits import Ambient, CopyLimits
 from rlm.tier_store import TierStore
@@ -57,6 +57,7 @@ class Clocks:
     def __init__(self) -> None:
         self.passed_ms = 0
         self.set_ms = 0
+        self.not_ours: StrandlineError | None = None
 
     def ambient(self) -> Ambient:
         async def sleep(_: float) -> None:
@@ -71,9 +72,14 @@ class Clocks:
         )
 
     def check(self) -> ClockCheck:
-        store = MemoryStore(lambda: NOW_MS + self.passed_ms)
+        self.store = store = MemoryStore(lambda: NOW_MS + self.passed_ms)
         limits = CopyLimits(clock_difference_max_s=15.0, clock_check_interval_s=600.0)
-        return ClockCheck(TierStore("main", store, "p/"), 1, self.ambient(), limits)
+        tier = TierStore("main", store, "p/")
+        return ClockCheck(tier, 1, self.ambient(), limits, self.confirm)
+
+    async def confirm(self, _: TierStore) -> None:
+        if self.not_ours is not None:
+            raise self.not_ours
 
 
 @pytest.mark.parametrize("set_ms", [3_600_000, -3_600_000])
@@ -103,3 +109,19 @@ async def test_a_right_clock_is_compared_again_only_after_the_interval() -> None
     assert await check.compare_if_due() is False
     clocks.passed_ms += 2_000
     assert await check.compare_if_due() is True
+
+
+async def test_no_probe_is_put_into_a_store_that_may_not_be_ours() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+
+    async def refused(*_: object, **__: object) -> ObjectInfo:
+        raise AssertionError("written to")
+
+    put, clocks.store.put = clocks.store.put, refused  # type: ignore[method-assign]
+    clocks.not_ours = RetryLater("it is empty or another one")
+    await check.compare_if_due()
+    assert "empty or another one" in str(check.trouble())
+    clocks.not_ours, clocks.store.put = None, put  # type: ignore[method-assign]
+    await check.compare_if_due()
+    assert check.trouble() is None

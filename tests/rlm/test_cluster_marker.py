@@ -98,6 +98,8 @@ async def test_a_marker_that_is_there_and_cannot_be_read_is_no_permission_to_wri
         b'{"version": 1, "clusterId": "' + b"x" * 201 + b'"}',
         b'{"version": 1, "clusterId": "a", "predecessorClusterIds": "b"}',
         b'{"version": 1, "clusterId": "a", "predecessorClusterIds": [5]}',
+        b'{"version": 1, "clusterId": "a", "store": 5}',
+        b'{"version": 1, "clusterId": "a", "store": "two\\nlines"}',
         b'{"version": 1, "clusterId": "a", "predecessorClusterIds": ["two\\nlines"]}',
         b'{"version": 1, "clusterId": "a", "predecessorClusterIds": [' + b'"b",' * 100 + b'"b"]}',
     ],
@@ -114,6 +116,7 @@ def test_markers_are_read_back_as_written() -> None:
         ClusterMarker("a", "k"),
         ClusterMarker("a", None),
         ClusterMarker("c", "k", ("b", "a")),
+        ClusterMarker("a", "k", store="main"),
     ):
         assert ClusterMarker.decode(marker.encode(), source="x") == marker
         check_marker(marker, ClusterMarker(marker.cluster_id, "k"), where="x")
@@ -170,3 +173,18 @@ async def test_a_successor_between_the_look_and_the_replacement_wins() -> None:
 async def test_a_marker_that_went_is_no_permission_to_delete() -> None:
     with pytest.raises(Refused, match="is gone"):
         await confirm_prefix(tier(), IDENTITY, deadline_s=5)
+
+
+async def test_another_store_of_the_same_cluster_is_not_taken_for_this_one() -> None:
+    here = tier()
+    await claim_prefix(here, IDENTITY, deadline_s=5)
+    exchanged = replace(here, name="archive")
+    told: list[str] = []
+    with pytest.raises(RetryLater, match="exchanged"):
+        await claim_prefix(exchanged, IDENTITY, deadline_s=5)
+    with pytest.raises(RetryLater, match=rf"store '{here.name}'"):
+        await confirm_prefix(exchanged, IDENTITY, deadline_s=5, on_shut_out=told.append)
+    assert told == []  # it may be put right while the node runs
+    before = await read_marker(here)
+    assert before is not None
+    assert before.successor("cluster-b", None).store == here.name

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import RetryLater
+from rlm.cluster_marker import ClusterMarker
 from rlm.node_problem import ProblemArea
 from rlm.object_keys import cluster_marker_key
+from rlmm.partition_state import TopicPolicy
+from rlmm.records import TopicPolicyChange
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, PREFIX, Bucket, new_world
+from tests.rlm.one_node import LIMITS, PREFIX, Bucket, Node, Steps, new_world
 from tests.rlm.virtual_time import run_virtually, virtual_ambient
 
 
@@ -20,6 +24,16 @@ def orders(tmp_path: Path) -> KafkaLog:
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
     log.write(0, 10, 20, end=25)
     return log
+
+
+def writes(steps: Steps) -> set[str]:
+    """What was changed in the store, or would have been."""
+    changes = ("put", "start", "complete", "replace", "delete", "abort")
+    return {name for name in steps.names if name.startswith(tuple(f"before {c} " for c in changes))}
+
+
+def told(node: Node) -> str:
+    return " ".join(each.text for each in node.remote_log.node_problems())
 
 
 def test_an_empty_store_that_rows_name_gets_nothing_and_the_node_says_so(
@@ -33,9 +47,11 @@ def test_an_empty_store_that_rows_name_gets_nothing_and_the_node_says_so(
             assert node.finished(orders.partition) == [(0, 9), (10, 19)]
         world.store = Bucket(virtual_ambient().now_ms)
         orders.write(20, 30, end=35)
-        async with world.boot() as node:
+        steps = Steps()
+        async with world.boot(hook=steps) as node:
             await node.remote_log.start()
             await asyncio.sleep(60)
+            assert writes(steps) == set(), "not even a probe of the clock"
             assert node.finished(orders.partition) == [(0, 9), (10, 19)]
             assert await node.keys() == set()
             (problem,) = (
@@ -63,5 +79,46 @@ def test_a_store_that_lost_its_marker_alone_gets_it_again(tmp_path: Path, orders
             await node.remote_log.start()
             await asyncio.sleep(LIMITS.scan_interval_s)
             assert cluster_marker_key(PREFIX) in await node.keys()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("instead", [None, "archive"])
+def test_a_store_that_goes_away_under_a_running_node_loses_nothing(
+    tmp_path: Path, orders: KafkaLog, instead: str | None
+) -> None:
+    """The mount went, or another store of this cluster is there in its place."""
+    key = cluster_marker_key(PREFIX)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        steps = Steps()
+        async with world.boot(hook=steps) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+            right = b"".join([piece async for piece in world.store.get(key)])
+            await world.store.delete_many([key])
+            if instead is not None:
+                other = ClusterMarker(world.cluster_id, None, store=instead).encode()
+                await world.store.put(key, other, crc32c=crc32c(other))
+            await asyncio.sleep(LIMITS.clock_check_interval_s + 2 * LIMITS.scan_interval_s)
+            before = await node.keys()
+            steps.names.clear()
+            orders.write(20, 30, end=35)
+            policy = TopicPolicy(retention_ms=0)
+            await node.metadata.set_topic_policy(TopicPolicyChange("orders", policy, -1))
+            await asyncio.sleep(3 * LIMITS.retention_interval_s)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)], "nothing is marked"
+            assert await node.keys() == before
+            assert writes(steps) == set()
+            assert ("is gone" if instead is None else "'archive'") in told(node)
+            await world.store.delete_many([key])
+            await world.store.put(key, right, crc32c=crc32c(right))
+            await asyncio.sleep(LIMITS.clock_check_interval_s + 3 * LIMITS.retention_interval_s)
+            assert node.finished(orders.partition) == [], "and goes on once it is back"
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.next_offset == 30
 
     run_virtually(main)

@@ -60,3 +60,32 @@ def test_a_wrong_time_index_makes_no_segment_older(tmp_path: Path, kind: str) ->
             assert (0, 9) in node.finished(log.partition)
 
     run_virtually(main)
+
+
+def test_of_records_without_a_time_the_file_tells_the_age_whatever_a_time_index_says(
+    tmp_path: Path,
+) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    path = log.directory / segment_file_name(0, ".log")
+    path.write_bytes(
+        b"".join(
+            encode_batch([Record(at, -1, None, b"v", ())], base_offset=at, partition_leader_epoch=0)
+            for at in range(10)
+        )
+    )
+    path.with_suffix(".index").write_bytes(b"")
+    path.with_suffix(".timeindex").write_bytes(time_index.encode([(START_MS - 100 * DAY_MS, 9)], 0))
+    written_ms = START_MS - 2 * DAY_MS
+    os.utime(path, (written_ms / 1000,) * 2)
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            row = min(
+                node.metadata.list_remote_log_segments(log.partition),
+                key=lambda each: each.start_offset,
+            )
+            assert row.max_timestamp_ms == written_ms
+
+    run_virtually(main)

@@ -77,6 +77,28 @@ def test_a_long_topics_folders_have_names_that_any_store_takes(
     assert (partition_prefix(prefix, segment_id.partition) == aivens) == (len(name) <= 255)
 
 
+@pytest.mark.parametrize("size", [1, 40, 99, 100, 101, 249])
+@pytest.mark.parametrize("behind_the_slash", [131, 132])
+def test_behind_the_longest_prefix_every_topics_keys_are_read_back(
+    size: int, behind_the_slash: int
+) -> None:
+    prefix = f"a/{'p' * behind_the_slash}"
+    id_ = RemoteLogSegmentId(
+        TopicIdPartition("t" * size, SEGMENT.partition.topic_id, 7), Uuid(b"s" * 16)
+    )
+    for key in segment_keys(prefix, id_, 5).all():
+        parsed = parse_segment_key(prefix, key)
+        assert parsed is not None
+        assert parsed.segment_id == id_
+        assert max(len(part) for part in key.split("/")) <= 255
+
+
+def test_a_prefix_whose_last_part_is_too_long_to_begin_folders_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"more than 132 bytes.*end it with a slash"):
+        segment_keys("p" * 133, SEGMENT, 0)
+    assert segment_keys("p" * 133 + "/", SEGMENT, 0).log.startswith("p" * 133 + "/txn-")
+
+
 @pytest.mark.parametrize("size", [232, 233])
 def test_of_the_two_forms_of_a_folder_only_the_written_one_is_ours(size: int) -> None:
     topic, stem = "t" * size, f"-{SEGMENT.partition.topic_id}/0/{7:020}-{SEGMENT.id}.log"

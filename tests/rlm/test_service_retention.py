@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Conflict, InvalidRequest, RetryLater
+from kafka_formats.kafka_uuid import Uuid
 from rlm.kill_switches import Switch
 from rlm.node_problem import ProblemArea
 from rlm.object_keys import segment_keys
@@ -42,6 +43,33 @@ def three_segments(path: Path) -> KafkaLog:
 async def decide(node: Node, policy: TopicPolicy, *, topic: str = "orders") -> None:
     before = node.metadata.topic_policy(topic)
     await node.metadata.set_topic_policy(TopicPolicyChange(topic, policy, before.offset))
+
+
+def test_a_topic_that_is_made_again_keeps_everything_until_it_has_a_policy(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    former = replace(orders.partition, topic_id=Uuid(b"what-orders-were"))
+
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.claim is not None
+            by = state.claim.incarnation
+            await node.metadata.claim_partition(
+                PartitionClaim(former, Mode.SIDECAR, 0, by, 1, epochs((0, 0)))
+            )
+            await decide(node, replace(EVERYTHING_IS_OLD, topic_id=former.topic_id))
+            await expire(node)
+            assert log_start(node, orders) == 0
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            own = replace(keeps_the_last(orders), topic_id=orders.partition.topic_id)
+            await decide(node, own)
+            await expire(node)
+            assert node.finished(orders.partition) == [(20, 29)]
+
+    run_virtually(main)
 
 
 async def expire(node: Node) -> None:

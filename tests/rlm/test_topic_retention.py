@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.kafka_uuid import ZERO_UUID
 from rlm.broker_answers import TopicConfig
 from rlm.leadership import Leads, NoAnswer
 from rlm.topic_retention import (
@@ -70,22 +71,22 @@ async def test_the_last_answer_stands_while_the_broker_is_away_and_a_new_one_has
     None
 ):
     now, broker = [0.0], FakeBroker(config=WEEK)
-    rules = ByTopicConfig(broker, lambda _: NONE, lambda: now[0])
+    rules = ByTopicConfig(broker, lambda _, __: NONE, lambda: now[0])
     await rules.refresh(["orders"])
-    assert rules.in_force("orders").held_back is not None
+    assert rules.in_force("orders", ZERO_UUID).held_back is not None
     now[0] += SETTLE_S
     await rules.refresh(["orders"])
-    assert rules.in_force("orders").held_back is None
+    assert rules.in_force("orders", ZERO_UUID).held_back is None
     broker.config = NoAnswer("connection refused")
     now[0] += AGE_MAX_S
     await rules.refresh(["orders"])
-    assert rules.in_force("orders").policy.retention_ms == WEEK.retention_ms
-    assert rules.in_force("orders").held_back is None
+    assert rules.in_force("orders", ZERO_UUID).policy.retention_ms == WEEK.retention_ms
+    assert rules.in_force("orders", ZERO_UUID).held_back is None
     broker.config = replace(WEEK, retention_ms=1)
     await rules.refresh(["orders"])
-    assert "count once they stood" in str(rules.in_force("orders").held_back)
+    assert "count once they stood" in str(rules.in_force("orders", ZERO_UUID).held_back)
     await rules.refresh(["others"])
-    assert "not asked" in str(rules.in_force("orders").held_back)
+    assert "not asked" in str(rules.in_force("orders", ZERO_UUID).held_back)
 
 
 def test_a_node_expires_by_the_configs_and_says_so(tmp_path: Path) -> None:

@@ -169,6 +169,7 @@ async def test_a_worker_that_sends_nonsense_later_is_replaced(
         import pathlib, runpy, socket, struct, sys
         mark = pathlib.Path({str(mark)!r})
         if mark.exists():
+            sys.argv[1:1] = ["text", "1"]
             runpy.run_module("strandline.worker_process", run_name="__main__", alter_sys=True)
         mark.touch()
         from rlm.worker_messages import Ready, frame

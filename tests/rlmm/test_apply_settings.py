@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_formats.kafka_uuid import Uuid
 from rlmm import queries
 from rlmm.apply_outcome import Verdict
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import FeatureLevel, TopicPolicyChange
 from rlmm.segment import PartitionDeleteState
-from tests.rlmm.state_world import World
+from tests.rlmm.state_world import ORDERS, World
 
 
 @pytest.fixture
@@ -32,6 +33,70 @@ def test_a_policy_names_the_one_it_replaces(world: World) -> None:
     world.accept(second)
     assert queries.topic_policy(world.rows, "orders").copy_paused
     assert world.verdict(first) is Verdict.CONFLICT
+
+
+AGAIN = replace(ORDERS, topic_id=Uuid(b"orders-once-more"))
+WEEK = TopicPolicy(retention_ms=604_800_000, delete_paused=True)
+
+
+def policies(world: World) -> list[int]:
+    """The retention of the first topic of the name, and of the one that was made after it."""
+    return [
+        queries.topic_policy(world.rows, "orders", each.topic_id).retention_ms
+        for each in (ORDERS, AGAIN)
+    ]
+
+
+def made_again(world: World) -> World:
+    world.partition = AGAIN
+    world.leads((0, 0))
+    return world
+
+
+def test_a_retention_is_for_the_newest_topic_and_not_for_one_that_is_made_again(
+    world: World,
+) -> None:
+    world.leads((0, 0))
+    world.accept(TopicPolicyChange("orders", WEEK, -1))
+    assert policies(made_again(world)) == [WEEK.retention_ms, -1]
+    both = [queries.topic_policy(world.rows, "orders", each.topic_id) for each in (ORDERS, AGAIN)]
+    assert [each.delete_paused for each in both] == [True, True], "the switches hold for the name"
+    standing = both[0].offset
+    world.accept(TopicPolicyChange("orders", replace(WEEK, retention_ms=5), standing))
+    assert policies(world) == [-1, 5], "what is left of the old one is kept"
+
+
+def test_what_was_decided_ahead_is_for_the_first_topic_that_is_known_by_the_name(
+    world: World,
+) -> None:
+    world.accept(TopicPolicyChange("orders", WEEK, -1))
+    assert policies(world) == [-1, -1], "no topic has it yet"
+    assert queries.topic_policy(world.rows, "orders").retention_ms == WEEK.retention_ms
+    world.leads((0, 0))
+    assert policies(world) == [WEEK.retention_ms, -1]
+    assert queries.topic_policy(world.rows, "orders").offset == 0, "it is the same policy"
+    assert policies(made_again(world)) == [WEEK.retention_ms, -1]
+
+
+def test_a_retention_names_a_topic_that_is_known(world: World) -> None:
+    made_again(world)
+    of_another = replace(WEEK, topic_id=ORDERS.topic_id)
+    assert world.verdict(TopicPolicyChange("orders", of_another, -1)) is Verdict.INVALID
+    world.partition = ORDERS
+    world.leads((0, 0))
+    world.accept(TopicPolicyChange("orders", replace(WEEK, topic_id=AGAIN.topic_id), -1))
+    assert policies(world) == [-1, WEEK.retention_ms]
+
+
+def test_the_switches_of_a_policy_change_after_its_topic_is_gone(world: World) -> None:
+    world.leads((0, 0))
+    world.accept(TopicPolicyChange("orders", replace(WEEK, delete_paused=False), -1))
+    world.delete(*PartitionDeleteState)
+    standing = queries.topic_policy(world.rows, "orders")
+    assert standing.topic_id == ORDERS.topic_id
+    paused = replace(standing, delete_paused=True)
+    world.accept(TopicPolicyChange("orders", paused, standing.offset))
+    assert policies(made_again(world)) == [WEEK.retention_ms, -1]
 
 
 def test_setting_the_defaults_on_purpose_is_a_policy(world: World) -> None:

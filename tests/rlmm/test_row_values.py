@@ -24,7 +24,10 @@ ROWS: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     ),
     "offset": (values.encode_offset(7), values.decode_offset),
     "totals": (values.encode_totals(Totals()), values.decode_totals),
-    "policy": (values.encode_policy(TopicPolicy()), values.decode_policy),
+    "policy": (
+        values.encode_policy(TopicPolicy(1, 2, topic_id=Uuid(b"orders-once-more"))),
+        values.decode_policy,
+    ),
     "restart": (values.encode_restart(Restart(1, 2)), values.decode_restart),
     "feature level": (values.encode_feature_level(1, 2), values.decode_feature_level),
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,11 @@ KEY = "topic-id/0/00000000000000000000-x.log"
 
 
 class Clock:
-    """Time that passes only by waiting."""
+    """Time that passes by waiting, and where it is said by looking at it."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.each_look_s = 0.0
         self.waits: list[float] = []
 
     def wait(self, seconds: float) -> None:
@@ -35,6 +36,7 @@ class Clock:
         self.now += seconds
 
     def monotonic(self) -> float:
+        self.now += self.each_look_s
         return self.now
 
 
@@ -302,36 +304,75 @@ def test_an_answer_in_order_that_begins_elsewhere_is_refused(unused: StoreConfig
         store.open("k", in_order_to=10).read_into(memoryview(bytearray(4)), 3)
 
 
-def test_a_body_that_drips_ends_at_the_deadline_and_not_with_the_body(unused: StoreConfig) -> None:
-    """The first byte comes, the others never do, and time is over by then."""
+@contextmanager
+def talking_server(say: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Its one connection is heard, then `say` has it until the client is gone."""
     listener = socket.create_server(("127.0.0.1", 0))
-    told, over = threading.Event(), iter(range(0, 10_000, 100))
 
     def serve() -> None:
         connection, _ = listener.accept()
-        with connection:
+        with connection, suppress(OSError):
             connection.recv(65_536)
-            connection.sendall(partial(b"0", 10))
-            told.wait(timeout=30)
+            say(connection)
 
     thread = threading.Thread(target=serve)
     thread.start()
-    port = listener.getsockname()[1]
-    config = replace(
-        unused, endpoint_url=f"http://127.0.0.1:{port}", attempts_max=1, read_timeout_s=30.0,
-        deadline_s=50.0,
-    )  # fmt: skip
-    store = open_blocking(
-        config, wait=lambda _: None, monotonic=lambda: float(next(over)), random_fraction=lambda: 0
-    )
-    try:
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    thread.join(timeout=30)
+    listener.close()
+
+
+def test_a_body_that_drips_ends_at_the_deadline_and_not_with_the_body(unused: StoreConfig) -> None:
+    """Two bytes come, the others never do, and time is over by then."""
+
+    def say(connection: socket.socket) -> None:
+        connection.sendall(partial(b"01", 10))
+        connection.recv(1)
+
+    clock = Clock()
+    config = replace(unused, attempts_max=1, read_timeout_s=30.0, deadline_s=50.0)
+    with (
+        talking_server(say) as url,
+        blocking(replace(config, endpoint_url=url), clock) as store,
+    ):
+        found = store.open("k", in_order_to=10)
+        assert found.read_into(memoryview(bytearray(1)), 0) == 1
+        clock.each_look_s = 100.0
         with pytest.raises(RetryLater, match="did not end within 50 s"):
-            store.open("k").read_into(memoryview(bytearray(10)), 0)
-    finally:
-        told.set()
-        store.close()
-        thread.join(timeout=30)
-        listener.close()
+            found.read_into(memoryview(bytearray(9)), 1)
+
+
+@pytest.mark.parametrize(
+    ("begins", "goes_on"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 403 No\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n"),
+        (
+            b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-9/10\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n9\r\n012345678\r\n0\r\n",
+            b"a: b\r\n",
+        ),
+    ],
+    ids=["interim answers", "trailers of an error", "trailers of an object"],
+)
+def test_lines_without_end_end_at_the_deadline(
+    unused: StoreConfig, begins: bytes, goes_on: bytes
+) -> None:
+    def say(connection: socket.socket) -> None:
+        connection.sendall(begins)
+        while True:
+            connection.sendall(goes_on)
+
+    clock = Clock()
+    clock.each_look_s = 1.0
+    config = replace(unused, attempts_max=1, read_timeout_s=30.0, deadline_s=50.0)
+    with (
+        talking_server(say) as url,
+        blocking(replace(config, endpoint_url=url), clock) as store,
+        pytest.raises(RetryLater),
+    ):
+        store.open("k").read_into(memoryview(bytearray(10)), 0)
+    assert 50 <= clock.now < 200
 
 
 def test_what_the_store_refuses_is_told_in_its_words(unused: StoreConfig) -> None:

@@ -330,6 +330,19 @@ async def test_folders_that_are_cut_off_without_a_token_go_on_behind_the_last_on
     assert client.asked[1][1]["StartAfter"] > "p/b/\uffff"
 
 
+@pytest.mark.parametrize("code", ["NoSuchKey", "KeyTooLongError", "XMinioInvalidObjectName"])
+async def test_a_key_that_the_store_takes_nothing_under_counts_as_deleted(code: str) -> None:
+    client = FakeClient(delete_object=[refusal(code)])
+    config = replace(CONFIG, compatibility=frozenset({"single-deletes"}))
+    await S3Store(config, cast(S3Client, client), AsyncExitStack()).delete_many(["k"])
+
+
+async def test_a_list_that_counts_more_folders_than_it_has_is_not_believed() -> None:
+    client = FakeClient(list_objects_v2=[{"IsTruncated": False, "KeyCount": 2}])
+    with pytest.raises(RetryLater, match="KeyCount counts more"):
+        await fake_store(client).list_folders("p/")
+
+
 async def test_uploads_that_are_cut_off_without_markers_go_on_behind_the_last_one() -> None:
     first = {"IsTruncated": True, "Uploads": [{"Key": "k", "UploadId": "u1"}]}
     last = {"IsTruncated": False, "Uploads": [{"Key": "k", "UploadId": "u2"}]}
@@ -453,7 +466,7 @@ async def test_neither_the_store_nor_its_configuration_shows_a_secret() -> None:
         (ParamValidationError(report="bad"), InvalidRequest),
         (ResponseParserError("<html>"), RetryLater),
         (ConnectionResetError("reset"), RetryLater),
-        (refusal("NoSuchBucket", 404), NotFound),
+        (refusal("NoSuchBucket", 404), InvalidRequest),
     ],
 )
 def test_the_clients_errors_become_ours(error: Exception, kind: type[StrandlineError]) -> None:

@@ -27,7 +27,7 @@ def error(code: str, status: int, message: str = "", key: str | None = "a/b") ->
 @pytest.mark.parametrize(
     ("code", "status", "kind", "says"),
     [
-        ("NoSuchBucket", 404, NotFound, "bucket 'bkt' does not exist: create it"),
+        ("NoSuchBucket", 404, InvalidRequest, "bucket 'bkt' does not exist: create it"),
         ("NoSuchKey", 404, NotFound, "'a/b'"),
         ("NoSuchUpload", 404, NotFound, "not there"),
         ("404", 404, NotFound, "not there"),

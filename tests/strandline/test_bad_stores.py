@@ -116,7 +116,7 @@ def test_a_bucket_that_does_not_exist_is_named_and_not_made(
     missing = replace(minio_store_config, bucket="strandline-no-such-bucket")
     node = write_node(tmp_path / "node", missing, prefix)
     node.format()
-    assert_refuses(node, ExitCode.NOT_FOUND, "strandline-no-such-bucket")
+    assert_refuses(node, ExitCode.USAGE, "strandline-no-such-bucket")
     assert not doctor(node)["store main: put"][0]
     s3 = client(minio_store_config)
     assert missing.bucket not in [each["Name"] for each in s3.list_buckets()["Buckets"]]

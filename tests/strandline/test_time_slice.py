@@ -47,7 +47,7 @@ def test_a_worker_does_not_keep_the_slices_of_its_supervisor() -> None:
         "from tests.strandline.test_time_slice import slice_ns\n"
         "from strandline import worker_process\n"
         "rlm.worker.run = lambda *_, **__: print(slice_ns())\n"
-        "worker_process.main(['0'])\n"
+        "worker_process.main(['text', '1', '0'])\n"
     )
     usual = slice_ns()
     set_time_slice(SHORT_S)

@@ -1,0 +1,30 @@
+"""How much of each area the node that is asked writes into its log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from api.context import LogControl
+from api.models.base import Wire
+from rlm.log_levels import LogArea, LogLevel
+
+
+class LogLevelRequest(Wire):
+    """The least that is written."""
+
+    level: LogLevel
+
+
+class LogView(Wire):
+    """What holds on the node that answers."""
+
+    node_id: Annotated[int, Field(examples=[1])]
+    format: Literal["text", "json"]
+    levels: dict[LogArea, LogLevel]
+
+    @classmethod
+    def of_node(cls, log: LogControl, node_id: int) -> LogView:
+        """Map."""
+        return cls(node_id=node_id, format=log.format, levels=dict(log.levels.levels))

@@ -1,0 +1,37 @@
+"""How much the node that is asked writes into its log: shown, and changed while it runs."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from api.admission import Context, require
+from api.models.log import LogLevelRequest, LogView
+from api.tokens import Principal, Role
+from rlm.log_levels import LogArea
+
+router = APIRouter(prefix="/node", tags=["node"])
+_log = logging.getLogger("strandline.api")
+
+
+@router.get("/log", summary="How much of each area this node writes into its log")
+async def describe_log(context: Context) -> LogView:
+    """Its workers write as much."""
+    return LogView.of_node(context.log, context.identity.node_id)
+
+
+@router.put("/log/{area}", summary="Change how much of an area this node writes into its log")
+async def change_log_level(
+    context: Context,
+    area: LogArea,
+    body: LogLevelRequest,
+    principal: Annotated[Principal, Depends(require(Role.OPERATE))],
+) -> LogView:
+    """Needs the role operate. It holds at once, in the workers too; a restart brings the levels of
+    the settings back. Nothing secret is written at any level.
+    """
+    context.log.levels.change(area, body.level)
+    _log.warning("%s set the log of %s to %s", principal.name, area, body.level)
+    return LogView.of_node(context.log, context.identity.node_id)

@@ -1,0 +1,60 @@
+"""The worker processes of a node: what starts one, and the pool of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from rlm.flow_control import FlowControl
+from rlm.log_levels import LogLevels
+from rlm.worker_pool import WorkerLimits, WorkerPool
+from rlm.worker_store_calls import OnStoreCall
+from rsm_backends.store_config import StoreConfig
+from strandline import ambient
+from strandline.log_lines import LogFormat
+from strandline.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Parts of the node that its workers follow, or tell."""
+
+    node_id: int
+    flow: FlowControl
+    log_levels: LogLevels
+    on_store_call: OnStoreCall
+
+
+def worker_command(log_format: LogFormat, node_id: int) -> tuple[str, ...]:
+    """What starts a worker. Everything secret comes later, over its socket, whose number is
+    appended.
+    """
+    return (sys.executable, "-m", "strandline.worker_process", log_format, str(node_id))
+
+
+async def start_workers(
+    settings: Settings,
+    configs: Mapping[str, StoreConfig],
+    shared: Shared,
+    building: AsyncExitStack,
+) -> WorkerPool:
+    """Return once they are ready; `building` ends them."""
+    pool = WorkerPool(
+        worker_command(settings.log.format, shared.node_id),
+        configs,
+        size=settings.worker.count,
+        limits=WorkerLimits(
+            silence_deadline_s=settings.worker.hang_deadline_s,
+            chunk_cache_bytes_max=settings.worker.chunk_cache_bytes,
+        ),
+        monotonic=ambient.monotonic,
+        sleep=ambient.sleep,
+        on_store_call=shared.on_store_call,
+        flow=shared.flow,
+        log_levels=shared.log_levels,
+    )
+    building.push_async_callback(pool.close)
+    await pool.start()
+    return pool
