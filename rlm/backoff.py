@@ -6,7 +6,7 @@ together from coming back together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kafka_formats.errors import Conflict, CorruptData, StrandlineError
@@ -37,16 +37,20 @@ class BackOffPolicy:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Where a partition stands: failures in a row, and not before when to try (ms since epoch)."""
+    """Where a partition stands: failures in a row, and not before when to try (ms since epoch).
+
+    `since_ms` is when the last one was: a clock that says less was set back, by a year perhaps.
+    """
 
     failures: int = 0
     until_ms: int = 0
     kind: FailureKind = FailureKind.TRANSIENT
     text: str = ""
+    since_ms: int = field(default=0, compare=False)
 
     def waits_at(self, now_ms: int) -> bool:
         """True while the next attempt has to wait."""
-        return self.failures > 0 and now_ms < self.until_ms
+        return self.failures > 0 and self.since_ms <= now_ms < self.until_ms
 
 
 NO_BACK_OFF = BackOff()
@@ -90,4 +94,4 @@ def after_failure(
         delay_s = jittered_s(policy, failures, fraction)
         if kind is FailureKind.SOURCE_CHANGED and failures == 1:
             delay_s = policy.source_changed_s
-    return BackOff(failures, now_ms + round(delay_s * 1000), kind, text)
+    return BackOff(failures, now_ms + round(delay_s * 1000), kind, text, since_ms=now_ms)

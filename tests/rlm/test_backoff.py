@@ -73,3 +73,14 @@ def test_errors_say_how_the_next_attempt_is_made(
 ) -> None:
     assert failure_kind(error) is kind
     assert error_kind(error) == word
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_waiting() -> None:
+    year_ms = 365 * 86_400_000
+    failed = after_failure(
+        NO_BACK_OFF, FailureKind.CORRUPT, "bad", policy=POLICY, now_ms=NOW_MS, fraction=0.5
+    )
+    assert failed.waits_at(NOW_MS)
+    assert failed.waits_at(NOW_MS + 599_999)
+    assert not failed.waits_at(NOW_MS + 600_000)
+    assert not failed.waits_at(NOW_MS - year_ms)
