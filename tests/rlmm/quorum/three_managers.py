@@ -67,8 +67,8 @@ async def three_nodes(home: Path, network: Network) -> AsyncIterator[list[Node]]
                 await node.stop()
 
 
-async def leading(nodes: list[Node]) -> Node:
-    leader = await leader_of([node.replica for node in nodes])
+async def leading(nodes: list[Node], *, deadline_s: float = 10) -> Node:
+    leader = await leader_of([node.replica for node in nodes], deadline_s=deadline_s)
     return next(node for node in nodes if node.replica is leader)
 
 
