@@ -61,6 +61,10 @@ class _Seen(NamedTuple):
         )  # fmt: skip
 
 
+FAILS = "fails"
+"""The name of the problem that is about no brake."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Order:
     """A plan to be carried out under a claim."""
@@ -92,6 +96,7 @@ class Expirer:
     quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
     stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
     accepted: dict[TopicIdPartition, float] = field(default_factory=dict)
+    failing: dict[TopicIdPartition, str] = field(default_factory=dict)
 
     async def run(self) -> None:
         """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
@@ -110,6 +115,7 @@ class Expirer:
         self.stopped = {
             tip: text for tip, text in self.stopped.items() if tip is None or tip in here
         }
+        self.failing = {tip: text for tip, text in self.failing.items() if tip in here}
         await self.rules.refresh(each.topic for each in here)
         orders: list[_Order] = []
         node_bytes = 0
@@ -121,6 +127,8 @@ class Expirer:
                 self._trouble(work, error)
                 continue
             node_bytes += size_bytes
+            if order is None:
+                self.failing.pop(work.partition, None)
             if order is not None:
                 orders.append(order)
         orders = self._braked(orders, node_bytes)
@@ -178,11 +186,18 @@ class Expirer:
         self.accepted[tip] = percent
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The brakes that are on: somebody has to look."""
-        return tuple(
+        """The brakes that are on, and what fails from pass to pass: somebody has to look."""
+        brakes = tuple(
             NodeProblem(ProblemArea.RETENTION, None if tip is None else str(tip), text)
             for tip, text in self.stopped.items()
         )
+        if not self.failing:
+            return brakes
+        tip = min(self.failing, key=lambda each: (each.topic, each.partition))
+        count, of = len(self.failing), f"{tip.topic}-{tip.partition}: {self.failing[tip]}"
+        some = "1 partition" if count == 1 else f"{count} partitions, for example"
+        text = f"it fails and is repeated with each pass: of {some} {of}"
+        return (*brakes, NodeProblem(ProblemArea.RETENTION, FAILS, text))
 
     async def _ordered(self, work: PartitionWork) -> tuple[_Order | None, int]:
         """What to do for a partition, if anything, and the bytes that it has in the tier."""
@@ -252,6 +267,7 @@ class Expirer:
                         "segment %s is kept: it is in use or gone, or the policy changed",
                         each.row.segment_id,
                     )
+            self.failing.pop(order.work.partition, None)
         except Conflict as error:
             if await self._may_go_on(order):
                 self._trouble(order.work, error)
@@ -293,12 +309,14 @@ class Expirer:
             return
         work.failed(error_kind(error), f"retention: {error}", self.ambient.now_ms())
         expected = isinstance(error, StrandlineError)
-        logger.warning(
-            "retention of %s failed, to be repeated: %s",
-            work.partition,
-            error,
-            exc_info=None if expected else error,
-        )
+        if work.partition not in self.failing:  # what stands is told with the node's problems
+            logger.warning(
+                "retention of %s failed, to be repeated: %s",
+                work.partition,
+                error,
+                exc_info=None if expected else error,
+            )
+        self.failing[work.partition] = str(error) or type(error).__name__
 
     def _note(
         self, action: AuditAction, tip: TopicIdPartition | None, offset: int, why: str

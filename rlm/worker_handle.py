@@ -53,6 +53,8 @@ class WorkerLimits:
     does not confirm a cancellation in time, since its uploads must be known to have ended.
     `stream_stall_s`: a read that brings nothing for longer fails. `window_frames` of 256 KiB wait
     for a slow reader at most. `jobs_max` counts for each worker; calls beyond it are RetryLater.
+    `crashes_told` ends within `crash_window_s` are a problem of the node; a worker that lived that
+    long is no longer waited for as after a crash.
     """
 
     start_deadline_s: float = 20.0
@@ -63,6 +65,8 @@ class WorkerLimits:
     window_frames: int = 8
     restart_backoff_base_s: float = 0.2
     restart_backoff_max_s: float = 10.0
+    crashes_told: int = 3
+    crash_window_s: float = 600.0
     cache_bytes_max: int = 64 * 2**20
     chunk_cache_bytes_max: int = 0
 
@@ -158,6 +162,11 @@ class WorkerHandle:
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def ending(self) -> str:
+        """How the process ended, for people."""
+        return f"{self._why or 'by itself'}; {_ending(self._process)}"
 
     @property
     def jobs(self) -> int:
@@ -294,11 +303,7 @@ class WorkerHandle:
         for grant in self._grants:
             grant.cancel()
         for call, _ in self._calls.values():
-            error = RetryLater(
-                f"the worker process {self.pid} ended ({self._why or 'by itself'}; "
-                f"{_ending(self._process)})"
-            )
-            call.fail(error)
+            call.fail(RetryLater(f"the worker process {self.pid} ended ({self.ending})"))
         self._calls.clear()
 
 

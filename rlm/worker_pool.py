@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -98,6 +99,8 @@ class WorkerPool:
         self._keepers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._last_error: StrandlineError | None = None
+        self._ends_s: deque[float] = deque(maxlen=self._limits.crashes_told)
+        self._last_ending = ""
         self._closed = False
         self._ended_chunks = ChunkCounts()
 
@@ -112,12 +115,25 @@ class WorkerPool:
             worker.look_for_keys()
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Workers that can't be started; one that ended is started anew within a moment."""
-        if self._last_error is None or self._closed or len(self._workers) == self._size:
+        """Workers that can't be started, or that end again and again."""
+        if self._closed:
             return ()
+        if self._last_error is None or len(self._workers) == self._size:
+            return self._crash_loop()
         text = (
             f"{len(self._workers)} of {self._size} worker processes are up, and another can't be "
             f"started: {self._last_error}"
+        )
+        return (NodeProblem(ProblemArea.WORKERS, None, text),)
+
+    def _crash_loop(self) -> tuple[NodeProblem, ...]:
+        oldest_s = self._ends_s[0] if len(self._ends_s) == self._limits.crashes_told else None
+        window_s = self._limits.crash_window_s
+        if oldest_s is None or self._ambient.monotonic() - oldest_s > window_s:
+            return ()
+        text = (
+            f"worker processes ended {self._limits.crashes_told} times or more within "
+            f"{window_s:g} s, and what they did with them: the last one {self._last_ending}"
         )
         return (NodeProblem(ProblemArea.WORKERS, None, text),)
 
@@ -295,17 +311,26 @@ class WorkerPool:
 
     async def _keep(self, slot: int) -> None:
         """Replace the worker of one slot whenever it dies."""
+        limits, monotonic = self._limits, self._ambient.monotonic
+        backoff_s = limits.restart_backoff_base_s
         while True:
+            began_s = monotonic()
             await self._workers[slot].dead.wait()
-            _log.warning("worker process %s ended, a new one is started", self._workers[slot].pid)
             ended = self._workers.pop(slot)
+            self._ends_s.append(monotonic())
+            self._last_ending = ended.ending
+            _log.warning(
+                "worker process %s ended (%s), a new one is started", ended.pid, ended.ending
+            )
+            if monotonic() - began_s >= limits.crash_window_s:
+                backoff_s = limits.restart_backoff_base_s
             self._ended_chunks += ended.told.chunks
             await ended.close()
-            self._workers[slot] = await self._restarted()
+            self._workers[slot] = await self._restarted(backoff_s)
+            backoff_s = min(backoff_s * 2, limits.restart_backoff_max_s)
             self._announce()
 
-    async def _restarted(self) -> WorkerHandle:
-        backoff_s = self._limits.restart_backoff_base_s
+    async def _restarted(self, backoff_s: float) -> WorkerHandle:
         while True:
             await self._ambient.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, self._limits.restart_backoff_max_s)

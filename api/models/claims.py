@@ -174,6 +174,11 @@ class ClaimResetRequest(Wire):
     ]
     dry_run: Annotated[StrictBool, Field(description="True: only say what it would do.")] = False
 
+    def why(self) -> str:
+        """For the audit."""
+        cuts = "cuts nothing" if self.cut_at is None else f"may cut at {self.cut_at}"
+        return f"token {self.token}; the next claim {cuts}"
+
     def refusal(
         self, state: PartitionState, outlook: ClaimOutlook | NoOutlook
     ) -> ResetRefusal | None:

@@ -84,12 +84,10 @@ async def reset_claim(
     if not body.dry_run and not repeated:
         if refusal is not None:
             raise Conflict(f"{tip}: {refusal.text}", reason=refusal.reason)
-        cuts = "cuts nothing" if body.cut_at is None else f"may cut at {body.cut_at}"
-        why = f"token {body.token}; the next claim {cuts}"
         highest = -1 if state.highest_copied is None else state.highest_copied[0]
         cut = (-1, -1) if body.cut_at is None else (body.cut_at, max(highest, body.cut_at))
         with noted(
-            context, tip, AuditAction.CLAIM_RESET, why, principal, offsets=cut,
+            context, tip, AuditAction.CLAIM_RESET, body.why(), principal, offsets=cut,
             size_bytes=cut_off[1],
         ):  # fmt: skip
             request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.reset_claim(

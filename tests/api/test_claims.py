@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from api.app import create_app
+from api.models.claims import ClaimResetRequest
 from api.tokens import Role
 from kafka_formats.errors import OutcomeUnknown
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
@@ -120,6 +121,11 @@ def test_a_suspect_claim_is_let_through_by_a_reset_that_confirms_it_and_comes_ba
                 done = await world.reset()
                 assert (done.status_code, done.json()["reset_stands"]) == (200, True)
             assert int(done.headers["Strandline-Metadata-Offset"]) > shown["metadata_offset"]
+            audit = (await get(world.client, "/v1/audit?action=claim_reset"))["lines"]
+            token = shown["claim"]["token"]
+            assert [each["why"] for each in audit] == [
+                f"token {token}; the next claim may cut at 4"
+            ]
             await world.lead(Leads(3, 25))
             now = await get(world.client, CLAIM)
             assert (now["claim_stands"], now["reset_stands"]) == (True, False)
@@ -212,3 +218,8 @@ async def test_a_mode_change_has_a_line_in_the_audit_with_who_asked(tmp_path: Pa
         ("mode_set", "boss", "sidecar to paused"),
         ("mode_set", "boss", "sidecar to paused; whether it was recorded is not known"),
     ]
+
+
+def test_a_reset_that_cuts_nothing_says_so_in_the_audit() -> None:
+    body = ClaimResetRequest(token=7, cut_at=None, cut_offsets=0)
+    assert body.why() == "token 7; the next claim cuts nothing"

@@ -73,6 +73,7 @@ class WatchedNode:
         self._told = 0
         if node.hold is not None:
             self.metrics.hold.read_from(node.hold.usage)
+        self.metrics.repair.watch(node.repairs)
         fake = make_node()
         context: ApiContext = replace(
             fake.context,

@@ -36,7 +36,6 @@ SLOW = RaftSettings(
 """A quarter of an hour has not many turns then."""
 
 
-
 class Watched:
     """A node of which only the metadata log is real; its /metrics is scraped."""
 
@@ -108,7 +107,7 @@ def test_a_view_that_does_not_keep_up(tmp_path: Path) -> None:
 
 
 def _slow_down(view: View, loop: VirtualTimeLoop) -> None:
-    """Each step of applying takes half a minute, as where the disk under the view is lost in work."""
+    """Each step of applying takes half a minute, as on a disk that is lost in work."""
     commit = view.commit_changes
 
     def slowly(*arguments: object, **named: object) -> None:

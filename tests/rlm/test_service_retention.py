@@ -256,6 +256,36 @@ def test_too_large_a_share_stops_until_somebody_accepts_it_once(tmp_path: Path) 
     run_virtually(main)
 
 
+def test_retention_that_fails_is_a_problem_of_the_node_until_it_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    down = False
+
+    async def hook(step: str) -> None:
+        if down and step == "before record_log_start":
+            raise RetryLater("no leader of the quorum")
+
+    async def main() -> None:
+        nonlocal down
+        async with new_world(tmp_path, (log.log_dir,)).boot(hook=hook) as node:
+            await node.remote_log.run_once()
+            await decide(node, EVERYTHING_IS_OLD)
+            down = True
+            for _ in range(3):
+                await node.remote_log.expirer.run_pass()
+                (problem,) = node.remote_log.node_problems()
+                assert (problem.area, problem.name) == (ProblemArea.RETENTION, "fails")
+                assert "of 1 partition orders-0: no leader of the quorum" in problem.text
+            assert caplog.text.count("retention of") == 1, "and then with the node's problems"
+            down = False
+            await node.remote_log.expirer.run_pass()
+            assert node.remote_log.node_problems() == ()
+
+    run_virtually(main)
+
+
 def test_too_large_a_share_of_the_node_stops_though_no_partition_is_too_large_a_one(
     tmp_path: Path,
 ) -> None:

@@ -19,6 +19,7 @@ from kafka_formats.errors import (
     RetryLater,
 )
 from rlm.copy_job import CopyProgress
+from rlm.node_problem import ProblemArea
 from rlm.read_request import (
     LogRequest,
     RecordsRequest,
@@ -72,6 +73,21 @@ async def test_a_killed_worker_is_a_retry_and_is_replaced(
     assert pool.pids != (pid,)
     (log,) = tier.rglob("*.log")
     assert log.read_bytes() == replica.path(0, ".log").read_bytes()
+
+
+async def test_workers_that_end_again_and_again_are_a_problem_of_the_node(
+    pool: WorkerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        assert pool.problems() == ()
+        (pid,) = pool.pids
+        os.kill(pid, signal.SIGKILL)
+        await restarted(pool, pid)
+    (problem,) = pool.problems()
+    assert problem.area is ProblemArea.WORKERS
+    assert "ended 3 times or more within 600 s" in problem.text
+    assert "signal 9" in problem.text
+    assert caplog.text.count("signal 9), a new one is started") == 3
 
 
 async def to_the_end(stream: AsyncIterator[bytes]) -> None:

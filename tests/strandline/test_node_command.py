@@ -73,7 +73,14 @@ def test_a_node_survives_a_kill_refuses_a_second_one_and_stops_cleanly(small: No
         assert directory.boot_counter == boots + 2  # one start; the refused one did not count
 
 
-def test_a_crash_in_a_librarys_own_code_leaves_a_word(small: NodeProcess) -> None:
+def test_a_hang_up_claims_nothing_and_a_crash_in_a_librarys_own_code_leaves_a_word(
+    small: NodeProcess,
+) -> None:
+    os.kill(small.pid, signal.SIGHUP)
+    small.wait_until(
+        lambda: "there is nothing to read again" in small.log, "word of it", deadline_s=DEADLINE_S
+    )
+    assert "were read again" not in small.log, "it has neither tokens nor certificates"
     os.kill(small.pid, signal.SIGSEGV)
     with pytest.raises(RuntimeError, match="killed by SIGSEGV"):
         small.wait_until(lambda: False, "its end", deadline_s=DEADLINE_S)
