@@ -24,7 +24,7 @@ from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snaps
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import Proposal, SnapshotId
-from rlmm.partition_state import MeasuredTime, Mode, Restart, TopicPolicy
+from rlmm.partition_state import Mode, Restart, TopicPolicy
 from rlmm.records import (
     ClaimReset,
     FeatureLevel,
@@ -184,12 +184,6 @@ def _rows_targets() -> list[Target]:
             ("rlmm.row_values.decode_restart",),
             row_values.decode_restart,
             lambda: [row_values.encode_restart(Restart(400))],
-        ),
-        Target(
-            "row_values.decode_measured_time",
-            ("rlmm.row_values.decode_measured_time",),
-            row_values.decode_measured_time,
-            lambda: [row_values.encode_measured_time(MeasuredTime())],
         ),
         Target(
             "row_nodes.decode_node",
