@@ -33,6 +33,7 @@ from rlm.log_levels import LogLevels
 from rlm.node_problem import NodeProblem
 from rlm.partition_status import PartitionStatus
 from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
+from rlm.record_deletion import RecordDeletion
 from rlm.repair_run import RepairRequest, RepairRun
 from rlm.retention_plan import RetentionPlan
 from rlm.scrub_results import ScrubResults
@@ -356,6 +357,12 @@ class Retention(Protocol):
 
     def accept(self, tip: TopicIdPartition, percent: float, /) -> None:
         """The next pass may take up to this share. Conflict: another node leads."""
+        ...
+
+    async def delete_records(
+        self, tip: TopicIdPartition, before: int, /, *, apply: bool
+    ) -> RecordDeletion:
+        """Log start moves to `before`, if `apply`. Conflict: not by this node, or not now."""
         ...
 
 

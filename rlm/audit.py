@@ -44,6 +44,7 @@ class AuditAction(StrEnum):
     REPAIR = "repair"
     OFFSETS_SKIPPED = "offsets_skipped"
     GAPS_ALLOWED = "gaps_allowed"
+    RECORDS_DELETED = "records_deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_work import PartitionWork
 from rlm.ports import MetadataPort
+from rlm.record_deletion import RecordDeletion, plan_record_deletion
 from rlm.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
 from rlm.topic_retention import RetentionInForce, RetentionRules, RetentionSource
 from rlmm.partition_state import PartitionState, TopicPolicy
@@ -175,15 +176,42 @@ class Expirer:
 
     def accept(self, tip: TopicIdPartition, percent: float) -> None:
         """The partition's next pass may take up to this share. Conflict: it is not ours to do."""
-        if not any(work.partition == tip and work.held is not None for work in self.works()):
-            state = self.metadata.partition_state(tip)
-            holder = "nobody" if state is None or state.claim is None else (
-                f"node {state.claim.incarnation.node_id}"
-            )  # fmt: skip
-            raise Conflict(
-                f"this node has no claim of {tip}, {holder} has: ask there", reason="NOT_CLAIMED"
-            )
+        self._token_of(tip)
         self.accepted[tip] = percent
+
+    async def delete_records(
+        self, tip: TopicIdPartition, before: int, *, apply: bool
+    ) -> RecordDeletion:
+        """An admin's word: log start moves to `before`, if `apply`; the next pass takes what ends
+        below. Conflict: not by this node, or not now. InvalidRequest: not so far.
+        """
+        token = self._token_of(tip)
+        state = self.metadata.partition_state(tip)
+        if state is None:
+            raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
+        rows = self.metadata.list_remote_log_segments(tip)
+        planned = plan_record_deletion(state, rows, before)
+        waits = self.held_back(tip.topic)
+        if apply and waits is not None:
+            raise Conflict(f"nothing is deleted now: {waits}", reason="HELD_BACK")
+        if apply and planned.move is not None:
+            # The policy that stands is named, so that apply refuses it once deleting is paused.
+            offset = self.metadata.topic_policy(tip.topic).offset
+            why = f"records below {before} are deleted by an admin"
+            await self._move_log_start(tip, token, planned.move, (offset, why))
+        return planned
+
+    def _token_of(self, tip: TopicIdPartition) -> int:
+        for work in self.works():
+            if work.partition == tip and work.held is not None:
+                return work.held.token
+        state = self.metadata.partition_state(tip)
+        holder = "nobody" if state is None or state.claim is None else (
+            f"node {state.claim.incarnation.node_id}"
+        )  # fmt: skip
+        raise Conflict(
+            f"this node has no claim of {tip}, {holder} has: ask there", reason="NOT_CLAIMED"
+        )
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """The brakes that are on, and what fails from pass to pass: somebody has to look."""
@@ -256,7 +284,8 @@ class Expirer:
             if not await self._may_go_on(order):
                 return
             if move is not None:
-                await self._move_log_start(order, move)
+                by = (order.plan.policy.offset, order.plan.text)
+                await self._move_log_start(order.work.partition, order.token, move, by)
             for each in order.plan.delete_now:
                 if not await self._may_go_on(order):
                     return
@@ -288,20 +317,18 @@ class Expirer:
         waits = self.held_back(topic) or by.held_back
         return ours and waits is None and by.policy == order.plan.policy
 
-    async def _move_log_start(self, order: _Order, move: LogStartMove) -> None:
-        """Raises unless it is applied: then nothing goes in this pass."""
-        tip = order.work.partition
+    async def _move_log_start(
+        self, tip: TopicIdPartition, token: int, move: LogStartMove, by: tuple[int, str]
+    ) -> None:
+        """Raises unless it is applied: then nothing goes in this pass. `by`: the offset of the
+        policy that has to stand, and why.
+        """
+        policy_offset, why = by
         await self.metadata.record_log_start(
-            LogStart(
-                tip,
-                order.token,
-                move.leader_epoch,
-                move.offset,
-                policy_offset=order.plan.policy.offset,
-            ),
+            LogStart(tip, token, move.leader_epoch, move.offset, policy_offset=policy_offset),
             deadline_s=self.limits.propose_deadline_s,
         )
-        self._note(AuditAction.LOG_START_MOVED, tip, move.offset, order.plan.text)
+        self._note(AuditAction.LOG_START_MOVED, tip, move.offset, why)
 
     def _trouble(self, work: PartitionWork, error: Exception) -> None:
         if isinstance(error, Fenced):

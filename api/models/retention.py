@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import Field, StrictFloat, StrictInt
+from pydantic import Field, StrictBool, StrictFloat, StrictInt
 
-from api.models.base import TopicIdText, Wire, known
+from api.models.base import PartitionName, TopicIdText, Wire, known
+from api.models.gaps import OffsetIn, Reason
 from api.models.topics import Bytes, Milliseconds
+from rlm.record_deletion import RecordDeletion
 from rlm.retention_plan import Deletion, RetentionPlan
 from rlmm.partition_state import UNLIMITED, TopicPolicy
 from rlmm.segment import TopicIdPartition
@@ -111,3 +113,49 @@ class AcceptedPercent(Wire):
     """The share of the partition's tiered bytes that the next pass may take, once."""
 
     percent: Annotated[StrictFloat | StrictInt, Field(gt=0, le=100, examples=[85])]
+
+
+class DeleteRecordsRequest(Wire):
+    """Everything below `before_offset` is deleted from the partition's tier."""
+
+    before_offset: OffsetIn
+    reason: Reason
+    dry_run: StrictBool = True
+
+
+class DeleteRecordsView(PartitionName):
+    """What goes, or would go."""
+
+    log_start_offset: Annotated[int, Field(description="As it was before.")]
+    new_log_start_offset: Annotated[
+        int | None, Field(description="Null: log start is there already, or above.")
+    ]
+    segment_count: Annotated[int, Field(description="Segments that go as a whole.")]
+    size_bytes: int
+    kept_to_offset: Annotated[
+        int | None,
+        Field(
+            description="The new log start lies in a segment that ends here (inclusive): nobody "
+            "reads below, but its bytes stay until log start passes this. Null: there is none."
+        ),
+    ]
+    changed: bool
+    dry_run: bool
+
+    @classmethod
+    def told(
+        cls, tip: TopicIdPartition, planned: RecordDeletion, *, dry_run: bool
+    ) -> DeleteRecordsView:
+        """Map."""
+        return cls(
+            topic=tip.topic,
+            topic_id=str(tip.topic_id),
+            partition=tip.partition,
+            log_start_offset=planned.log_start_offset,
+            new_log_start_offset=None if planned.move is None else planned.move.offset,
+            segment_count=planned.segments,
+            size_bytes=planned.size_bytes,
+            kept_to_offset=known(planned.kept),
+            changed=planned.move is not None and not dry_run,
+            dry_run=dry_run,
+        )

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter, Depends
 
 from api.admission import Context, require
-from api.models.retention import AcceptedPercent, RetentionPlanView, RetentionRequest
+from api.models.retention import (
+    AcceptedPercent,
+    DeleteRecordsRequest,
+    DeleteRecordsView,
+    RetentionPlanView,
+    RetentionRequest,
+)
+from api.noting import noted
 from api.routes.found import FoundPartition
-from api.tokens import Role
+from api.tokens import Principal, Role
+from rlm.audit import AuditAction
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/retention", tags=["retention"])
 
@@ -38,3 +48,25 @@ async def accept_retention(
     """Needs the role admin; asked of the node that leads, 409 elsewhere. Answers with the plan."""
     context.retention.accept(tip, float(body.percent))
     return RetentionPlanView.of(tip, await context.retention.plan(tip, float(body.percent)))
+
+
+@router.post("/delete-records", summary="Delete everything below an offset from the tier")
+async def delete_records(
+    context: Context,
+    tip: FoundPartition,
+    body: DeleteRecordsRequest,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> DeleteRecordsView:
+    """Needs the role admin; asked of the node that leads, 409 elsewhere. What is below is read no
+    more once this is answered; its segments' bytes go with retention, by whole segments.
+    """
+    before = body.before_offset
+    if body.dry_run:
+        planned = await context.retention.delete_records(tip, before, apply=False)
+    else:
+        with noted(
+            context, tip, AuditAction.RECORDS_DELETED, body.reason, principal,
+            offsets=(-1, before - 1),
+        ):  # fmt: skip
+            planned = await context.retention.delete_records(tip, before, apply=True)
+    return DeleteRecordsView.told(tip, planned, dry_run=body.dry_run)

@@ -13,7 +13,7 @@ from strandline.cli.output import console, human_bytes, human_time, print_json, 
 from strandline.cli.quantities import size_text, time_text
 
 retention_app = typer.Typer(
-    help="What retention takes from a partition's tier: plan, accept.",
+    help="What retention takes from a partition's tier: plan, accept, delete-records.",
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -63,6 +63,56 @@ def retention_accept_command(
         plan = client.change("PUT", path, {"percent": accept_percent})
     _show(plan, as_json=json)
     return ExitCode.OK
+
+
+@retention_app.command("delete-records")
+def retention_delete_records_command(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    before: Annotated[int, typer.Option(min=0, help="The first offset that stays.")],
+    why: Annotated[str, typer.Option(help="It is recorded with your name.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without it, only say what would go.")
+    ] = False,
+    topic_id: Annotated[
+        str | None, typer.Option(help="Which incarnation of the topic; the newest by default.")
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Delete all records below an offset from the tier. Ask the node that leads. No way back.
+
+    The broker's own log is not touched: use `kafka-delete-records` for that, first.
+
+    Example: `strandline retention delete-records orders 0 --before 1200 --why "order 7" --yes`
+    """
+    body: dict[str, object] = {"before_offset": before, "reason": why, "dry_run": not yes}
+    path = f"{partition_path(topic, partition)}/retention/delete-records"
+    with NodeClient(url, token_file) as client:
+        answer = client.change("POST", path, body, topic_id=topic_id)
+    if json:
+        print_json(answer)
+    else:
+        console.print(_deletion_text(answer), markup=False)
+    return ExitCode.OK
+
+
+def _deletion_text(answer: dict[str, Any]) -> str:
+    start, new = answer["log_start_offset"], answer["new_log_start_offset"]
+    if new is None:
+        return f"the tier's log start is {start}: nothing below is there to delete"
+    text = (
+        f"the tier's log start {'would move' if answer['dry_run'] else 'moved'} from {start} to "
+        f"{new}: {answer['segment_count']} segments go as a whole, "
+        f"{human_bytes(answer['size_bytes'])}"
+    )
+    if answer["kept_to_offset"] is not None:
+        text += (
+            f"; the segment that {new} lies in stays in the store until log start passes "
+            f"{answer['kept_to_offset']}"
+        )
+    return text + (". Nothing was changed: say --yes to do it" if answer["dry_run"] else "")
 
 
 def _show(plan: dict[str, Any], *, as_json: bool) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import Conflict
-from rlm.retention_plan import RetentionPlan
+from rlm.record_deletion import RecordDeletion
+from rlm.retention_plan import LogStartMove, RetentionPlan
 from rlmm.partition_state import TopicPolicy
 from rlmm.segment import TopicIdPartition
 
@@ -20,6 +21,7 @@ class FakeRetention:
     claimed: bool = True
     asked_by: list[TopicPolicy | None] = field(default_factory=list)
     accepted: list[tuple[TopicIdPartition, float]] = field(default_factory=list)
+    deleted_below: list[int] = field(default_factory=list)
 
     async def plan(
         self,
@@ -35,3 +37,12 @@ class FakeRetention:
         if not self.claimed:
             raise Conflict("ask the node that leads", reason="NOT_CLAIMED")
         self.accepted.append((tip, percent))
+
+    async def delete_records(
+        self, tip: TopicIdPartition, before: int, /, *, apply: bool
+    ) -> RecordDeletion:
+        if not self.claimed:
+            raise Conflict("ask the node that leads", reason="NOT_CLAIMED")
+        if apply:
+            self.deleted_below.append(before)
+        return RecordDeletion(0, LogStartMove(before, 0), 2, 40, before + 9)

@@ -84,6 +84,7 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
     "repair": {"topic": "orders", "partition": 0, "from_scrub": True, "apply": True},
     "feature-level": {"feature_level": 1},
     "accepted-percent": {"percent": 85},
+    "delete-records": {"before_offset": 5, "reason": "it has to go"},
     "reset": {"token": 3, "cut_at": 15, "cut_offsets": 5, "dry_run": True},
     "mode": {"mode": "paused", "dry_run": True},
     "plan": {"retention_ms": 5, "retention_bytes": None},

@@ -106,3 +106,28 @@ async def test_a_policy_tells_which_topic_it_was_set_for_and_counts_for_no_other
     assert of_former["retention_ms"] == 1000
     assert (of_other["topic_id"], of_other["set_for"]) == (None, None)
     assert (refused.status_code, refused.json()["field"]) == (400, "topic_id")
+
+
+async def test_records_are_deleted_from_the_tier_by_an_admin_and_audited() -> None:
+    retention = FakeRetention()
+    body: dict[str, object] = {"before_offset": 120, "reason": "order 7 has to go"}
+    path = f"{PATH}/delete-records"
+    node = node_with(retention)
+    async with node.client() as client:
+        planned = (await client.post(path, json=body)).json()
+        assert (retention.deleted_below, planned["changed"]) == ([], False)
+        done = (await client.post(path, json=body | {"dry_run": False})).json()
+        lines = (await client.get("/v1/audit", params={"action": "records_deleted"})).json()[
+            "lines"
+        ]
+        unsaid = await client.post(path, json={"before_offset": 120})
+    assert (done["log_start_offset"], done["new_log_start_offset"]) == (0, 120)
+    assert (done["segment_count"], done["kept_to_offset"]) == (2, 129)
+    assert (retention.deleted_below, done["changed"]) == ([120], True)
+    assert [(line["end_offset"], line["by"]) for line in lines] == [(119, "anonymous")]
+    assert unsaid.status_code == 400
+    async with node_with(FakeRetention(), Role.OPERATE).client() as client:
+        assert (await client.post(path, json=body)).status_code == 403
+    async with node_with(FakeRetention(claimed=False)).client() as client:
+        refused = await client.post(path, json=body | {"dry_run": False})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "NOT_CLAIMED")
