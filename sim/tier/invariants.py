@@ -254,7 +254,11 @@ class Auditor:
         replica = partition.replicas[state.claim.incarnation.node_id]
         replaced = replica.epoch != state.claim.leader_epoch
         gone = batches_within(replica.batches, lost.start, lost.end + 1)
-        damaged = all(b in each.lost for each in partition.replicas.values() for b in gone)
+        damaged = all(
+            b in each.lost or b not in each.batches
+            for each in partition.replicas.values()
+            for b in gone
+        )
         dropped = max(replica.bases[0], replica.log_start) > lost.end
         self.check(
             partition.deleted or replaced or dropped or (bool(gone) and damaged),

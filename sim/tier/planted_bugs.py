@@ -18,6 +18,7 @@ import rlm.copy_plan
 import rlm.expirer
 import rlm.hold
 import rlm.hold_plan
+import rlm.partition_driver
 import rlm.partition_work
 import rlmm.apply_claims
 import rlmm.apply_offsets
@@ -30,6 +31,7 @@ from rlm.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder, n
 from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
 from rlm.delete_due import objects_due_ms
 from rlm.expirer import Expirer
+from rlm.gap_rule import GapWatch
 from rlm.hold import Hold
 from rlm.hold_directory import HoldDirectory
 from rlm.hold_plan import HoldFacts, Release, Unit, over_budget, unbroken, with_heads
@@ -60,6 +62,12 @@ EVENTS = 800
 COMMITTED_UP_TO = 1 << 60
 
 _attempt = Copier._attempt
+
+
+def _no_files_wanted(*_: object) -> int:
+    return OFFSET_MAX
+
+
 _carry_out = Expirer._carry_out
 _delete_objects = CleanUp.delete_objects
 _drive_all = WorkTable.drive_all
@@ -287,6 +295,14 @@ BUGS_OF_DAMAGE: dict[str, Patches] = {
 }
 """Found by seeds of a world whose objects are damaged, within `DAMAGED_SEEDS_MAX`."""
 
+BUGS_OF_LOCAL_DAMAGE: dict[str, Patches] = {
+    "what is gone at the head of a log is lost at once": (
+        (rlm.partition_driver, "files_wanted_from", _no_files_wanted),
+    ),
+    "a gap in a segment is passed over": ((GapWatch, "check", _no_objection),),
+}
+"""Found by seeds of a world whose brokers lose segments, within `DAMAGED_SEEDS_MAX`."""
+
 ZOMBIE = "zombie_put_before_the_deadline"
 HELD = "hold_through_an_outage"
 DELETE_RECORDS = "delete_records_past_the_copied_offset"
@@ -341,4 +357,5 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
 def planted(name: str) -> AbstractContextManager[None]:
     """The mistake is made for the length of the block."""
     scripted = {each: patches for each, (_, patches) in BUGS_OF_SCRIPTS.items()}
-    return planting((BUGS | RARE_BUGS | BUGS_OF_DAMAGE | scripted)[name])
+    seeded = BUGS | RARE_BUGS | BUGS_OF_DAMAGE | BUGS_OF_LOCAL_DAMAGE
+    return planting((seeded | scripted)[name])

@@ -128,8 +128,12 @@ class Replica:
         if not self.bases:
             self.bases = [end]
             self._path(end).touch()
-        kept = b"".join(each.data for each in self.within(self.bases[-1], end))
+        self.lost = [batch for batch in self.lost if batch.last < end]
+        within = self.within(self.bases[-1], end)
+        kept = b"".join(each.data for each in within if each not in self.lost)
         path = self._path(self.bases[-1])
+        if not path.exists():  # damage took it, and the broker opens it anew
+            path.write_bytes(kept)
         os.truncate(path, len(kept))
         self._stamp(path)
         path.with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
@@ -189,7 +193,7 @@ class Replica:
         self.truncated_ms = self._now_ms()
         for base in tuple(self.bases):
             self._drop(base)
-        self.batches = list(before)
+        self.batches, self.lost = list(before), []
         self.bases = [start]
         self.log_start = start
         self._path(start).touch()

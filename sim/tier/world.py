@@ -36,6 +36,7 @@ from sim.tier.damage import Damage
 from sim.tier.faults import HOUR_MS, Faults
 from sim.tier.holding import HoldAuditor, disks_of
 from sim.tier.invariants import Auditor
+from sim.tier.local_damage import LocalDamage
 from sim.tier.loop import TierLoop, the_dead_are_unheard
 from sim.tier.machine import Machine, Process
 from sim.tier.readers import Readers
@@ -71,6 +72,7 @@ class Plan:
     hold_bytes_max: int | None = None
     """-1: nothing is held."""
     damage: bool | None = None
+    local_damage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class World:
         self.hold_audit = HoldAuditor(self)
         self.log = SharedLog(self)
         self.damage = Damage(self, plan.damage)
+        self.local_damage = LocalDamage(self, is_on=plan.local_damage)
         self.bucket = Bucket(self)
         self._draw_limits()
         if plan.limits is not None:
@@ -245,7 +248,10 @@ class World:
             try:
                 for machine in self.machines:
                     machine.start()
-                for actor in (self.faults, self.brokers, self.admins, self.readers, self.damage):
+                for actor in (
+                    self.faults, self.brokers, self.admins, self.readers, self.damage,
+                    self.local_damage,
+                ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
                     pass
@@ -288,6 +294,7 @@ class World:
         """Ms until all is copied and tidy. InvariantError(liveness): it never is."""
         self.faults.stop()
         self.damage.stop()
+        self.local_damage.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
         began_ms = next_look_ms = next_collect_ms = self.schedule.now_ms

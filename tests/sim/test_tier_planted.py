@@ -8,6 +8,7 @@ from sim.invariants import InvariantError
 from sim.tier.planted_bugs import (
     BUGS,
     BUGS_OF_DAMAGE,
+    BUGS_OF_LOCAL_DAMAGE,
     BUGS_OF_SCRIPTS,
     DAMAGED_SEEDS_MAX,
     EVENTS,
@@ -19,7 +20,15 @@ from sim.tier.planted_bugs import (
 from sim.tier.scripts import play
 from sim.tier.world import Plan, Result, run
 from tests.sim.test_tier_scripts import SCRIPTS
-from tests.sim.worlds import assert_found
+from tests.sim.worlds import assert_found, held
+
+DAMAGED_DISKS = 3
+
+
+def damaged_disks(seed: int, events: int) -> Result:
+    """Brokers lose or cut sealed segments."""
+    plan = Plan(nodes=3, hold_bytes_max=-1, damage=False, local_damage=True)
+    return run(seed, events, plan=plan)
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -35,6 +44,21 @@ def test_a_planted_mistake_of_repairs_is_found(name: str) -> None:
 
     with planted(name):
         assert_found(name, damaged, seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
+
+
+@pytest.mark.parametrize("name", BUGS_OF_LOCAL_DAMAGE)
+def test_a_planted_mistake_about_a_brokers_disk_is_found(name: str) -> None:
+    with planted(name):
+        assert_found(name, damaged_disks, seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
+
+
+def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:
+    held("tier", damaged_disks, range(1, DAMAGED_DISKS + 1), events=EVENTS)
+
+
+@pytest.mark.soak
+def test_what_brokers_lose_over_long_runs() -> None:
+    held("tier", damaged_disks, range(1_000, 1_040), events=6_000)
 
 
 @pytest.mark.soak
