@@ -193,7 +193,9 @@ def test_a_disk_that_still_has_what_another_leader_lost_brings_it_back() -> None
 
 def test_a_next_offset_in_no_segment_is_said() -> None:
     segments = (LogSegment(0, 100), LogSegment(200, None))
-    assert "contains" in waits(facts(segments, 500, state(highest=(149, 0)))).text
+    wait = waits(facts(segments, 500, state(highest=(149, 0))))
+    assert wait.why is WhyNot.HOLE_IN_LOG
+    assert "contains the next offset 150" in wait.text
 
 
 @pytest.mark.parametrize(
