@@ -56,6 +56,8 @@ from rsm_backends.store import ObjectInfo
 from sim.planting import Patches, planting
 
 SEEDS_MAX = 60
+FIRST_SEEDS = {"a pass goes on by a policy that was replaced": 61}
+"""Where the search begins for one that the first seeds don't show."""
 RARE_SEEDS_MAX = 200
 DAMAGED_SEEDS_MAX = 30
 EVENTS = 800

@@ -97,7 +97,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "retention": (
         "retention_command:retention_app",
-        "What retention takes from a partition's tier: plan, accept.",
+        "What retention takes from a partition's tier: plan, accept, delete-records.",
     ),
     "repair": (
         "repair_command:repair_command",

@@ -135,12 +135,22 @@ def assert_one_cluster_comes_of_three_pastes(fleet: Fleet) -> None:
     assert len(clusters) == 1
 
 
+def let_node_1_lead(fleet: Fleet) -> None:
+    """As the recipes suppose; an election may have made another one the leader."""
+    as_admin = "STRANDLINE_URL=http://strand-{}:9480 STRANDLINE_TOKEN_FILE=token "
+
+    def leads() -> bool:
+        leader = fleet.quorum()["leader_id"]
+        if leader > 1:
+            fleet.hosts.type(1, as_admin.format(leader) + "strandline quorum transfer 1")
+        return bool(leader == 1)
+
+    fleet.hosts.wait_until(leads, "node 1 to lead the quorum")
+
+
 def assert_a_rolling_restart_ends_and_stops_nothing(fleet: Fleet) -> None:
     hosts = fleet.hosts
-    as_admin = "STRANDLINE_URL=http://strand-{}:9480 STRANDLINE_TOKEN_FILE=token "
-    leader = fleet.quorum()["leader_id"]
-    if leader != 1:
-        hosts.typed(1, as_admin.format(leader) + "strandline quorum transfer 1")
+    let_node_1_lead(fleet)
     before = {number: hosts.pid(number) for number in NUMBERS}
     hosts.typed(1, RECIPES["rolling restart"])
     after = {number: hosts.pid(number) for number in NUMBERS}
@@ -164,6 +174,7 @@ def assert_a_dead_voter_comes_back_and_copies_on(fleet: Fleet) -> None:
     its_own = [each for each in range(len(NUMBERS)) if fleet.cluster.leader(TOPIC, each) == 3]
     assert its_own
     before = fleet.partitions()
+    let_node_1_lead(fleet)
     hosts.kill(3)
     shutil.rmtree(hosts.folder(3) / "data")
     hosts.typed(1, RECIPES["dead voter, remove"])
@@ -182,6 +193,7 @@ def assert_a_dead_voter_comes_back_and_copies_on(fleet: Fleet) -> None:
         )
 
     hosts.wait_until(copied_on, "what broker 3 leads to be copied on")
+    let_node_1_lead(fleet)
     hosts.typed(1, RECIPES["dead voter, add"])
     assert {voter["node_id"] for voter in fleet.quorum()["voters"]} == set(NUMBERS)
     assert hosts.type(1, RECIPES["dead voter, remove"]).returncode != 0  # its vote stays
@@ -245,6 +257,7 @@ def assert_a_store_moves_while_its_readers_go_on(fleet: Fleet, store: StoreConfi
     hosts.typed(1, RECIPES["move, verify"], environment=as_admin)
     for number in NUMBERS:
         hosts.typed(number, "cp moved.toml strandline.toml")
+    let_node_1_lead(fleet)
     hosts.typed(1, RECIPES["rolling restart"])
     hosts.typed(1, RECIPES["move, resume"], environment=as_admin)
     for number in NUMBERS:

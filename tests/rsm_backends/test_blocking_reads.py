@@ -233,7 +233,9 @@ def cutting_server(answers: list[bytes], requests: list[bytes] | None = None) ->
         for answer in answers:
             connection, _ = listener.accept()
             with connection:
-                asked = connection.recv(65_536)
+                asked = b""
+                while b"\r\n\r\n" not in asked and (more := connection.recv(65_536)):
+                    asked += more  # what is left unread would reset the connection
                 if requests is not None:
                     requests.append(asked)
                 connection.sendall(answer)

@@ -12,6 +12,7 @@ from sim.tier.planted_bugs import (
     BUGS_OF_SCRIPTS,
     DAMAGED_SEEDS_MAX,
     EVENTS,
+    FIRST_SEEDS,
     RARE_BUGS,
     RARE_SEEDS_MAX,
     SEEDS_MAX,
@@ -34,7 +35,8 @@ def damaged_disks(seed: int, events: int) -> Result:
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_mistake_is_found(name: str) -> None:
     with planted(name):
-        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS)
+        first = FIRST_SEEDS.get(name, 1)
+        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS, first=first)
 
 
 @pytest.mark.parametrize("name", BUGS_OF_DAMAGE)
