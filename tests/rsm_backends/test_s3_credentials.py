@@ -88,6 +88,7 @@ async def test_a_refusal_is_reason_enough_to_read_them_again(
 ) -> None:
     path, settings = keys
     monkeypatch.setattr(s3_credentials, "_date", lambda _: None)
+    monkeypatch.setattr(s3_credentials, "RENEWAL_PAUSE_S", 0.0)  # they come faster here
     async with opened(server.config(**settings)) as store:
         for number, code in enumerate(("InvalidAccessKeyId", "ExpiredToken", "AccessDenied")):
             await every_way(store)
@@ -101,6 +102,7 @@ async def test_somebody_who_asks_for_it_is_reason_too(
 ) -> None:
     path, settings = keys
     monkeypatch.setattr(s3_credentials, "_date", lambda _: None)
+    monkeypatch.setattr(s3_credentials, "RENEWAL_PAUSE_S", 0.0)  # they come faster here
     async with opened(server.config(**settings)) as store:
         await every_way(store)
         write_keys(path, "second")
