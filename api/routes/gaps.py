@@ -92,6 +92,12 @@ def _asked(
         raise InvalidRequest("name both ends, or none", field="last_offset")
     if body.first_offset is not None and body.last_offset is not None:
         end = context.rlm.status(tip).active_base_offset
+        if end <= state.next_offset:
+            raise Conflict(
+                f"every sealed offset of {tip} is copied or recorded as lost: nothing is to be "
+                "skipped",
+                reason="NOT_NEEDED",
+            )
         if not state.next_offset <= body.first_offset <= body.last_offset < end:
             raise InvalidRequest(
                 f"only sealed offsets that are not copied yet can be skipped: {state.next_offset} "
