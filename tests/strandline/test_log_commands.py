@@ -60,8 +60,12 @@ def test_a_log_is_read_by_machines_and_made_louder_while_the_node_runs(node: Nod
 
     log(node, "set", "http", "debug")
     httpx.get(f"{node.url}/v1/cluster?secret=planted")
-    request = next(each for each in lines(node, "http") if "/v1/cluster" in each["message"])
-    assert "'/v1/cluster'): 400 in" in request["message"]
+
+    def requests() -> list[str]:
+        return [each["message"] for each in lines(node, "http") if "/v1/cluster" in each["message"]]
+
+    node.wait_until(lambda: bool(requests()), "the line behind the answer", deadline_s=60)
+    assert "'/v1/cluster'): 400 in" in requests()[0]
     assert "planted" not in node.log
     log(node, "set", "http", "error")
     httpx.get(f"{node.url}/v1/quorum")
