@@ -52,6 +52,10 @@ class BackOff:
         """True while the next attempt has to wait."""
         return self.failures > 0 and self.since_ms <= now_ms < self.until_ms
 
+    def left_s(self, now_ms: int) -> float:
+        """How long the next attempt still has to wait; 0: not at all."""
+        return (self.until_ms - now_ms) / 1000 if self.waits_at(now_ms) else 0.0
+
 
 NO_BACK_OFF = BackOff()
 

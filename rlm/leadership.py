@@ -8,7 +8,7 @@ node counts as leader at the checkpoint's last epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.copy_plan import WhyNot
@@ -52,6 +52,8 @@ class RefusedClaim:
     """A claim that apply refused: not repeated at this epoch before `until_ms`, unless the claim
     with the token `against` (-1: none) that stood then was voided or followed by another, or an
     admin acted: `cut_allowed` and `mode_offset` are those of the partition then.
+
+    It was refused at `since_ms`: a clock that says less was set back, by a year perhaps.
     """
 
     leader_epoch: int
@@ -60,20 +62,33 @@ class RefusedClaim:
     until_ms: int
     cut_allowed: bool = False
     mode_offset: int = UNKNOWN_OFFSET
+    since_ms: int = 0
 
     @classmethod
     def now(
-        cls, leader_epoch: int, state: PartitionState | None, text: str, until_ms: int
+        cls,
+        leader_epoch: int,
+        state: PartitionState | None,
+        text: str,
+        *,
+        since_ms: int,
+        until_ms: int,
     ) -> RefusedClaim:
         """Refused while the partition was in this state."""
+        refused = cls(leader_epoch, UNKNOWN_OFFSET, text, until_ms, since_ms=since_ms)
         if state is None:
-            return cls(leader_epoch, UNKNOWN_OFFSET, text, until_ms)
-        against = state.claim.token if state.claim is not None else UNKNOWN_OFFSET
-        return cls(leader_epoch, against, text, until_ms, state.cut_allowed, state.mode_offset)
+            return refused
+        return replace(
+            refused,
+            against=state.claim.token if state.claim is not None else UNKNOWN_OFFSET,
+            cut_allowed=state.cut_allowed,
+            mode_offset=state.mode_offset,
+        )
 
     def still_stands(self, state: PartitionState | None, epoch: int, now_ms: int) -> bool:
         """Nothing happened that could make a claim at `epoch` a better one."""
-        return now_ms < self.until_ms and self == self.now(epoch, state, self.text, self.until_ms)
+        again = self.now(epoch, state, self.text, since_ms=self.since_ms, until_ms=self.until_ms)
+        return self.since_ms <= now_ms < self.until_ms and self == again
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,7 @@ class PartitionDriver:
                     if step.why is not WhyNot.BACK_OFF or back_offs >= back_offs_max:
                         return
                     back_offs += 1
-                    until_ms = step.until_ms or 0
-                    await self.ambient.sleep(max(0.0, (until_ms - self.ambient.now_ms()) / 1000))
+                    await self.ambient.sleep(work.back_off.left_s(self.ambient.now_ms()))
                 elif isinstance(step, CopySegment):
                     await self._copy_in_turn(work, step)
                 elif step == last_record:
@@ -266,10 +265,12 @@ class PartitionDriver:
                 )
         except (Fenced, Conflict, InvalidRequest) as error:
             # Asked again only at another epoch, or after the long pause: an admin may have acted.
-            until_ms = self.ambient.now_ms() + round(self.limits.corrupt_retry_s * 1000)
-            state = self.metadata.partition_state(work.partition)
-            work.refused = RefusedClaim.now(leader_epoch, state, str(error), until_ms)
-            work.failed(error.kind, str(error), self.ambient.now_ms())
+            now_ms = self.ambient.now_ms()
+            work.refused = RefusedClaim.now(
+                leader_epoch, self.metadata.partition_state(work.partition), str(error),
+                since_ms=now_ms, until_ms=now_ms + round(self.limits.corrupt_retry_s * 1000),
+            )  # fmt: skip
+            work.failed(error.kind, str(error), now_ms)
             self.lose_claim(work, str(error))
             self._stand_by(work, WhyNot.CLAIM_REFUSED, str(error))
             raise _DriveEndsError from None

@@ -146,6 +146,15 @@ def test_a_refused_claim_is_not_repeated_before_its_time_or_another_epoch() -> N
     assert decide(replace(facts, refused=replace(refused, leader_epoch=1))) == ProposeClaim(2)
 
 
+def test_a_clock_that_is_set_back_keeps_no_refused_claim_waiting() -> None:
+    year_ms = 365 * 86_400_000
+    standing = state(standing=claim(100, 1, OTHER_NODE))
+    refused = RefusedClaim.now(2, standing, "SUSPECT", since_ms=NOW_MS, until_ms=NOW_MS + 600_000)
+    facts = replace(FACTS, refused=refused, state=standing)
+    assert stand_by(facts).why is WhyNot.CLAIM_REFUSED
+    assert decide(replace(facts, now_ms=NOW_MS - year_ms)) == ProposeClaim(2)
+
+
 def test_a_refused_claim_is_made_again_at_once_after_an_admins_reset() -> None:
     refused = RefusedClaim(2, 100, "SUSPECT: an admin must reset the claim", NOW_MS + 1)
     reset = state(voided=claim(100, 1, OTHER_NODE))
