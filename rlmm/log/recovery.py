@@ -1,10 +1,10 @@
 """Bring a log directory back to a state that can be trusted, after any crash.
 
 The rule (design 5.1 (6)): some of the log is known to have been durable, up to the *durable end*:
-the highest of the view's flushed offset, the newest snapshot's end and the recovery-point
-checkpoint. Damage below it is a broken disk and stops the node; nothing is repaired. Above it
-nobody was told anything that rests on this disk alone, and unsynced writes reach a disk in any
-order: everything from the first damaged batch on is cut, intact batches behind it included.
+the highest of the view's flushed offset, the newest snapshot's end, the recovery-point checkpoint
+and the committed end. Damage below it is a broken disk and stops the node; nothing is repaired.
+Above it nobody was told anything that rests on this disk alone, and unsynced writes reach a disk in
+any order: everything from the first damaged batch on is cut, intact batches behind it included.
 
 What survives the cut may sit in the page cache only (the process died, the machine did not). It is
 written anew before anybody may count it: a sync would not do, because a sync that failed in the
@@ -142,7 +142,11 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     _remove_temporaries(disk, metadata_directory)
     snapshots = list_snapshots(disk, directory)
     snapshot_end = snapshots[-1].end_offset if snapshots else 0
-    recovery_point = load_recovery_point(disk, metadata_directory)
+    # What is committed was durable before. Stored behind the recovery point it ends no higher,
+    # unless that file was lost or is another one.
+    recovery_point = max(
+        load_recovery_point(disk, metadata_directory), load_committed_end(disk, metadata_directory)
+    )
     logged_end = max(view_flushed_end, recovery_point)
     durable_end = max(logged_end, snapshot_end)
     bases = _segment_bases(disk, directory)
@@ -314,8 +318,10 @@ def _remember_cut(disk: Disk, directory: Path, cut: LogCut) -> None:
     state = quorum_state.load(disk, directory)
     if state is None:
         return
+    # Without the checkpoint nothing tells the epochs of what goes, but none is above its own.
+    highest = state.leader_epoch if _load_epochs(disk, directory) is None else max(cut.epoch, 0)
     known = (state.cut_epoch, state.cut_end_offset)
-    epoch, end_offset = max(known, (max(cut.epoch, 0), cut.old_end_offset))
+    epoch, end_offset = max(known, (highest, cut.old_end_offset))
     quorum_state.store(disk, directory, replace(state, cut_epoch=epoch, cut_end_offset=end_offset))
 
 

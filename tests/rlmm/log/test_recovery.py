@@ -10,6 +10,7 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlmm.log import quorum_state
 from rlmm.log.committed import committed_group, encode_proposals
+from rlmm.log.disk import replace_file
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_state import QuorumState
 from rlmm.log.recovery import (
@@ -17,6 +18,7 @@ from rlmm.log.recovery import (
     PARTITION_DIRECTORY,
     RECOVERY_POINT_CHECKPOINT,
     load_recovery_point,
+    store_committed_end,
     store_recovery_point,
 )
 from rlmm.log.snapshot_files import SnapshotWriter
@@ -123,6 +125,24 @@ def test_what_is_cut_is_remembered_in_the_quorum_state_before_it_goes() -> None:
     assert state.cut_end_offset >= log.cut.old_end_offset
 
 
+@pytest.mark.parametrize("content", [None, b"garbage"])
+def test_a_cut_without_the_epoch_checkpoint_is_of_any_epoch_that_the_replica_was_in(
+    content: bytes | None,
+) -> None:
+    disk, segments = written()
+    quorum_state.store(disk, PARTITION, QuorumState(2, leader_id=1))
+    checkpoint = PARTITION / LEADER_EPOCH_CHECKPOINT
+    disk.remove(checkpoint)
+    if content is not None:
+        replace_file(disk, checkpoint, content)
+    disk.damage(segments[0], disk.size(segments[0]) - 1)  # all of epoch 2 goes
+    log = open_log(disk)
+    assert log.last_epoch == 1
+    state = quorum_state.load(disk, PARTITION)
+    assert state is not None
+    assert state.cut_epoch == 2
+
+
 def test_every_flipped_bit_above_the_durable_end_only_cuts_or_stops_the_node() -> None:
     _, segments = written()
     for segment in (segments[0], segments[-1]):
@@ -162,6 +182,25 @@ def test_damage_below_the_durable_end_stops_the_node_and_changes_nothing(how: st
         open_log(disk, view_flushed_end=20 if how == "view" else 0)
     assert caught.value.source == str(segments[1])
     assert {name: disk.read(PARTITION / name) for name in disk.list_names(PARTITION)} == before
+
+
+@pytest.mark.parametrize("recovery_point", [None, 3])
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_what_is_known_to_be_committed_is_never_cut_whatever_became_of_the_recovery_point(
+    recovery_point: int | None, how: str
+) -> None:
+    disk, segments = written()
+    if (
+        recovery_point is not None
+    ):  # a lower one: a bit of it is another, or an older file came back
+        store_recovery_point(disk, METADATA, recovery_point)
+    store_committed_end(disk, METADATA, 20)
+    if how == "damaged":
+        disk.damage(segments[-1], disk.size(segments[-1]) - 1)
+    else:
+        disk.remove(segments[-1])
+    with pytest.raises(CorruptData, match=r"below offset 20 was durable here.*restore"):
+        open_log(disk)
 
 
 def test_damage_just_above_the_durable_end_is_cut() -> None:
