@@ -1,7 +1,8 @@
 """The composition root: builds a node from its settings, piece by piece, and takes it down again.
 
-Order of building: data directory (lock), view, metadata log, metadata manager, stores, workers,
-broker, remote log manager. Closing runs backwards, so that whoever still runs finds what it needs.
+Order of building: data directory (lock), workers (which come up meanwhile), view, metadata log,
+metadata manager, stores, broker, remote log manager. Closing runs backwards, so that whoever still
+runs finds what it needs.
 """
 
 from __future__ import annotations
@@ -132,11 +133,12 @@ class Node:
         configs = store_configs(settings)
         async with AsyncExitStack() as building:
             failure, directory = Failure(), _open_directory(settings, building)
-            log, view, metadata = await _open_metadata(settings, directory, failure, building)
-            stores = await _open_stores(settings, configs, on_store_call, building)
             flow, levels = flow_control(settings), log_levels or _levels(settings)
             shared = Shared(directory.node_id, flow, levels, on_store_call)
-            pool = await start_workers(settings, configs, shared, building)
+            starting = start_workers(settings, configs, shared, building)
+            log, view, metadata = await _open_metadata(settings, directory, failure, building)
+            stores = await _open_stores(settings, configs, on_store_call, building)
+            pool = await starting
             broker = await _open_broker(settings.kafka, directory, building)
             audit = _open_audit(settings, directory, building)
             identity, audited = _identity(directory), _audited(on_event, audit, directory.node_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -34,13 +35,16 @@ def worker_command(log_format: LogFormat, node_id: int) -> tuple[str, ...]:
     return (sys.executable, "-m", "strandline.worker_process", log_format, str(node_id))
 
 
-async def start_workers(
+def start_workers(
     settings: Settings,
     configs: Mapping[str, StoreConfig],
     shared: Shared,
     building: AsyncExitStack,
-) -> WorkerPool:
-    """Return once they are ready; `building` ends them."""
+) -> asyncio.Task[WorkerPool]:
+    """Begin to start them, and return what ends once they are ready; `building` ends them.
+
+    A worker needs as long to come up as the rest of a node: both go on side by side.
+    """
     pool = WorkerPool(
         worker_command(settings.log.format, shared.node_id),
         configs,
@@ -56,5 +60,19 @@ async def start_workers(
         log_levels=shared.log_levels,
     )
     building.push_async_callback(pool.close)
+    starting = asyncio.create_task(_started(pool))
+    building.push_async_callback(_given_up, starting)
+    return starting
+
+
+async def _started(pool: WorkerPool) -> WorkerPool:
     await pool.start()
     return pool
+
+
+async def _given_up(starting: asyncio.Task[WorkerPool]) -> None:
+    """Nobody waits for them any more, and why they could not start is not told then."""
+    starting.cancel()
+    await asyncio.wait((starting,))
+    if not starting.cancelled():
+        starting.exception()
