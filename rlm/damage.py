@@ -154,4 +154,6 @@ def next_stretch(
     first = max(before, default=damage.base_offset)
     end = min((hole for hole, _ in holes if hole > at), default=damage.next_base_offset) - 1
     runs = sorted((*damage.survey.runs, *damage.fetched), key=lambda run: run.first)
+    # A log start lies inside a batch where DeleteRecords put it: that batch is copied whole.
+    first = min((run.first for run in runs if run.first < first <= run.last), default=first)
     return Stretch(first, end, tuple(run for run in runs if first <= run.first <= end))

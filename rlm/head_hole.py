@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_start
 from kafka_formats.log_names import (
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
@@ -72,13 +72,16 @@ def stand_in(directory: Path, live: Path, lineage: Epochs, base: int, end: int) 
     """An empty segment [base, end) in a directory of its own, as a copy wants to find it: what is
     fetched closes the hole that it is. `live` is the replica's directory. Blocks.
     """
-    segment = LocalSegment(base, directory / segment_file_name(base, LOG_SUFFIX), 0, end)
+    path = directory / segment_file_name(base, LOG_SUFFIX)
+    # A batch that begins below comes whole; the epochs are known from the hole on.
+    segment = LocalSegment(base, path, 0, end, first_known_offset=base)
     if segment.log_path.exists() and _names(directory, end).exists():
         return segment
     remove(directory)
     directory.mkdir(parents=True)
     (directory / PARTITION_METADATA_FILE).write_bytes((live / PARTITION_METADATA_FILE).read_bytes())
-    (directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(leader_epoch_checkpoint.encode(lineage))
+    epochs = leader_epoch_checkpoint.encode(truncate_from_start(lineage, base))
+    (directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(epochs)
     snapshot = segment_file_name(end, SNAPSHOT_SUFFIX)
     if (live / snapshot).exists():
         (directory / snapshot).write_bytes((live / snapshot).read_bytes())

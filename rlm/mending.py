@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -244,9 +245,13 @@ class _Asking:
             if isinstance(answer, NoAnswer):
                 return answer.reason
             source = f"broker {node_id}"
+            free_from = self._free_from(at)
             taken = await asyncio.to_thread(
-                take_batches, answer.data, at, last, self.job.leader_epochs, source
-            )
+                partial(
+                    take_batches, answer.data, at, last, self.job.leader_epochs, source,
+                    free_from=free_from,
+                )
+            )  # fmt: skip
             if not taken.stretches and not taken.lacking:
                 return taken.wrong or f"it has nothing at {at} yet"
             lacking += taken.lacking
@@ -257,6 +262,13 @@ class _Asking:
                 return f"more than {self.limits.bytes_max} bytes would have to be fetched"
             at = offset = taken.next_offset
         return None
+
+    def _free_from(self, at: int) -> int | None:
+        """Down to where a batch that has `at` may begin; None where what is below is wanted too."""
+        if at > max(self.job.start_offset, self.job.log_start_offset):
+            return None
+        runs = (*self.damage.survey.runs, *self.damage.fetched)
+        return max((run.last + 1 for run in runs if run.last < at), default=0)
 
     async def _keep(self, taken: Taken) -> None:
         runs: tuple[Run, ...] = as_runs(taken, self.path, self._bytes)

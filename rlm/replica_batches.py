@@ -34,8 +34,15 @@ class Taken:
     wrong: str = ""
 
 
-def take_batches(data: bytes, at: int, last: int, lineage: Epochs, source: str) -> Taken:
-    """The batches of [`at`, `last`] (inclusive) in an answer to `at`."""
+def take_batches(
+    data: bytes, at: int, last: int, lineage: Epochs, source: str, *, free_from: int | None = None
+) -> Taken:
+    """The batches of [`at`, `last`] (inclusive) in an answer to `at`.
+
+    A log start lies inside a batch where DeleteRecords put it, and batches come whole: down to
+    `free_from`, where this replica has nothing, the first may begin below `at`. None: at `at`.
+    """
+    lowest = at if free_from is None else free_from
     taken = bytearray()
     stretches: list[tuple[int, int, int]] = []
     lacking: list[Offsets] = []
@@ -58,8 +65,8 @@ def take_batches(data: bytes, at: int, last: int, lineage: Epochs, source: str) 
             lacking.append((at, last))
             at = last + 1
             break
-        expected = epoch_for_offset(lineage, header.base_offset)
-        if header.base_offset < at or header.last_offset > last:
+        expected = epoch_for_offset(lineage, max(at, header.base_offset))
+        if header.base_offset < lowest or header.last_offset > last:
             wrong = f"a batch {header.base_offset} to {header.last_offset} does not fit the hole"
             break
         if header.partition_leader_epoch != expected:
@@ -78,7 +85,7 @@ def take_batches(data: bytes, at: int, last: int, lineage: Epochs, source: str) 
             stretches[-1] = (first, header.last_offset, size + len(batch))
         else:
             stretches.append((header.base_offset, header.last_offset, len(batch)))
-        at = header.last_offset + 1
+        at = lowest = header.last_offset + 1
     return Taken(bytes(taken), tuple(stretches), tuple(lacking), at, tuple(aborts), wrong)
 
 

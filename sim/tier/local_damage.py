@@ -36,12 +36,7 @@ class LocalDamage:
         self._goes_on = False
 
     def _harm(self) -> None:
-        """A committed segment that is whole, the head of the log as well as any other.
-
-        Not where DeleteRecords cuts: a hole that begins inside a batch waits for an admin.
-        """
-        if "delete_records" in self._world.brokers.kinds:
-            return
+        """A committed segment that is whole, the head of the log as well as any other."""
         partition = self._random.choice(self._world.brokers.partitions)
         broker = self._random.choice(sorted(partition.replicas))
         replica = partition.replicas[broker]
