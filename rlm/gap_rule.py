@@ -80,9 +80,10 @@ class GapWatch:
         """No batch has the offsets `first` to `last`; the next one stands at `position`."""
         self.thinned = True
         first = max(first, self.wanted_from)
-        if first > last or len(self._gaps) >= RANGES_TOLD_MAX:
+        if first > last:
             return
-        if self.allowed and not self._is_removed(first, last):
+        enough = self.allowed or len(self._gaps) >= RANGES_TOLD_MAX
+        if enough and not self._is_removed(first, last):  # those are few, and count in any case
             return
         if not self._gaps:
             self._position = position

@@ -2,7 +2,7 @@
 
 A batch whose bytes fail their check is passed over if the next one begins where its length says.
 Where that can't be told, all that is behind it counts as missing: what is fetched too much is only
-time.
+time. So it does behind as many runs as are told.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def survey(asked: SurveyJob) -> Survey:
         try:
             before = os.fstat(descriptor)
             size, position = before.st_size, 0
-            while position < size and len(found.runs) < RANGES_TOLD_MAX:
+            while position < size:
+                if len(found.runs) >= RANGES_TOLD_MAX:
+                    found.bad()  # nothing is known of the rest
+                    break
                 header = _header(descriptor, position, size, str(path))
                 if header is None:
                     found.bad()
@@ -136,10 +139,15 @@ class _Found:
         if is_abort(header, data, "segment"):
             self._aborts.append(last)
         self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp)
-        if self.runs and end + 1 == first and sum(self.runs[-1][2:]) == position:
+        joins = end + 1 == first or self._is_legal(end + 1, first - 1)
+        if self.runs and joins and sum(self.runs[-1][2:]) == position:
             self.runs[-1][1], self.runs[-1][3] = last, self.runs[-1][3] + header.size_bytes
         else:
             self.runs.append([first, last, position, header.size_bytes])
+
+    def _is_legal(self, first: int, last: int) -> bool:
+        """Whether a gap without damaged bytes in it ends no run: cleaners leave very many."""
+        return self._cleaned and not any(first <= base <= last for base in self._job.removed_logs)
 
     def result(self, path: Path) -> Survey:
         job = self._job

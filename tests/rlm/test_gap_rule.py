@@ -15,7 +15,7 @@ from kafka_formats.log_names import segment_file_name
 from kafka_formats.record_batch import Record, encode_batch
 from rlm.broker_answers import TopicConfig
 from rlm.copy_plan import WhyNot
-from rlm.gap_rule import MissingBatches, ranges_text, shows_cleaner
+from rlm.gap_rule import RANGES_TOLD_MAX, GapWatch, MissingBatches, ranges_text, shows_cleaner
 from rlm.leadership import Leads
 from rlm.partition_status import PartitionStatus
 from rlmm.records import GapsAllowed
@@ -218,6 +218,17 @@ def test_a_compact_policy_seen_once_is_remembered(tmp_path: Path, log: KafkaLog)
     assert first.finished == []
     assert again.finished == [(0, 9), (10, 19), (20, 29)]
     assert again.gaps_allowed == "its topic had cleanup.policy=compact"
+
+
+def test_a_removed_log_counts_behind_any_number_of_other_gaps() -> None:
+    watch = GapWatch(removed_logs=(5_001,))
+    for offset in range(RANGES_TOLD_MAX + 1):
+        watch.gap(2 * offset, 2 * offset, 0)
+    watch.gap(5_000, 5_009, 0)
+    watch.cleaner_seen()
+    with pytest.raises(MissingBatches) as raised:
+        watch.check("test")
+    assert raised.value.ranges == ((5_000, 5_009),)
 
 
 def test_the_error_crosses_a_process_border_with_its_ranges() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from kafka_formats import offset_checkpoint
 from kafka_formats.batch_scan import scan
 from kafka_formats.errors import Conflict
 from rlm.copy_plan import WhyNot
@@ -219,6 +220,45 @@ def test_two_bytes_turned_in_one_segment_leave_what_is_between(
     seen = outcome(tmp_path, log, brokers)
     assert seen.finished == [(0, 9), (10, 11), (13, 15), (17, 19), (20, 29), (30, 39)]
     assert [(each.start, each.end) for each in seen.lost] == [(12, 12), (16, 16)]
+
+
+def test_all_of_a_thinned_segment_is_copied_however_many_gaps_it_has(tmp_path: Path) -> None:
+    """Each legal gap ended a run, and the survey stops at so many: what was behind went missing."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 2_400, end=2_405)
+    cleaner = log.log_dir / offset_checkpoint.CLEANER_FILE
+    cleaner.write_bytes(offset_checkpoint.encode({("orders", 0): 2_400}))
+    left = range(0, 2_400, 2)
+    batches = {
+        batch.header.base_offset: bytes(batch.data)
+        for batch in scan(log.log_bytes(0), source="test")
+    }
+    thinned = bytearray(b"".join(batches[offset] for offset in left))
+    thinned[5 * len(batches[0]) + 65] ^= 1
+    rewrite(log, 0, lambda _: bytes(thinned))
+    for suffix in ("index", "timeindex"):  # of other positions
+        (log.directory / f"{0:020d}.{suffix}").unlink()
+    seen = outcome(tmp_path, log, Cluster({1: range(12, 2_400, 2), 2: left}, batches))
+    assert seen.offsets == list(left)
+
+
+def test_behind_as_many_runs_as_are_told_all_of_a_cleaned_segment_is_missing(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(all_batches(log)[10])
+
+    def turn(data: bytearray) -> bytes:
+        data[2 * size + 65] ^= 1
+        data[5 * size + 65] ^= 1
+        return bytes(data)
+
+    rewrite(log, 10, turn)
+    monkeypatch.setattr("rlm.segment_survey.RANGES_TOLD_MAX", 2)
+    (local,) = find_partitions([log.log_dir], kafka_cluster_id=None).partitions
+    job = replace(copy_job(local, local.segments[1]), gaps_allowed=True)
+    found = survey(SurveyJob(job, local.segments[1].size_bytes))
+    assert [(run.first, run.last) for run in found.runs] == [(10, 11), (13, 13)]
+    assert found.missing == ((12, 12), (14, 19))
 
 
 def test_a_segment_that_is_written_to_is_not_taken_for_damaged(log: KafkaLog) -> None:
