@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -83,6 +84,7 @@ class Repairs:
         self._task: asyncio.Task[None] | None = None
         self._standing: dict[Uuid, DamagedSegmentRepair] = {}
         self._as_uploaded: set[Uuid] = set()
+        self._looked_at_s: dict[Uuid, float] = {}
         self._budget = Budget()
         self.repaired = 0
         """Segments that this process mended."""
@@ -274,18 +276,13 @@ class Repairs:
         monotonic = self._parts.driver.ambient.monotonic
         try:
             await self._sweep()
-            for tip in met:
-                if self._segments.not_claimed(tip) is not None:
-                    continue
-                async for row in self._rows(run.request, tip):
-                    if row.segment_id.id in self._as_uploaded:
-                        continue
-                    if not self._budget.may_begin(monotonic(), self.limits.per_hour_max):
-                        run.text = "as many as repair.per_hour_max allows were looked at"
-                        self._ended(run)
-                        return
-                    self._budget = self._budget.begun(monotonic())
-                    await self._look_at_segment(run, row)
+            for row in await self._in_turn(run.request, met):
+                if not self._budget.may_begin(monotonic(), self.limits.per_hour_max):
+                    run.text = "as many as repair.per_hour_max allows were looked at"
+                    break
+                self._budget = self._budget.begun(monotonic())
+                self._looked_at_s[row.segment_id.id] = monotonic()
+                await self._look_at_segment(run, row)
             self._ended(run)
         except Exception as error:
             self._ended(run, str(error) or type(error).__name__)
@@ -295,6 +292,23 @@ class Repairs:
                 run.text,
                 exc_info=None if foreseen else error,
             )
+
+    async def _in_turn(
+        self, request: RepairRequest, met: list[TopicIdPartition]
+    ) -> list[RemoteLogSegmentMetadata]:
+        """What to look at. Never looked at comes first, then the longest ago: what can't be mended
+        must not take every hour's share.
+        """
+        rows = [
+            row
+            for tip in met
+            if self._segments.not_claimed(tip) is None
+            async for row in self._rows(request, tip)
+            if row.segment_id.id not in self._as_uploaded
+        ]
+        here = {row.segment_id.id for row in rows}
+        self._looked_at_s = {id_: at for id_, at in self._looked_at_s.items() if id_ in here}
+        return sorted(rows, key=lambda row: self._looked_at_s.get(row.segment_id.id, -math.inf))
 
     def _met(self, tip: TopicIdPartition) -> Iterator[Uuid]:
         """Segments of a partition that a reader or a scrub found damaged, or a run left so."""

@@ -423,6 +423,32 @@ def test_the_automatic_mode_is_bounded_by_the_hour(tmp_path: Path, orders: Kafka
     run_virtually(main)
 
 
+def test_what_cannot_be_mended_keeps_nothing_else_from_the_automatic_mode(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with copied(tmp_path, orders) as node:
+            node.repairs.limits = replace(node.repairs.limits, per_hour_max=1)
+            for start in (0, 10, 20):
+                row = row_at(node, orders, start)
+                await node.store.damage(keys_of(row).log)
+                with pytest.raises(CorruptData):
+                    async for _ in node.remote_log.open_log(row.segment_id.id):
+                        pass
+            for start in (0, 10):
+                orders.damage(start)
+            outcomes = []
+            for _ in range(4):
+                run = await node.repairs.run_automatically()
+                assert run is not None
+                outcomes += [each.outcome for each in run.segments]
+                await asyncio.sleep(3601)
+            assert outcomes.count(Outcome.REPAIRED) == 1
+            assert (node.repairs.damaged, node.repairs.unrepairable) == (2, 2)
+
+    run_virtually(main)
+
+
 def test_what_was_asked_for_has_to_exist_and_one_run_goes_at_a_time(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
