@@ -62,6 +62,7 @@ class _Seen(NamedTuple):
         )  # fmt: skip
 
 
+BY_AN_ADMIN = "by an admin"
 FAILS = "fails"
 """The name of the problem that is about no brake."""
 
@@ -180,10 +181,11 @@ class Expirer:
         self.accepted[tip] = percent
 
     async def delete_records(
-        self, tip: TopicIdPartition, before: int, *, apply: bool
+        self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = BY_AN_ADMIN
     ) -> RecordDeletion:
-        """An admin's word: log start moves to `before`, if `apply`; the next pass takes what ends
-        below. Conflict: not by this node, or not now. InvalidRequest: not so far.
+        """Log start moves to `before`, if `apply`; the next pass takes what ends below.
+
+        Conflict: not by this node, or not now. InvalidRequest: not so far.
         """
         token = self._token_of(tip)
         state = self.metadata.partition_state(tip)
@@ -197,8 +199,8 @@ class Expirer:
         if apply and planned.move is not None:
             # The policy that stands is named, so that apply refuses it once deleting is paused.
             offset = self.metadata.topic_policy(tip.topic).offset
-            why = f"records below {before} are deleted by an admin"
-            await self._move_log_start(tip, token, planned.move, (offset, why))
+            told = f"records below {before} are deleted: {why}"
+            await self._move_log_start(tip, token, planned.move, (offset, told))
         return planned
 
     def _token_of(self, tip: TopicIdPartition) -> int:

@@ -46,6 +46,7 @@ from rlmm.segment import TopicIdPartition
 VERSION = 0
 _TAG_POLICY_OFFSET = 0  # of LOG_START
 _TAG_TOPIC_ID = 0  # of TOPIC_POLICY
+_TAG_FOLLOW_DELETE_RECORDS = 1  # of TOPIC_POLICY, empty: there or not
 
 
 def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
@@ -82,9 +83,14 @@ def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
 def _known_tags(record: ControlRecord) -> Tags:
     if isinstance(record, LogStart) and record.policy_offset is not None:
         return ((_TAG_POLICY_OFFSET, record.policy_offset.to_bytes(8, "big", signed=True)),)
-    if isinstance(record, TopicPolicyChange) and record.policy.topic_id != ZERO_UUID:
-        return ((_TAG_TOPIC_ID, bytes(record.policy.topic_id)),)
-    return ()
+    if not isinstance(record, TopicPolicyChange):
+        return ()
+    policy, tags = record.policy, []
+    if policy.topic_id != ZERO_UUID:
+        tags.append((_TAG_TOPIC_ID, bytes(policy.topic_id)))
+    if policy.follow_delete_records:
+        tags.append((_TAG_FOLLOW_DELETE_RECORDS, b""))
+    return tuple(tags)
 
 
 def _write_policy(writer: Writer, record: TopicPolicyChange) -> ControlRecordType:
@@ -282,7 +288,15 @@ def _read_policy(reader: Reader) -> TopicPolicyChange:
         value = Reader(given, "topic id of a topic policy")
         topic_id = value.uuid()
         value.expect_end()
+    follows, unknown = _taken(unknown, _TAG_FOLLOW_DELETE_RECORDS)
+    if follows:
+        raise reader.corrupt("follow_delete_records of a topic policy has a value")
     policy = TopicPolicy(
-        retention_ms, retention_bytes, copy_paused, delete_paused, topic_id=topic_id
+        retention_ms,
+        retention_bytes,
+        copy_paused,
+        delete_paused,
+        topic_id=topic_id,
+        follow_delete_records=follows is not None,
     )
     return TopicPolicyChange(topic, policy, replaces_offset, unknown)

@@ -137,7 +137,8 @@ class TopicPolicy:
 
     What deletes is decided for one topic, `topic_id`; another one that has the name, before or
     after, keeps everything. Zero: for the first that will be known by the name. The switches hold
-    for whatever has the name: they only ever keep.
+    for whatever has the name: they only ever keep. With `follow_delete_records` the tier's log
+    start follows DeleteRecords on the broker (`rlm/delete_records_watch.py`).
     """
 
     retention_ms: int = UNLIMITED
@@ -146,12 +147,18 @@ class TopicPolicy:
     delete_paused: bool = False
     offset: int = UNKNOWN_OFFSET
     topic_id: Uuid = ZERO_UUID
+    follow_delete_records: bool = False
 
     def counts_for(self, topic_id: Uuid) -> TopicPolicy:
         """What of it holds for that topic: all of it, or the switches alone."""
         if topic_id == self.topic_id:
             return self
-        return replace(self, retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
+        return replace(
+            self,
+            retention_ms=UNLIMITED,
+            retention_bytes=UNLIMITED,
+            follow_delete_records=False,
+        )
 
 
 @dataclass(frozen=True, slots=True)

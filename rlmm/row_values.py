@@ -19,7 +19,7 @@ _EPOCH = struct.Struct(">iq")
 _COVERAGE = struct.Struct(">qqq16s")
 _INTERVAL = struct.Struct(">qq?")
 _TOTALS = struct.Struct(">qqqqq")
-_POLICY = struct.Struct(">qq??q16s")
+_POLICY = struct.Struct(">qq??q16s?")
 _RESTART = struct.Struct(">qq")
 _MEASURED_TIME = struct.Struct(">qqq")
 _FEATURE_LEVEL = struct.Struct(">hq")
@@ -146,13 +146,14 @@ def encode_policy(policy: TopicPolicy) -> bytes:
         policy.delete_paused,
         policy.offset,
         policy.topic_id,
+        policy.follow_delete_records,
     )
 
 
 def decode_policy(value: bytes) -> TopicPolicy:
-    *decided, topic_id = _unpacked(_POLICY, value, "topic policy")
+    *decided, topic_id, follows = _unpacked(_POLICY, value, "topic policy")
     ms, size_bytes, copy_paused, delete_paused, offset = decided
-    return TopicPolicy(ms, size_bytes, copy_paused, delete_paused, offset, Uuid(topic_id))
+    return TopicPolicy(ms, size_bytes, copy_paused, delete_paused, offset, Uuid(topic_id), follows)
 
 
 def encode_feature_level(level: int, offset: int) -> bytes:

@@ -19,6 +19,7 @@ from rlm.audit_events import audit_line_of
 from rlm.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.audit_log import AuditLimits, AuditLog
 from rlm.collector import Collector, CollectorLimits
+from rlm.delete_records_follower import DeleteRecordsFollower
 from rlm.events import CopyEvent, OnEvent, ignore_event
 from rlm.flow_control import FlowControl
 from rlm.flow_limits import Flow, FlowLimits, Rates
@@ -396,8 +397,11 @@ def _watch_topics(
     remote_log: RemoteLogManager,
     audit: AuditLog,
 ) -> None:
-    """Look for topics that were deleted in Kafka, if that is asked for."""
-    if broker is None or not settings.topics.mark_deleted:
+    """Look for records that were deleted in Kafka, and for topics, if that is asked for."""
+    if broker is None:
+        return
+    _follow_delete_records(broker, remote_log)
+    if not settings.topics.mark_deleted:
         return
     absence = TopicAbsence(
         metadata, broker, identity, copy_limits(settings), remote_log.ambient,
@@ -406,6 +410,13 @@ def _watch_topics(
     )  # fmt: skip
     remote_log.run_beside(absence.run, "look for deleted topics")
     remote_log.tell_problems_of(absence.problems)
+
+
+def _follow_delete_records(broker: BrokerView, remote_log: RemoteLogManager) -> None:
+    """Of the topics whose policy says so."""
+    follower = DeleteRecordsFollower(remote_log.expirer, broker, remote_log.ambient)
+    remote_log.run_beside(follower.run, "follow DeleteRecords")
+    remote_log.tell_problems_of(follower.problems)
 
 
 def _new_collector(

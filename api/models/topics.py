@@ -114,6 +114,9 @@ class PolicyRequest(Wire):
     retention_bytes: Bytes | None
     copy_paused: StrictBool
     delete_paused: StrictBool
+    follow_delete_records: Annotated[
+        StrictBool, Field(description="The tier's log start follows DeleteRecords on the broker.")
+    ] = False
     why: Annotated[
         str,
         Field(max_length=WHY_CHARACTERS_MAX, description="For the audit; kept nowhere else."),
@@ -151,6 +154,7 @@ class PolicyRequest(Wire):
                 ),
                 copy_paused=self.copy_paused,
                 delete_paused=self.delete_paused,
+                follow_delete_records=self.follow_delete_records,
                 topic_id=(
                     ZERO_UUID if self.topic_id is None else parse_uuid(self.topic_id, "topic_id")
                 ),
@@ -180,6 +184,7 @@ class PolicyView(Wire):
     retention_bytes: int | None
     copy_paused: bool
     delete_paused: bool
+    follow_delete_records: bool
     offset: Annotated[
         int | None,
         Field(description="Metadata offset that set it; null for the defaults.", examples=[5107]),
@@ -196,6 +201,7 @@ class PolicyView(Wire):
             retention_bytes=known(policy.retention_bytes),
             copy_paused=policy.copy_paused,
             delete_paused=policy.delete_paused,
+            follow_delete_records=policy.follow_delete_records,
             offset=known(policy.offset),
         )
 

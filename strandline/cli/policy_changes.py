@@ -8,7 +8,9 @@ from typing import Any
 from strandline.cli.answers import topic_path
 from strandline.cli.client import NodeClient
 
-FIELDS = ("retention_ms", "retention_bytes", "copy_paused", "delete_paused")
+FIELDS = (
+    "retention_ms", "retention_bytes", "copy_paused", "delete_paused", "follow_delete_records",
+)  # fmt: skip
 
 
 def policy_path(topic: str) -> str:

@@ -71,6 +71,13 @@ def policy_set_command(
     ] = None,
     copying: Annotated[SwitchChoice | None, typer.Option(help="Of this topic.")] = None,
     deleting: Annotated[SwitchChoice | None, typer.Option(help="Of this topic.")] = None,
+    follow_delete_records: Annotated[
+        bool | None,
+        typer.Option(
+            "--follow-delete-records/--no-follow-delete-records",
+            help="What DeleteRecords takes on the broker goes from the tier as well.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would go; change nothing.")
     ] = False,
@@ -85,6 +92,13 @@ def policy_set_command(
     Example: `strandline policy set orders --retention-time 90d --retention-size 500GiB`
     """
     changes = _changes(retention_time, retention_size, copying, deleting)
+    if follow_delete_records is not None:
+        changes["follow_delete_records"] = follow_delete_records
+    if not changes:
+        raise InvalidRequest(
+            "nothing to change: give --retention-time, --retention-size, --copying, --deleting or "
+            "--follow-delete-records"
+        )
     with NodeClient(url, token_file) as client:
         before = client.get(policy_path(topic), topic_id=topic_id)
         if before["offset"] is None and not ahead:
@@ -116,10 +130,6 @@ def _changes(
         changes["copy_paused"] = copying is SwitchChoice.PAUSED
     if deleting is not None:
         changes["delete_paused"] = deleting is SwitchChoice.PAUSED
-    if not changes:
-        raise InvalidRequest(
-            "nothing to change: give --retention-time, --retention-size, --copying or --deleting"
-        )
     return changes
 
 
@@ -181,5 +191,6 @@ def _fields(policy: dict[str, Any]) -> dict[str, object]:
         + ("" if policy["retention_bytes"] is None else " a partition"),
         "copying": "paused" if policy["copy_paused"] else "running",
         "deleting": "paused" if policy["delete_paused"] else "running",
+        "DeleteRecords": "followed" if policy["follow_delete_records"] else "not followed",
         "set": when,
     }

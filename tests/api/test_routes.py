@@ -392,6 +392,7 @@ async def test_a_policy_is_replaced_by_the_one_who_saw_the_standing_one() -> Non
             "retention_bytes": None,
             "copy_paused": True,
             "delete_paused": False,
+            "follow_delete_records": False,
             "offset": 42,
         }
         assert first.headers["Strandline-Metadata-Offset"] == "42"

@@ -36,7 +36,7 @@ def test_a_policy_names_the_one_it_replaces(world: World) -> None:
 
 
 AGAIN = replace(ORDERS, topic_id=Uuid(b"orders-once-more"))
-WEEK = TopicPolicy(retention_ms=604_800_000, delete_paused=True)
+WEEK = TopicPolicy(retention_ms=604_800_000, delete_paused=True, follow_delete_records=True)
 
 
 def policies(world: World) -> list[int]:
@@ -61,6 +61,7 @@ def test_a_retention_is_for_the_newest_topic_and_not_for_one_that_is_made_again(
     assert policies(made_again(world)) == [WEEK.retention_ms, -1]
     both = [queries.topic_policy(world.rows, "orders", each.topic_id) for each in (ORDERS, AGAIN)]
     assert [each.delete_paused for each in both] == [True, True], "the switches hold for the name"
+    assert [each.follow_delete_records for each in both] == [True, False]
     standing = both[0].offset
     world.accept(TopicPolicyChange("orders", replace(WEEK, retention_ms=5), standing))
     assert policies(world) == [-1, 5], "what is left of the old one is kept"

@@ -28,6 +28,10 @@ ROWS: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
         values.encode_policy(TopicPolicy(1, 2, topic_id=Uuid(b"orders-once-more"))),
         values.decode_policy,
     ),
+    "policy that follows": (
+        values.encode_policy(TopicPolicy(1, 2, follow_delete_records=True)),
+        values.decode_policy,
+    ),
     "restart": (values.encode_restart(Restart(1, 2)), values.decode_restart),
     "feature level": (values.encode_feature_level(1, 2), values.decode_feature_level),
 }

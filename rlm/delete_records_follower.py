@@ -1,0 +1,206 @@
+"""The tier's log start follows DeleteRecords on the broker, for topics whose policy says so
+(`delete_records_watch` decides).
+
+Of a movement that nothing proves to be one nothing goes: it is a problem of the node while the
+topic's retention in Kafka is unlimited, where nobody expects the broker's log start to move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_formats.errors import Conflict, StrandlineError
+from kafka_formats.log_names import LOG_SUFFIX, parse_segment_file_name
+from rlm.broker_answers import TopicConfig
+from rlm.delete_records_watch import Look, Watched, watched
+from rlm.expirer import Expirer
+from rlm.leadership import HeldClaim, Leads
+from rlm.limits import Ambient
+from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.partition_work import PartitionWork
+from rlm.scanner import BrokerPort
+from rlmm.partition_state import UNLIMITED, PartitionState
+from rlmm.segment import TopicIdPartition
+
+logger = logging.getLogger(__name__)
+
+LOOKING = "following DeleteRecords on the broker"
+WHY = "DeleteRecords on the broker, which the topic's policy follows"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A partition that is looked at, with the claim that it had when the look began."""
+
+    work: PartitionWork
+    claim: HeldClaim
+    directory: Path
+
+
+@dataclass(slots=True)
+class DeleteRecordsFollower:
+    """One per node with a broker."""
+
+    expirer: Expirer
+    broker: BrokerPort
+    ambient: Ambient
+    known: dict[TopicIdPartition, Watched] = field(default_factory=dict)
+    told: dict[TopicIdPartition, str] = field(default_factory=dict)
+    log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
+
+    async def run(self) -> None:
+        """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
+        while True:
+            try:
+                await self.run_pass()
+                self.log.works(LOOKING)
+            except Exception as error:  # noqa: BLE001 - told, and repeated
+                self.log.failed(LOOKING, error)
+            await self.ambient.sleep(self.expirer.limits.retention_interval_s)
+
+    async def run_pass(self) -> None:
+        """One look at each partition whose topic's policy asks for it, and what follows."""
+        asked = {each.work.partition: each for each in self._asked()}
+        self.known = {tip: each for tip, each in self.known.items() if tip in asked}
+        looks = await self._looks(asked) if asked else {}
+        for tip, look in looks.items():
+            before = self.known.get(tip)
+            self.known[tip] = watched(before, look)
+            if before is None or before.last.token != look.token:
+                logger.info(
+                    "DeleteRecords of %s is followed from %d on", tip, look.log_start_offset
+                )
+        for tip, each in self.known.items():
+            await self._follow(tip, each)
+        await self._tell()
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Log starts that moved, and nothing proves by what."""
+        return tuple(
+            NodeProblem(ProblemArea.RETENTION, str(tip), text)
+            for tip, text in sorted(self.told.items(), key=lambda each: str(each[0]))
+        )
+
+    def _asked(self) -> list[_Asked]:
+        found = []
+        for work in self.expirer.works():
+            tip, claim = work.partition, work.held
+            if claim is None or work.local is None:
+                continue
+            if self._is_asked_for(tip):
+                found.append(_Asked(work, claim, work.local.directory))
+        return found
+
+    async def _looks(
+        self, asked: Mapping[TopicIdPartition, _Asked]
+    ) -> dict[TopicIdPartition, Look]:
+        """Those that the broker and the disk answered; the others are looked at again."""
+        names = [(tip.topic, tip.partition) for tip in asked]
+        led = await self.broker.leadership(names)
+        heard = await self.broker.local_log_start(names)
+        listed = await asyncio.to_thread(
+            _listed, {tip: each.directory for tip, each in asked.items()}
+        )
+        again = await self.broker.local_log_start(names)
+        leads = await self.broker.leadership(names)
+        looks = {}
+        for tip, each in asked.items():
+            name = tip.topic, tip.partition
+            there, before, after = listed.get(tip), led.get(name), leads.get(name)
+            start = heard.get(name)
+            if not (isinstance(before, Leads) and isinstance(after, Leads)) or there is None:
+                continue
+            epochs = {before.leader_epoch, after.leader_epoch, each.claim.leader_epoch}
+            ours = each.work.held is not None and each.work.held.token == each.claim.token
+            if len(epochs) == 1 and ours and start == again.get(name):
+                offset = getattr(start, "offset", None)
+                if offset is not None:
+                    looks[tip] = Look(each.claim.token, before.leader_epoch, *there, offset)
+        return looks
+
+    async def _follow(self, tip: TopicIdPartition, each: Watched) -> None:
+        state = self._state(tip, each)
+        # Asked anew: the look took its time. What changes from here on, apply refuses.
+        if state is None or not self._is_asked_for(tip):
+            return
+        # What is above is not copied yet: it is followed once it is.
+        before = min(each.proven, state.next_offset)
+        if before <= state.log_start_offset:
+            return
+        try:
+            await self.expirer.delete_records(tip, before, apply=True, why=WHY)
+        except Conflict as error:
+            logger.info("DeleteRecords below %d of %s is not followed now: %s", before, tip, error)
+        except StrandlineError as error:
+            self.log.failed(LOOKING, error)
+
+    async def _tell(self) -> None:
+        behind = {}
+        for tip, each in self.known.items():
+            state = self._state(tip, each)
+            if state is not None and each.unproven > state.log_start_offset:
+                behind[tip] = each.unproven, state.log_start_offset
+        topics = sorted({tip.topic for tip in behind})
+        configs = await self.broker.topic_configs(topics) if topics else {}
+        told = {}
+        for tip, (broker_start, tier_start) in behind.items():
+            config = configs.get(tip.topic)
+            if not isinstance(config, TopicConfig) or not _is_unlimited(config):
+                continue
+            told[tip] = (
+                f"the broker's log of {tip.topic}-{tip.partition} starts at {broker_start}, the "
+                f"tier's at {tier_start}, and nothing proves that DeleteRecords moved it: "
+                f"`strandline retention delete-records {tip.topic} {tip.partition} --before "
+                f"{broker_start}` if it did, `strandline policy set {tip.topic} "
+                "--no-follow-delete-records` to be asked no more"
+            )
+        for tip in told.keys() - self.told.keys():
+            logger.warning("%s", told[tip])
+        self.told = told
+
+    def _is_asked_for(self, tip: TopicIdPartition) -> bool:
+        policy = self.expirer.metadata.topic_policy(tip.topic).counts_for(tip.topic_id)
+        return policy.follow_delete_records
+
+    def _state(self, tip: TopicIdPartition, each: Watched) -> PartitionState | None:
+        """While the claim that it was looked at under is ours."""
+        state = self.expirer.metadata.partition_state(tip)
+        if state is None or state.claim is None or state.claim.token != each.last.token:
+            return None
+        return state
+
+
+def _is_unlimited(config: TopicConfig) -> bool:
+    return config.retention_ms == config.retention_bytes == UNLIMITED
+
+
+def _listed(
+    directories: Mapping[TopicIdPartition, Path],
+) -> dict[TopicIdPartition, tuple[tuple[int, int], Sequence[int]]]:
+    """(device, inode) of each directory and the bases of its segments; without those that are
+    gone or were replaced while they were listed. Blocks.
+    """
+    found = {}
+    for tip, directory in directories.items():
+        try:
+            before, bases, after = _identity(directory), _bases(directory), _identity(directory)
+        except OSError:
+            continue
+        if before == after:
+            found[tip] = before, bases
+    return found
+
+
+def _identity(directory: Path) -> tuple[int, int]:
+    status = directory.stat()
+    return status.st_dev, status.st_ino
+
+
+def _bases(directory: Path) -> Sequence[int]:
+    parsed = map(parse_segment_file_name, os.listdir(directory))
+    return sorted(each[0] for each in parsed if each is not None and each[1] == LOG_SUFFIX)
