@@ -42,12 +42,12 @@ NO_BROKER = "no broker is configured that could be asked for them"
 class ReplicasPort(Protocol):
     """The brokers of the cluster (`rlm.replica_fetch.ReplicaFetch`)."""
 
-    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
+    async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
         """Node ids of all assigned replicas."""
         ...
 
     async def fetch(
-        self, node_id: int, topic: str, partition: int, offset: int
+        self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
         """What that broker has at `offset`."""
         ...
@@ -202,7 +202,7 @@ class _Asking:
 
     async def ask_all(self) -> None:
         """One replica after the other, as long as something is missing."""
-        nodes = await self.replicas.replicas(self.partition.topic, self.partition.partition)
+        nodes = await self.replicas.replicas(self.partition)
         if isinstance(nodes, NoAnswer):
             self.unanswered.append(nodes.reason)
             return
@@ -297,8 +297,7 @@ class _Asking:
         return last
 
     async def _fetch(self, node_id: int, offset: int) -> Batches | OutOfRange | NoAnswer:
-        topic, partition = self.partition.topic, self.partition.partition
-        return await self.replicas.fetch(node_id, topic, partition, offset)
+        return await self.replicas.fetch(node_id, self.partition, offset)
 
 
 def _append(path: Path, data: bytes) -> None:
