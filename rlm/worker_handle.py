@@ -311,10 +311,10 @@ async def _start_process(
     command: Sequence[str],
 ) -> tuple[asyncio.subprocess.Process, socket.socket, socket.socket, int]:
     """A new process, our ends of its two socket pairs, and its own number of the second one."""
-    ours, theirs = socket.socketpair()
-    descriptors, their_descriptors = socket.socketpair()
-    with theirs, their_descriptors:
+    with contextlib.ExitStack() as ours_open, contextlib.ExitStack() as theirs_open:
         try:
+            ours, theirs = _socket_pair(ours_open, theirs_open)
+            descriptors, their_descriptors = _socket_pair(ours_open, theirs_open)
             # In a session of its own: Ctrl-C at the terminal is for the supervisor alone.
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -323,13 +323,18 @@ async def _start_process(
                 pass_fds=(theirs.fileno(), their_descriptors.fileno()),
                 start_new_session=True,
             )
-        except BaseException as error:
-            ours.close()
-            descriptors.close()
-            if isinstance(error, OSError):
-                raise RetryLater(f"a worker process cannot be started: {error}") from error
-            raise
+        except OSError as error:
+            raise RetryLater(f"a worker process cannot be started: {error}") from error
+        ours_open.pop_all()
         return process, ours, descriptors, their_descriptors.fileno()
+
+
+def _socket_pair(
+    ours_open: contextlib.ExitStack, theirs_open: contextlib.ExitStack
+) -> tuple[socket.socket, socket.socket]:
+    """A pair, each end to be closed with the others of its side."""
+    ours, theirs = socket.socketpair()
+    return ours_open.enter_context(ours), theirs_open.enter_context(theirs)
 
 
 async def _end(

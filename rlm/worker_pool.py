@@ -98,7 +98,7 @@ class WorkerPool:
         self._size = size
         self._keepers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        self._last_error: StrandlineError | None = None
+        self._last_error: Exception | None = None
         self._ends_s: deque[float] = deque(maxlen=self._limits.crashes_told)
         self._last_ending = ""
         self._closed = False
@@ -336,9 +336,14 @@ class WorkerPool:
             backoff_s = min(backoff_s * 2, self._limits.restart_backoff_max_s)
             try:
                 return await self._start_worker()
-            except StrandlineError as error:
+            except Exception as error:  # noqa: BLE001 - told, and tried again
                 self._last_error = error
-                _log.error("a worker process cannot be started: %s", error)
+                expected = isinstance(error, StrandlineError)
+                _log.error(
+                    "a worker process cannot be started: %s",
+                    error,
+                    exc_info=None if expected else error,
+                )
 
     def _announce(self) -> None:
         self._changed.set()

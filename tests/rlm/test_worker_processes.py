@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from rlm.read_request import (
     LogRequest,
     RecordsRequest,
 )
+from rlm.worker_handle import WorkerHandle
 from rlm.worker_pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter
 from tests.rlm.real_workers import (
@@ -222,6 +225,50 @@ async def test_without_any_worker_calls_wait_and_then_fail(
     await restarted(pool, pid)
     await pool.copy(job)
     await pool.close()
+
+
+async def test_a_worker_is_replaced_once_files_can_be_opened_again(
+    pool: WorkerPool, replica: ReplicaWriter
+) -> None:
+    (pid,) = pool.pids
+    os.kill(pid, signal.SIGKILL)
+    while pool.pids:
+        await asyncio.sleep(0)
+    with no_descriptors_left():
+        while not (problems := pool.problems()):
+            await asyncio.sleep(0.01)
+    assert "Too many open files" in problems[0].text
+    await restarted(pool, pid)
+    await pool.copy(big_job(replica))
+
+
+async def test_a_worker_is_replaced_whatever_kept_one_from_starting(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pid,) = pool.pids
+    with monkeypatch.context() as patched:
+
+        async def fails(*_: object) -> None:
+            raise ValueError("nobody thought of this")
+
+        patched.setattr(WorkerHandle, "start", fails)
+        os.kill(pid, signal.SIGKILL)
+        while not (problems := pool.problems()):
+            await asyncio.sleep(0.01)
+        assert "nobody thought of this" in problems[0].text
+    await restarted(pool, pid)
+
+
+@contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+    with ExitStack() as taken:
+        taken.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with suppress(OSError):
+            while True:
+                taken.enter_context(open(os.devnull, "rb"))
+        yield
 
 
 async def test_a_worker_dies_with_its_supervisor(tier: Path) -> None:
