@@ -183,7 +183,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "a loop of the node, which failed or hangs", "restart the node, and report it"
     ),
     ProblemArea.WORKERS: AreaReason(
-        "copies and reads that wait for a worker process", "memory, open files; the text says more"
+        "copies and reads that wait for a worker process",
+        "memory, open files, a disk that hangs; the text says more",
     ),
     ProblemArea.SCRUB: AreaReason(
         "reads of what a scrub found damaged", "*An object is damaged or gone*, below"
