@@ -12,7 +12,6 @@ import errno
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain, islice
@@ -56,6 +55,7 @@ from rsm_backends.store import (
     UnfinishedUpload,
     UploadedPart,
 )
+from rsm_backends.store_threads import StoreThreads
 from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
@@ -100,7 +100,7 @@ class FilesystemStore:
     def __init__(self, root: Path) -> None:
         self._files = ObjectFiles(root)
         self._uploads = UploadFiles(self._files)
-        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="filesystem-store")
+        self._threads = StoreThreads(repr(self), THREADS_MAX)
         self._list_turn = asyncio.Lock()
         self._walks: OrderedDict[tuple[str, str], tuple[_Walk, asyncio.TimerHandle]] = OrderedDict()
         self._swept = False
@@ -285,8 +285,10 @@ class FilesystemStore:
         raise NotFound(f"{shown(key)} has no version {shown(version_id)}: none is kept here")
 
     async def close(self) -> None:
-        """Wait for writes under way, then close the root folder. Idempotent."""
-        await asyncio.to_thread(self._threads.shutdown)
+        """Wait for writes under way, but for those that hang, then close the root folder.
+        Idempotent.
+        """
+        await self._threads.close()
         while self._walks:
             self._taken(next(iter(self._walks)))
         self._files.close()
@@ -317,7 +319,7 @@ class FilesystemStore:
             except OSError as error:
                 raise store_error(error, key) from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        return await self._threads.run(shown(key), run)
 
 
 def store_error(error: OSError, key: str) -> StrandlineError:
