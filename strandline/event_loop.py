@@ -21,7 +21,7 @@ SWITCH_INTERVAL_S = 0.0005
 
 SLICE_S = 0.0003
 """About what one turn of the loop takes: it begins sooner where many programs want the cores
-(docs/BENCHMARKS.md has the figures, which differ from run to run).
+(docs/notes/copy-and-reads.md has the figures, which differ from run to run).
 """
 
 OBJECTS_A_COLLECTION = 5_000
