@@ -29,6 +29,7 @@ from strandline.cli.output import (
     print_json,
     print_line,
     print_table,
+    shortened,
 )
 
 
@@ -103,7 +104,7 @@ def partitions_command(
     if json:
         print_json(found)
     elif waiting:
-        _print_waiting(found)
+        print_waiting(found)
     else:
         print_table(
             ["topic", "p", "role", "copied to", "size", "lag", "state"],
@@ -119,6 +120,7 @@ def partitions_command(
                 )
                 for p in found
             ],
+            names_first=True,
         )
     return ExitCode.OK
 
@@ -128,11 +130,11 @@ def _waits(partition: dict[str, Any]) -> bool:
     return partition["blocked"] is not None or (why is not None and why not in AS_IT_SHOULD_BE)
 
 
-def _print_waiting(found: list[dict[str, Any]]) -> None:
-    """One line each, cut at the edge of a terminal: `--json` has the whole text."""
+def print_waiting(found: list[dict[str, Any]]) -> None:
+    """One line each, cut at the edge of a terminal: `--json` has the whole names and texts."""
     for each in found:
         text = each["blocked"] or each["why_not_text"]
-        name = f"{each['topic']}-{each['partition']}"
+        name = f"{shortened(each['topic'], console.width // 3)}-{each['partition']}"
         print_line(f"{name}  {_lag_text(each['lag'])}  {_state(each)}: {text}")
     if not found:
         console.print("nothing waits", markup=False)
