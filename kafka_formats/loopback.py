@@ -12,15 +12,18 @@ from urllib.parse import urlsplit
 def is_loopback(url: str) -> bool:
     """Whether what the URL names is on this machine; False for what is no URL."""
     try:
-        host = urlsplit(url).hostname or ""
+        host = (urlsplit(url).hostname or "").removesuffix(".")
     except ValueError:
         return False
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    # 0.0.0.0 and [::], as a node that listens on all addresses writes itself, lead here as well.
+    return address.is_loopback or address.is_unspecified
 
 
 def direct_mounts(url: str) -> dict[str, None]:
