@@ -150,7 +150,9 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "new segments are not found", "mount, permissions or disk of `kafka.log_dirs`"
     ),
     ProblemArea.STORE: AreaReason(
-        "copies, reads and deletes in that store", "`strandline doctor` tries each step"
+        "copies, reads and deletes in that store",
+        "`strandline doctor` tries each step; a file system whose mount hangs is named once all "
+        "four threads of a process hang in it, and each call that hangs is a line in the log",
     ),
     ProblemArea.CLOCK: AreaReason(
         "deletes, and the first log start of a partition", "set the node's clock (NTP)"
