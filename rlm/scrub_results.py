@@ -164,6 +164,11 @@ class ScrubResults:
         """Of all partitions."""
         return sum(result.damaged for result in self._known.values())
 
+    def damage(self) -> Iterator[DamagedSegment]:
+        """Of all partitions, as far as it is told."""
+        for result in self._known.values():
+            yield from result.damage
+
     def problems(self) -> tuple[NodeProblem, ...]:
         """Damage that stands: somebody has to look at it."""
         damaged = [result for result in self._known.values() if result.damaged]

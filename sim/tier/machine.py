@@ -212,7 +212,9 @@ class Machine:
             limits = RepairLimits(
                 self.repair_dir, automatic=True, interval_s=20.0, free_bytes_min=0
             )
-            process.repairs = remote_log.new_repairs(limits, ScrubResults(None))
+            process.repairs = remote_log.new_repairs(
+                limits, ScrubResults(None), OtherReplicas(world)
+            )
         assert process.log is not None
         assert process.view is not None
         process.collector = Collector(
@@ -305,7 +307,7 @@ class WatchedPlane(DataPlane):
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
         self._auditor.uploading(self._process, job)
-        if job.directory.parent == self._machine.repair_dir:
+        if self._machine.repair_dir in job.directory.parents:
             self._machine.world.damage.repairing(job.segment_id.id)
         try:
             return await super().copy(job, on_progress)
