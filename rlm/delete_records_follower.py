@@ -90,8 +90,8 @@ class DeleteRecordsFollower:
         found = []
         for work in self.expirer.works():
             tip, claim = work.partition, work.held
-            if claim is None or work.local is None:
-                continue
+            if claim is None or work.local is None or work.unusable is not None:
+                continue  # the broker is asked by name: is the topic still the one that is claimed?
             if self._is_asked_for(tip):
                 found.append(_Asked(work, claim, work.local.directory))
         return found

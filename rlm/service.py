@@ -228,6 +228,7 @@ class RemoteLogManager:
             lose_claim=self._driver.lose_claim,
             audit=self._audit,
             rules=rules,
+            look_trouble=lambda: self._scan_error or self._long_look(),
         )
 
     async def start(self) -> None:

@@ -126,7 +126,7 @@ def test_a_log_start_that_was_there_at_the_first_look_is_not_followed(tmp_path: 
     run_virtually(main)
 
 
-@pytest.mark.parametrize("what", ["epoch", "answer", "policy", "policy by now", "paused"])
+@pytest.mark.parametrize("what", ["epoch", "answer", "policy", "policy by now", "paused", "unread"])
 def test_nothing_is_followed_where_something_else_is_so(tmp_path: Path, what: str) -> None:
     log = three_segments(tmp_path)
 
@@ -142,6 +142,9 @@ def test_nothing_is_followed_where_something_else_is_so(tmp_path: Path, what: st
                 broker.between = partial(node.metadata.set_topic_policy, change)
             if what == "answer":
                 broker.local_start = NoAnswer("it is down")
+            if what == "unread":
+                (log.log_dir / "orders-0" / "partition.metadata").write_bytes(b"\0")
+                await node.remote_log.run_once()
             if what == "paused":
                 await node.remote_log.switches.pause(Switch.DELETING, by="an admin")
             await follower.run_pass()
