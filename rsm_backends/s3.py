@@ -31,6 +31,7 @@ from rsm_backends.arguments import (
     check_range,
     shown,
 )
+from rsm_backends.s3_answer_parsers import AnswerParsers, read_pages_once
 from rsm_backends.s3_answers import (
     GONE,
     REMOVED,
@@ -52,7 +53,6 @@ from rsm_backends.s3_client import (
 from rsm_backends.s3_client_errors import code_of, status_of
 from rsm_backends.s3_credentials import RenewedCredentials, are_fixed
 from rsm_backends.s3_http import S3HttpSession
-from rsm_backends.s3_list_pages import QuickParsers, read_pages_once
 from rsm_backends.s3_quick_get import QuickGets
 from rsm_backends.s3_range_answers import (
     UnfitAnswerError,
@@ -118,7 +118,7 @@ class S3Store:
         resources = AsyncExitStack()
         session = get_session()
         session.register_component("data_loader", service_descriptions())
-        session.register_component("response_parser_factory", QuickParsers())
+        session.register_component("response_parser_factory", AnswerParsers())
         credentials = None if are_fixed(config) else RenewedCredentials(config)
         if credentials is not None:
             session.register_component("credential_provider", credentials)

@@ -16,8 +16,7 @@ from botocore.utils import parse_timestamp
 _HTTP_DATE = re.compile(
     r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}(:[0-9]{2}){2} GMT"
 )
-ISO_TIME = r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{1,6})?Z"
-_ISO = re.compile(ISO_TIME)
+_ISO = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{1,6})?Z")
 
 
 def parsed_timestamp(text: str) -> datetime:
