@@ -12,12 +12,13 @@ from botocore.session import get_session
 from rsm_backends import s3_answer_parsers
 from rsm_backends.s3_answer_parsers import AnswerParsers
 
-LIST = get_session().get_service_model("s3").operation_model("ListObjectsV2").output_shape
+LIST: Any = get_session().get_service_model("s3").operation_model("ListObjectsV2").output_shape
 
 
 async def parsed(body: bytes) -> Any:
     answer = {"status_code": 200, "headers": {}, "body": body, "context": {}}
-    return await AnswerParsers().create_parser("rest-xml").parse(answer, LIST)  # type: ignore[misc]
+    parser: Any = AnswerParsers().create_parser("rest-xml")
+    return await parser.parse(answer, LIST)
 
 
 AWS = b"""<?xml version="1.0" encoding="UTF-8"?>
