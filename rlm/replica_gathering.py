@@ -39,9 +39,8 @@ class ReplicaGathering:
         """
         if self.replicas is None:
             return GatherResult("", (f"other replicas: {NO_BROKER}",))
-        partition = job.segment_id.partition
         try:
-            nodes = await self.replicas.replicas(partition.topic, partition.partition)
+            nodes = await self.replicas.replicas(job.segment_id.partition)
             if isinstance(nodes, NoAnswer):
                 return GatherResult("", (), (f"other replicas: {nodes.reason}",))
             tried: list[str] = []
@@ -77,12 +76,11 @@ async def _fetched(
     replicas: ReplicasPort, node_id: int, job: GatherJob, path: Path
 ) -> str | NoAnswer:
     """Why it has not all of it; empty when `path` has what it answered."""
-    partition = job.segment_id.partition
     size_bytes = job.object(ObjectSuffix.LOG).size_bytes
     await asyncio.to_thread(_begin, path, size_bytes, job.free_bytes_min)
     at, written = job.start_offset, 0
     while at <= job.end_offset:
-        answer = await replicas.fetch(node_id, partition.topic, partition.partition, at)
+        answer = await replicas.fetch(node_id, job.segment_id.partition, at)
         if isinstance(answer, OutOfRange):
             return f"its log does not reach {at}"
         if isinstance(answer, NoAnswer):

@@ -16,7 +16,7 @@ from rlm import replica_gathering, segment_gathering
 from rlm.leadership import NoAnswer
 from rlm.node_problem import ProblemArea
 from rlm.repair_run import Outcome
-from rlmm.segment import RemoteLogSegmentMetadata
+from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 from rlmm.wire.replica_answers import Batches, OutOfRange
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectVersion
@@ -249,11 +249,11 @@ def test_a_replica_that_does_not_answer_may_have_it(tmp_path: Path, orders: Kafk
 def test_a_replica_that_hangs_is_left_at_its_deadline(tmp_path: Path, orders: KafkaLog) -> None:
     class Hanging(Cluster):
         async def fetch(
-            self, node_id: int, topic: str, partition: int, offset: int
+            self, node_id: int, partition: TopicIdPartition, offset: int
         ) -> Batches | OutOfRange | NoAnswer:
             if node_id == 2:
                 await asyncio.Event().wait()
-            return await Cluster.fetch(self, node_id, topic, partition, offset)
+            return await Cluster.fetch(self, node_id, partition, offset)
 
     usual = cluster(orders, b2=(), b3=range(35))
     replicas = Hanging(usual.brokers, usual.batches)
