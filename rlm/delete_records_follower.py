@@ -51,6 +51,7 @@ class DeleteRecordsFollower:
     ambient: Ambient
     known: dict[TopicIdPartition, Watched] = field(default_factory=dict)
     told: dict[TopicIdPartition, str] = field(default_factory=dict)
+    failing: str | None = None
     log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def run(self) -> None:
@@ -59,12 +60,16 @@ class DeleteRecordsFollower:
             try:
                 await self.run_pass()
                 self.log.works(LOOKING)
+                self.failing = None
             except Exception as error:  # noqa: BLE001 - told, and repeated
                 self.log.failed(LOOKING, error)
+                self.failing = str(error) or type(error).__name__
             await self.ambient.sleep(self.expirer.limits.retention_interval_s)
 
     async def run_pass(self) -> None:
-        """One look at each partition whose topic's policy asks for it, and what follows."""
+        """One look at each partition whose topic's policy asks for it, and what follows. What kept
+        one from being followed is raised once all had their turn.
+        """
         asked = {each.work.partition: each for each in self._asked()}
         self.known = {tip: each for tip, each in self.known.items() if tip in asked}
         looks = await self._looks(asked) if asked else {}
@@ -75,16 +80,26 @@ class DeleteRecordsFollower:
                 logger.info(
                     "DeleteRecords of %s is followed from %d on", tip, look.log_start_offset
                 )
+        trouble: StrandlineError | None = None
         for tip, each in self.known.items():
-            await self._follow(tip, each)
+            try:
+                await self._follow(tip, each)
+            except StrandlineError as error:
+                trouble = trouble or error
         await self._tell()
+        if trouble is not None:
+            raise trouble
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Log starts that moved, and nothing proves by what."""
-        return tuple(
+        """Log starts that moved, and nothing proves by what; that following them fails."""
+        moved = tuple(
             NodeProblem(ProblemArea.RETENTION, str(tip), text)
             for tip, text in sorted(self.told.items(), key=lambda each: str(each[0]))
         )
+        if self.failing is None:
+            return moved
+        text = f"{LOOKING} failed, to be repeated: {self.failing}"
+        return (*moved, NodeProblem(ProblemArea.RETENTION, "DeleteRecords", text))
 
     def _asked(self) -> list[_Asked]:
         found = []
@@ -136,8 +151,6 @@ class DeleteRecordsFollower:
             await self.expirer.delete_records(tip, before, apply=True, why=WHY)
         except Conflict as error:
             logger.info("DeleteRecords below %d of %s is not followed now: %s", before, tip, error)
-        except StrandlineError as error:
-            self.log.failed(LOOKING, error)
 
     async def _tell(self) -> None:
         behind = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.errors import RetryLater
 from rlm.broker_answers import LocalLogStart
 from rlm.delete_records_follower import DeleteRecordsFollower
 from rlm.kill_switches import Switch
@@ -20,7 +21,7 @@ from rlmm.partition_state import TopicPolicy
 from rlmm.records import TopicPolicyChange
 from tests.rlm.fake_broker import DELETE, FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
-from tests.rlm.one_node import Node, new_world
+from tests.rlm.one_node import LIMITS, Node, new_world
 from tests.rlm.test_service_retention import GONE_AFTER_S, log_start, three_segments
 from tests.rlm.virtual_time import run_virtually
 
@@ -122,6 +123,30 @@ def test_a_log_start_that_was_there_at_the_first_look_is_not_followed(tmp_path: 
             await follower.run_pass()
             await follower.run_pass()
             assert (log_start(node, log), len(follower.problems())) == (0, 1)
+
+    run_virtually(main)
+
+
+def test_that_following_fails_is_told_until_it_works(tmp_path: Path) -> None:
+    log = three_segments(tmp_path)
+
+    async def main() -> None:
+        async with copied(tmp_path, log) as (node, broker, follower):
+            running = asyncio.create_task(follower.run())
+            await asyncio.sleep(1)
+            broker.local_start = LocalLogStart(15, 1)
+            with pytest.MonkeyPatch.context() as patched:
+
+                async def fails(*_: object, **__: object) -> None:
+                    raise RetryLater("the quorum has no leader")
+
+                patched.setattr(follower.expirer.metadata, "record_log_start", fails, raising=False)
+                await asyncio.sleep(LIMITS.retention_interval_s)
+                (problem,) = follower.problems()
+                assert "the quorum has no leader" in problem.text
+            await asyncio.sleep(LIMITS.retention_interval_s)
+            assert (log_start(node, log), follower.problems()) == (15, ())
+            running.cancel()
 
     run_virtually(main)
 
