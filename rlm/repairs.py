@@ -352,8 +352,10 @@ class Repairs:
         now_s, seen = self._parts.driver.ambient.monotonic(), self._parts.reader.seen.seen
         if not self._budget.may_begin(now_s, self.limits.per_hour_max):
             return []
-        due = []
+        due: list[Uuid] = []
         for id_ in self._looks.due(self._met(), seen, now_s):
+            if len(due) > self.limits.per_hour_max:
+                break  # that there are more is all that is told of them
             row = self._finished(id_)
             if row is not None and self._may_be_mended(row):
                 due.append(id_)
@@ -361,6 +363,8 @@ class Repairs:
 
     def _may_be_mended(self, row: RemoteLogSegmentMetadata) -> bool:
         """A look costs a read of all its bytes, and a part of the hour's share."""
+        if self._segments.not_claimed(row.segment_id.partition) is not None:
+            return False
         decision = self._segments.decide(row)
         return decision.action is not RepairAction.LEAVE and decision.not_now is None
 

@@ -18,11 +18,12 @@ from rlm.repair_run import Outcome, RepairRequest, RepairState
 from rlm.repairs import RUNS_MAX
 from rlm.segment_repair import SegmentRepairs
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records import PartitionModeChange, TopicPolicyChange
-from rlmm.segment import RemoteLogSegmentMetadata
+from rlmm.records import PartitionClaim, PartitionModeChange, TopicPolicyChange
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
 from tests.rlm.held_segments import four_segments
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Node, new_world
+from tests.rlm.planner_facts import epochs, uuid
 from tests.rlm.repairing import (
     GONE_AFTER_S,
     LOOK,
@@ -350,6 +351,37 @@ def test_a_copy_whose_damaged_one_could_not_be_marked_counts(
             assert await everything(node, orders) == whole(orders)
             assert (await only(node)).outcome is Outcome.REPAIRED
             await assert_tidy(node)
+
+    run_virtually(main)
+
+
+def test_a_claim_that_is_lost_in_the_middle_ends_the_repair(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The later leader's node finds both as they are, and finishes it."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        lives: list[Node] = []
+
+        async def another_claims(step: str) -> None:
+            if step != "before COPY_SEGMENT_FINISHED" or not lives:
+                return
+            other = Incarnation(7, uuid(77), 1)
+            claim = PartitionClaim(
+                orders.partition, Mode.SIDECAR, 1, other, 1, epochs((0, 0), (1, 35))
+            )
+            await lives.pop().metadata.claim_partition(claim)
+
+        async with world.boot(data_plane=True, hook=another_claims) as node:
+            await node.remote_log.run_once()
+            old = row_at(node, orders, 10)
+            await node.store.damage(keys_of(old).log)
+            lives.append(node)
+            told = await only(node)
+            assert told.outcome is Outcome.FAILED
+            assert "claim" in told.text
+            assert row_at(node, orders, 10) == old
 
     run_virtually(main)
 
