@@ -136,7 +136,7 @@ class RemoteLogManager:
         self._answers = Answers(manager, self._reader, self._table, broker, self._breathe, identity)
 
     def _new_report(self) -> TroubleReport:
-        stuck = StuckPartitions(self._ambient.monotonic, self._table.works)
+        stuck = StuckPartitions(self._ambient.monotonic, self._table)
         parts = (
             self._held_back, stuck, self._expirer, self._clean_ups, self._topic_deletion,
             self._switches, self._task_watch, self._claims,
