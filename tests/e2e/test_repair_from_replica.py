@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from strandline.cli.exit_codes import ExitCode
+from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.tier_client import TierClient
 from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker
@@ -92,10 +93,8 @@ def test_a_follower_has_what_the_tier_and_the_leaders_disk_lost(
             "everything sealed to be copied",
             deadline_s=DEADLINE_S,
         )
-        wanted, row = tier.batches(), tier.segments()[1]
-        (stored,) = (tmp_path / "tier").rglob(f"*{row['segment_id']}*.log")
-        flip(stored)
-        flip(leader.segment_files(TOPIC, 0)[1])
+        wanted = tier.batches()
+        stored = harm(tmp_path, leader, live(tier)[1], 1)
 
         follower.stop()
         told = only(ask(node, *APPLY, code=ExitCode.INCOMPLETE))
@@ -114,7 +113,59 @@ def test_a_follower_has_what_the_tier_and_the_leaders_disk_lost(
         assert tier.batches() == wanted
         node.wait_until(lambda: not stored.exists(), "the damaged one to go", deadline_s=DEADLINE_S)
         assert ask(node, *APPLY)["damaged"] == 0
+
+        harm(tmp_path, leader, live(tier)[2], 2)
+        killed_in_a_repair(node, tier)
+        node.wait_until(lambda: is_mended(node), "the repair to be finished", deadline_s=DEADLINE_S)
+        assert tier.batches() == wanted
+        node.wait_until(
+            lambda: stored_ids(tmp_path) == {each["segment_id"] for each in tier.segments()},
+            "nothing to be left of what was begun",
+            deadline_s=DEADLINE_S,
+        )
+        assert ask(node, *APPLY)["damaged"] == 0
         assert list((tmp_path / "node" / "data" / "repair").glob("*")) == []
+
+
+def harm(tmp_path: Path, leader: KafkaBroker, row: dict[str, Any], index: int) -> Path:
+    """Its object in the tier, and the leader's own segment with this index."""
+    (stored,) = (tmp_path / "tier").rglob(f"*{row['segment_id']}*.log")
+    local = leader.segment_files(TOPIC, 0)[index]
+    assert int(local.stem) == row["start_offset"]
+    flip(stored)
+    flip(local)
+    return stored
+
+
+def live(tier: TierClient) -> list[dict[str, Any]]:
+    """Ascending by offset."""
+    rows = [row for row in tier.segments() if row["state"] == "COPY_SEGMENT_FINISHED"]
+    return sorted(rows, key=lambda row: row["start_offset"])
+
+
+def stored_ids(tmp_path: Path) -> set[str]:
+    """Of segments whose `.log` is in the store."""
+    paths = (tmp_path / "tier").rglob("*.log")
+    return {path.stem.partition("-")[2] for path in paths}
+
+
+def killed_in_a_repair(node: NodeProcess, tier: TierClient) -> None:
+    """By SIGKILL as soon as the new copy is in the metadata, begun or finished."""
+    before = {row["segment_id"] for row in tier.segments()}
+    asked = {"topic": TOPIC, "apply": True}
+    PLAIN.post(f"{node.url}/v1/jobs/repair", json=asked).raise_for_status()
+    node.wait_until(
+        lambda: {row["segment_id"] for row in tier.segments()} - before != set(),
+        "a new copy",
+        deadline_s=DEADLINE_S,
+    )
+    node.kill()
+    node.start()
+
+
+def is_mended(node: NodeProcess) -> bool:
+    done = ask(node, *APPLY, code=None)
+    return done["checked"] > 0 and not (done["standing"] or done["elsewhere"] or done["unread"])
 
 
 def active_base(broker: KafkaBroker) -> int:
