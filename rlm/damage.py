@@ -184,7 +184,29 @@ def next_stretch(
     before = [last + 1 for _, last in holes if last < at]
     first = max(before, default=damage.base_offset)
     end = min((hole for hole, _ in holes if hole > at), default=damage.next_base_offset) - 1
+    return _stretch(damage, first, end)
+
+
+def next_fill(
+    damage: Damage, next_offset: int, lost: Sequence[LostOffsets], first_known: int
+) -> Stretch | None:
+    """What of the segment is copied next for the sake of a lost range; None: all that is good in it
+    is in the tier, as far as it begins at or below `next_offset`. Below `first_known` nothing is
+    missed.
+
+    Nothing is waited for, unlike in `next_stretch`: what is missing is lost already.
+    """
+    whole = (damage.base_offset, damage.next_base_offset - 1)
+    for first, last in without((whole,), damage.missing):
+        if first <= next_offset and any(
+            max(first, first_known, each.start) <= min(last, each.end) for each in lost
+        ):
+            return _stretch(damage, first, last)
+    return None
+
+
+def _stretch(damage: Damage, first: int, last: int) -> Stretch:
     runs = sorted((*damage.survey.runs, *damage.fetched), key=lambda run: run.first)
     # A log start lies inside a batch where DeleteRecords put it: that batch is copied whole.
     first = min((run.first for run in runs if run.first < first <= run.last), default=first)
-    return Stretch(first, end, tuple(run for run in runs if first <= run.first <= end))
+    return Stretch(first, last, tuple(run for run in runs if first <= run.first <= last))

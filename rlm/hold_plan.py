@@ -88,16 +88,23 @@ class HoldFacts:
 
 
 def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
-    """The sealed, committed, uncopied segments of the broker that are not held yet."""
+    """The sealed, committed, uncopied segments of the broker that are not held yet.
+
+    Where the file behind a held one vanished, that one seems to reach further: it is held already.
+    A second link to it would make its bytes count as the broker's for ever.
+    """
     if facts.deleted or facts.left_out:
         return ()
+    held = tuple(held)
     known = {(unit.base_offset, unit.next_base_offset) for unit in held}
+    files = {(unit.base_offset, unit.segment.size_bytes) for unit in held}
     return tuple(
         segment
         for segment in facts.segments
         if segment.next_base_offset is not None
         and segment.next_base_offset <= facts.last_stable_offset
         and (segment.base_offset, segment.next_base_offset) not in known
+        and (segment.base_offset, segment.size_bytes) not in files
         and _is_wanted(facts, segment.base_offset, segment.next_base_offset)
     )
 

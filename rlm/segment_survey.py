@@ -62,7 +62,7 @@ def survey(asked: SurveyJob) -> Survey:
                 if len(found.runs) >= RANGES_TOLD_MAX:
                     found.bad()  # nothing is known of the rest
                     break
-                header = _header(descriptor, position, size, str(path))
+                header = walkable_header(descriptor, position, size, str(path))
                 if header is None:
                     found.bad()
                     break
@@ -82,7 +82,7 @@ def survey(asked: SurveyJob) -> Survey:
     return found.result(path)
 
 
-def _header(descriptor: int, position: int, size: int, name: str) -> BatchHeader | None:
+def walkable_header(descriptor: int, position: int, size: int, name: str) -> BatchHeader | None:
     """The batch at `position`; None: what stands there can't be walked over."""
     head = os.pread(descriptor, HEADER_BYTES, position)
     try:

@@ -270,6 +270,8 @@ class Brokers:
             for broker in sorted(partition.replicas):
                 partition.hear(broker)
                 partition.replicate(broker)
+            for broker in sorted(partition.replicas):  # who fetched first hears of the rest
+                partition.replicate(broker)
 
 
 def _write(path: Path, offsets: dict[tuple[str, int], int]) -> None:

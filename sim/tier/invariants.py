@@ -261,7 +261,8 @@ class Auditor:
         self._world.hold_audit.lost(lost, state)
         replica = partition.replicas[state.claim.incarnation.node_id]
         replaced = replica.epoch != state.claim.leader_epoch
-        gone = batches_within(replica.batches, lost.start, lost.end + 1)
+        # Whole batches, but for one that the log start lies in, where DeleteRecords put it.
+        gone = [b for b in replica.batches if lost.start <= b.last and b.base <= lost.end]
         damaged = all(
             b in each.lost or b not in each.batches or b.last < max(each.bases[0], each.log_start)
             for each in partition.replicas.values()

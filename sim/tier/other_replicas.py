@@ -30,7 +30,9 @@ class OtherReplicas:
         if found is None or not self._world.machine(node_id).broker_up:
             return NoAnswer("it is down")
         replica = found.replicas[node_id]
-        if offset >= replica.end or offset < max(replica.bases[0], replica.log_start):
+        if offset == replica.end:
+            return NoAnswer("it has nothing there yet")
+        if offset > replica.end or offset < max(replica.bases[0], replica.log_start):
             return OutOfRange()
         data = b"".join(
             each.data

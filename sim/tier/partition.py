@@ -91,7 +91,7 @@ class Partition:
             follower.start_over(before, before[-1].last + 1 if before else 0)
         for batch in leader.batches:
             if batch.base >= follower.end:
-                follower.append(batch)
+                follower.append(batch, lost=batch in leader.lost)
                 if self.random.randrange(100) < self.roll_percent:
                     follower.roll()
         if broker not in self.in_sync:

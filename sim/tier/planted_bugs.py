@@ -35,6 +35,7 @@ from rlm.gap_rule import GapWatch
 from rlm.hold import Hold
 from rlm.hold_directory import HoldDirectory
 from rlm.hold_plan import HoldFacts, Release, Unit, over_budget, unbroken, with_heads
+from rlm.mending import _Asking
 from rlm.node_registration import NodeRegistrar
 from rlm.object_keys import segment_keys
 from rlm.partition_driver import PartitionDriver
@@ -56,7 +57,10 @@ from rsm_backends.store import ObjectInfo
 from sim.planting import Patches, planting
 
 SEEDS_MAX = 60
-FIRST_SEEDS = {"a pass goes on by a policy that was replaced": 61}
+FIRST_SEEDS = {
+    "a pass goes on by a policy that was replaced": 61,
+    "what is held is not looked at before others are asked": 15,
+}
 """Where the search begins for one that the first seeds don't show."""
 RARE_SEEDS_MAX = 200
 DAMAGED_SEEDS_MAX = 30
@@ -303,7 +307,12 @@ BUGS_OF_LOCAL_DAMAGE: dict[str, Patches] = {
     ),
     "a gap in a segment is passed over": ((GapWatch, "check", _no_objection),),
 }
-"""Found by seeds of a world whose brokers lose segments, within `DAMAGED_SEEDS_MAX`."""
+BUGS_OF_HELD_DAMAGE: dict[str, Patches] = {
+    "what is held is not looked at before others are asked": ((_Asking, "look_at", _nothing),),
+}
+"""Both found by seeds of a world whose brokers lose segments, within `DAMAGED_SEEDS_MAX`. These are
+where nodes hold what is not copied.
+"""
 
 ZOMBIE = "zombie_put_before_the_deadline"
 HELD = "hold_through_an_outage"
@@ -359,5 +368,5 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
 def planted(name: str) -> AbstractContextManager[None]:
     """The mistake is made for the length of the block."""
     scripted = {each: patches for each, (_, patches) in BUGS_OF_SCRIPTS.items()}
-    seeded = BUGS | RARE_BUGS | BUGS_OF_DAMAGE | BUGS_OF_LOCAL_DAMAGE
+    seeded = BUGS | RARE_BUGS | BUGS_OF_DAMAGE | BUGS_OF_LOCAL_DAMAGE | BUGS_OF_HELD_DAMAGE
     return planting((seeded | scripted)[name])

@@ -87,11 +87,15 @@ class Replica:
         """The batches of [start, end)."""
         return batches_within(self.batches, start, end)
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: Batch, *, lost: bool = False) -> None:
+        """`lost`: the leader's disk has it no more, and what is fetched goes on behind it."""
         assert batch.base == self.end
         if not self.epochs or batch.epoch > self.epochs[-1].epoch:
             self._write_epochs(append_entry(self.epochs, batch.epoch, batch.base))
         self.batches.append(batch)
+        if lost:
+            self.lost.append(batch)
+            return
         path = self._path(self.bases[-1])
         with path.open("ab") as file:
             file.write(batch.data)

@@ -32,6 +32,7 @@ from tests.rlm.held_segments import (
 )
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
+from tests.rlm.replicas import cluster, remove
 from tests.rlm.virtual_time import run_virtually
 
 
@@ -68,6 +69,28 @@ def test_what_local_retention_took_while_the_store_was_down_is_copied_from_the_h
             assert lost(node.events) == []
             assert units(tmp_path) == []
             assert {why for _, why, _ in released(node)} == {"copied"}
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_files_that_vanish_between_others_are_copied_from_the_hold_whoever_else_lacks_them(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        world.replicas = cluster(orders, b1=[*range(10), *range(20, 30)])
+        async with holding(world, outage) as node:
+            remove(orders, 10)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"]
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 19), (20, 29)]
+            assert lost(node.events) == []
+            assert units(tmp_path) == []
             await node.assert_quiesced()
 
     run_virtually(main)

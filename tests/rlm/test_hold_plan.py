@@ -68,6 +68,12 @@ def test_sealed_committed_and_uncopied_segments_are_held_and_nothing_else() -> N
     assert held_bases(facts(live(0, 10, 20, 30)), unit(10, 20)) == [0, 20]
 
 
+def test_a_file_is_held_once_however_far_it_seems_to_reach_once_the_next_one_vanished() -> None:
+    assert held_bases(facts(live(0, 20, 30)), unit(0, 10), unit(10, 20)) == [20]
+    cut = (segment(0, 20, size=60), *live(20, 30))
+    assert held_bases(facts(cut), unit(0, 10)) == [0, 20]
+
+
 def test_a_lost_range_that_a_segment_cannot_fill_any_more_keeps_it_from_nothing() -> None:
     lost = (LostOffsets(12, 14, "why"),)
     planned = facts(live(0, 10, 20, 30), (0, 15), next_offset=30, lost=lost)

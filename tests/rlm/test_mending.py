@@ -222,6 +222,43 @@ def test_two_bytes_turned_in_one_segment_leave_what_is_between(
     assert [(each.start, each.end) for each in seen.lost] == [(12, 12), (16, 16)]
 
 
+def test_the_good_part_of_a_damaged_segment_fills_a_lost_range(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    """A disk came back, or another replica leads, with less than the whole segment."""
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)])
+    whole = log.log_bytes(10)
+    size = len(all_batches(log)[10])
+    remove(log, 10)
+
+    async def comes_back(_: Node) -> None:
+        data = bytearray(whole[: 8 * size])
+        data[5 * size + 65] ^= 1
+        (log.directory / f"{10:020d}.log").write_bytes(data)
+
+    seen = outcome(tmp_path, log, brokers, comes_back)
+    assert seen.finished == [(0, 9), (10, 14), (16, 17), (20, 29), (30, 39)]
+    assert [(each.start, each.end) for each in seen.lost] == [(15, 15), (18, 19)]
+    assert seen.why_not is WhyNot.NO_SEALED_SEGMENT
+    assert list((tmp_path / "mending").iterdir()) == []
+
+
+def test_what_another_replica_has_by_now_fills_the_rest_of_it(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)])
+    kept = log.log_bytes(10)
+    remove(log, 10)
+
+    async def comes_back(_: Node) -> None:
+        brokers.brokers[2] = range(18, 40)
+        (log.directory / f"{10:020d}.log").write_bytes(kept[: len(kept) // 10 * 4])
+
+    seen = outcome(tmp_path, log, brokers, comes_back)
+    assert seen.finished == [(0, 9), (10, 13), (18, 19), (20, 29), (30, 39)]
+    assert [(each.start, each.end) for each in seen.lost] == [(14, 17)]
+
+
 def thinned_log(tmp_path: Path, *, left: range, bad: int) -> tuple[KafkaLog, dict[int, bytes]]:
     """A log of which the cleaner has `left` these offsets, with a byte of the batch at `bad`
     turned, and all batches there were.

@@ -8,6 +8,7 @@ from sim.invariants import InvariantError
 from sim.tier.planted_bugs import (
     BUGS,
     BUGS_OF_DAMAGE,
+    BUGS_OF_HELD_DAMAGE,
     BUGS_OF_LOCAL_DAMAGE,
     BUGS_OF_SCRIPTS,
     DAMAGED_SEEDS_MAX,
@@ -19,7 +20,7 @@ from sim.tier.planted_bugs import (
     planted,
 )
 from sim.tier.scripts import play
-from sim.tier.world import Plan, Result, run
+from sim.tier.world import ROOM_BYTES, Plan, Result, run
 from tests.sim.test_tier_scripts import SCRIPTS
 from tests.sim.worlds import assert_found, held
 
@@ -29,6 +30,12 @@ DAMAGED_DISKS = 3
 def damaged_disks(seed: int, events: int) -> Result:
     """Brokers lose or cut sealed segments."""
     plan = Plan(nodes=3, hold_bytes_max=-1, damage=False, local_damage=True)
+    return run(seed, events, plan=plan)
+
+
+def held_disks(seed: int, events: int) -> Result:
+    """They do so beside nodes that hold what is not copied."""
+    plan = Plan(nodes=3, hold_bytes_max=ROOM_BYTES, damage=False, local_damage=True)
     return run(seed, events, plan=plan)
 
 
@@ -52,6 +59,13 @@ def test_a_planted_mistake_of_repairs_is_found(name: str) -> None:
 def test_a_planted_mistake_about_a_brokers_disk_is_found(name: str) -> None:
     with planted(name):
         assert_found(name, damaged_disks, seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
+
+
+@pytest.mark.parametrize("name", BUGS_OF_HELD_DAMAGE)
+def test_a_planted_mistake_about_what_a_broker_lost_and_its_node_holds_is_found(name: str) -> None:
+    with planted(name):
+        first = FIRST_SEEDS.get(name, 1)
+        assert_found(name, held_disks, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, first=first)
 
 
 def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:
