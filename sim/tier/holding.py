@@ -124,8 +124,18 @@ class HoldAuditor:
         self._linked: dict[Path, Incarnation] = {}
 
     def held(self, process: Process, unit: Unit) -> None:
-        """A unit was linked."""
-        self._linked[unit.segment.log_path] = process.incarnation
+        """A unit was linked, to a file that no other one has: two would hide each other from the
+        budget. What could not be read counts for nothing.
+        """
+        path, world = unit.segment.log_path, self._world
+        self._linked[path] = process.incarnation
+        base, size = path.parent.name[:20], path.parent.name.rpartition("-")[2]
+        same = [each for each in path.parent.parent.glob(f"{base}-*-{size}") if each != path.parent]
+        world.auditor.check(
+            not same or "disk_error" in world.faults.kinds,
+            "held_once",
+            f"{process.machine.name} links {_told(path.parent)} again",
+        )
 
     def releasing(self, process: Process, unit: Unit) -> None:
         """A unit is about to go: it is copied, not this log's any more, or there is no room."""

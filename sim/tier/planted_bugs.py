@@ -34,7 +34,8 @@ from rlm.expirer import Expirer
 from rlm.gap_rule import GapWatch
 from rlm.hold import Hold
 from rlm.hold_directory import HoldDirectory
-from rlm.hold_plan import HoldFacts, Release, Unit, over_budget, unbroken, with_heads
+from rlm.hold_plan import HoldFacts, Release, Unit, over_budget, to_hold, unbroken, with_heads
+from rlm.log_dir import LocalSegment
 from rlm.mending import _Asking
 from rlm.node_registration import NodeRegistrar
 from rlm.object_keys import segment_keys
@@ -230,6 +231,12 @@ def _links_cost_something(
     return over_budget(alone, bytes_max=bytes_max, bytes_missing=bytes_missing)
 
 
+def _by_its_name_alone(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
+    return to_hold(
+        facts, [replace(each, segment=replace(each.segment, size_bytes=-1)) for each in held]
+    )
+
+
 def _never(*_: object) -> bool:
     return False
 
@@ -309,6 +316,9 @@ BUGS_OF_LOCAL_DAMAGE: dict[str, Patches] = {
 }
 BUGS_OF_HELD_DAMAGE: dict[str, Patches] = {
     "what is held is not looked at before others are asked": ((_Asking, "look_at", _nothing),),
+    "a held file is linked again once it seems to reach further": (
+        (rlm.hold, "to_hold", _by_its_name_alone),
+    ),
 }
 """Both found by seeds of a world whose brokers lose segments, within `DAMAGED_SEEDS_MAX`. These are
 where nodes hold what is not copied.

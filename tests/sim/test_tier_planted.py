@@ -22,9 +22,9 @@ from sim.tier.planted_bugs import (
 from sim.tier.scripts import play
 from sim.tier.world import ROOM_BYTES, Plan, Result, run
 from tests.sim.test_tier_scripts import SCRIPTS
-from tests.sim.worlds import assert_found, held
+from tests.sim.worlds import assert_found, fresh, held
 
-DAMAGED_DISKS = 3
+DAMAGED_DISKS, ANY_DISKS = 3, 20
 
 
 def damaged_disks(seed: int, events: int) -> Result:
@@ -37,6 +37,11 @@ def held_disks(seed: int, events: int) -> Result:
     """They do so beside nodes that hold what is not copied."""
     plan = Plan(nodes=3, hold_bytes_max=ROOM_BYTES, damage=False, local_damage=True)
     return run(seed, events, plan=plan)
+
+
+def any_disks(seed: int, events: int) -> Result:
+    """They do so in any world."""
+    return run(seed, events, plan=Plan(local_damage=True))
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -70,11 +75,17 @@ def test_a_planted_mistake_about_what_a_broker_lost_and_its_node_holds_is_found(
 
 def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:
     held("tier", damaged_disks, range(1, DAMAGED_DISKS + 1), events=EVENTS)
+    held("tier", held_disks, range(1, DAMAGED_DISKS + 1), events=EVENTS)
 
 
 @pytest.mark.soak
 def test_what_brokers_lose_over_long_runs() -> None:
     held("tier", damaged_disks, range(1_000, 1_040), events=6_000)
+
+
+@pytest.mark.soak
+def test_what_brokers_lose_over_long_runs_of_any_kind() -> None:
+    held("tier", any_disks, fresh(ANY_DISKS), events=6_000)
 
 
 @pytest.mark.soak
