@@ -1,8 +1,8 @@
-"""How S3's answers are read: by the library's parsers, whose own failures become one error, with
-forms checked before (`s3_forms`), times read by `s3_timestamps`, and a list's page read once.
+"""Parses S3's answers with the library's parsers, and turns their failures into one error. Forms
+are checked before (`s3_forms`), times are read by `s3_timestamps`, and a list page is parsed once.
 
-Before it parses a page, the library parses all of it to see whether it is an error that came with
-status 200. A page's first tag tells.
+The library would parse a whole list page once more, only to look for an error sent with status
+200; the page's first tag tells that already.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError
 
 
 class AnswerParsers(AioResponseParserFactory):
-    """Makes a session's parsers: S3's answers go to the one below."""
+    """Makes a session's parsers; `_AnswerParser` reads S3's answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,17 +39,17 @@ class AnswerParsers(AioResponseParserFactory):
 
 class _AnswerParser(AioRestXMLParser):
     async def parse(self, response: Any, shape: Any) -> Any:
-        """ResponseParserError for whatever is no answer of S3's: the library's own code meets a
-        size that is no number, or an element twice, with errors of its own.
+        """Parse an answer. ResponseParserError for anything S3 would not send: on a size that is
+        not a number, or a repeated element, the library's own code fails with other errors.
         """
         try:
             return await super().parse(response, shape)
         except Exception as error:
             if not isinstance(response["body"], bytes):
-                response["body"].close()  # of an object, which nobody will read
+                response["body"].close()  # an object's body, which nobody will read
             if isinstance(error, _UNREADABLE):
                 raise ResponseParserError(
-                    f"a field of it is none: {type(error).__name__}"
+                    f"one of its fields cannot be read: {type(error).__name__}"
                 ) from error
             raise
 
@@ -64,7 +64,7 @@ class _AnswerParser(AioRestXMLParser):
 
 
 def read_pages_once(client: Any) -> None:
-    """Of a client's answers only what is no page of a list is looked through for an error."""
+    """Makes the client search its answers for an error sent with status 200, but not list pages."""
     client.meta.events.unregister(_ANSWERED, _handle_200_error)
     client.meta.events.register_first(_ANSWERED, _find_error)
 

@@ -1,8 +1,8 @@
-"""The threads in which a file system's calls block, and what becomes of those that hang there.
+"""The threads in which a file system's calls block, and the watch over calls that hang there.
 
-A call that is given up goes on in its thread: nothing ends a system call on a mount that hangs. It
-is told once it hangs for long, and when it ends. While all threads hang nothing more is taken, so
-that neither threads nor what waits for them grow.
+A call that is given up continues in its thread: nothing can end a system call on a mount that
+hangs. A warning is logged when it has hung for long, and when it ends. While all threads hang, new
+calls are refused, so that neither threads nor waiting calls grow in number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from kafka_formats.errors import RetryLater
 
 HANGS_AFTER_S = 5.0
-"""So long after it was given up a call counts as one that hangs."""
+"""Time after which a call that was given up counts as hanging."""
 REFUSED_RETRY_MS = 10_000
 
 _Answer = TypeVar("_Answer")
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreThreads:
-    """At most `threads_max` threads. `name` is the store's, for messages."""
+    """At most `threads_max` threads. `name` is the store's name, for messages."""
 
     def __init__(self, name: str, threads_max: int) -> None:
         self._name = name
@@ -40,8 +40,8 @@ class StoreThreads:
         return len(self._hanging)
 
     async def run(self, what: str, work: Callable[[], _Answer]) -> _Answer:
-        """What `work` returns or raises. RetryLater at once while all threads hang; a call that is
-        cancelled before it began never begins.
+        """Runs `work` in a thread and returns its result. RetryLater at once while all threads
+        hang; a call that is cancelled before it began never begins.
         """
         if self.hanging >= self._threads_max:
             raise RetryLater(
@@ -76,5 +76,5 @@ class StoreThreads:
         _log.warning("%s: a call that hung has ended; %d hang", self._name, self.hanging)
 
     async def close(self) -> None:
-        """Wait for what is under way, but for what hangs."""
+        """Wait for calls under way, unless some hang."""
         await asyncio.to_thread(self._threads.shutdown, wait=not self._hanging)
