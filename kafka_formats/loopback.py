@@ -1,4 +1,4 @@
-"""Recognises addresses of this machine itself, so that no proxy of the environment is asked.
+"""Addresses of this machine itself: no proxy of the environment is asked for them.
 
 `HTTP_PROXY` without `NO_PROXY` would send a token for a node on this machine to another one.
 """
@@ -10,22 +10,19 @@ from urllib.parse import urlsplit
 
 
 def is_loopback(url: str) -> bool:
-    """True if the URL's host is this machine; False for text that is not a URL."""
+    """Whether what the URL names is on this machine; False for what is no URL."""
     try:
-        host = (urlsplit(url).hostname or "").removesuffix(".")
+        host = urlsplit(url).hostname or ""
     except ValueError:
         return False
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        address = ip_address(host)
+        return ip_address(host).is_loopback
     except ValueError:
         return False
-    address = getattr(address, "ipv4_mapped", None) or address
-    # 0.0.0.0 and [::] are here, too: a node that listens on all addresses gives them as its own.
-    return address.is_loopback or address.is_unspecified
 
 
 def direct_mounts(url: str) -> dict[str, None]:
-    """The `mounts` for an httpx client of `url`: on this machine they bypass any proxy."""
+    """The `mounts` of an httpx client of `url`: on this machine they go before any proxy."""
     return dict.fromkeys(("http://", "https://", "all://")) if is_loopback(url) else {}

@@ -1,4 +1,4 @@
-"""The conformance suite's checks of lists."""
+"""The part of the conformance suite that is about lists."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A store that could not be opened yet; each call tries again until it opens.
+"""A store that could not be opened yet: tried again at each call, until it is there.
 
-For stores that a node can do without for a while, such as a folder whose disk is not mounted.
+For stores a node can do without for a while: a folder whose disk is not mounted, say.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from rsm_backends.streams import closing_stream
 
 
 class DeferredStore:
-    """Passes calls on once `open_store` has succeeded; until then RetryLater with the reason."""
+    """Passes every call on once `open_store` succeeds; RetryLater, with its reason, until then."""
 
     def __init__(self, name: str, open_store: Callable[[], Awaitable[ObjectStore]]) -> None:
-        """`name` is the store's name in the configuration, for errors."""
+        """`name` is that of the configuration; it stands in the errors."""
         self._name = name
         self._open_store = open_store
         self._opening = asyncio.Lock()
@@ -34,7 +34,7 @@ class DeferredStore:
         self._closed = False
 
     def __repr__(self) -> str:
-        """The name, and the store within once it is open."""
+        """The store within, if there is one."""
         return f"DeferredStore({self._name!r}, {self._store!r})"
 
     async def put(

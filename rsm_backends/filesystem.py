@@ -1,9 +1,8 @@
 """The object store on a file system: for one machine, a shared mount, tests and the demo.
 
-An object is whole or absent, and durable once a write returns; create-only uses link(2). See
-`rsm_backends.object_files` for the layout and the order of the steps. Several processes may share a
-root. Limits of file systems apply: a key part has at most 255 bytes, and a key cannot also be the
-folder of other keys.
+Whole or absent, durable when told so, create-only by link(2); see `rsm_backends.object_files` for
+the layout and the order of the steps. Several processes may share a root. Limits of file systems
+apply: a key part has at most 255 bytes, and a key cannot also be the folder of other keys.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import errno
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain, islice
@@ -56,32 +56,29 @@ from rsm_backends.store import (
     UnfinishedUpload,
     UploadedPart,
 )
-from rsm_backends.store_threads import StoreThreads
 from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
-"""Threads of one store, its own pool, so that a slow disk never holds up other executors."""
+"""Threads of one store; its own, so that a slow disk never holds up other executors."""
 LIST_TURN_S = 0.05
-"""Time that a list runs alone. Threads take the interpreter from each other at every file, so that
-several lists at once take twice as long as one after the other, unless they wait for the disk.
+"""So long a list goes on alone. Threads take the interpreter from each other at every file, so that
+several lists at once take twice as long as one after the other, unless the disk is waited for.
 """
 WALKS_KEPT = 16
-"""Lists kept open to continue where their last page ended; each holds the names of a few folders.
-"""
+"""Lists that may go on where their last page ended: each holds the names of a folder or two."""
 WALK_KEPT_S = 5.0
-"""Time after which a list that nobody continued is dropped; the next page then starts a new walk.
-"""
+"""After which a list that nobody went on with begins anew."""
 
 _Answer = TypeVar("_Answer")
 
 
 class _Walk:
-    """A list in progress, read page by page."""
+    """A list under way, a page at a time."""
 
     def __init__(self, places: Iterator[Place]) -> None:
         self._places = places
         self.next: Place | None = None
-        """The first place behind the last page; None before the first page and at the end."""
+        """Behind the last page; None before the first, and at the end."""
 
     def page(self, limit: int) -> tuple[ObjectInfo, ...]:
         found: list[ObjectInfo] = []
@@ -103,7 +100,7 @@ class FilesystemStore:
     def __init__(self, root: Path) -> None:
         self._files = ObjectFiles(root)
         self._uploads = UploadFiles(self._files)
-        self._threads = StoreThreads(repr(self), THREADS_MAX)
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="filesystem-store")
         self._list_turn = asyncio.Lock()
         self._walks: OrderedDict[tuple[str, str], tuple[_Walk, asyncio.TimerHandle]] = OrderedDict()
         self._swept = False
@@ -157,7 +154,7 @@ class FilesystemStore:
         check_range(start, end)
 
         def begin() -> tuple[OpenObject, int, bytes]:
-            """Opens and reads at once, so that a small object takes only one hop to a thread."""
+            """A small object takes one hop to a thread."""
             opened = self._files.open_object(key)
             size = opened.status().st_size
             last = size if end is None else min(end, size)
@@ -199,7 +196,7 @@ class FilesystemStore:
         return ListPage(found, next_cursor)
 
     def _keep(self, where: tuple[str, str], walk: _Walk) -> None:
-        """Keeps the walk for the next page; a new walk would have to read its folder again."""
+        """For whoever asks for the next page: to come to it anew is to read its folder again."""
         self._taken(where)
         in_time = asyncio.get_running_loop().call_later(WALK_KEPT_S, self._taken, where)
         self._walks[where] = walk, in_time
@@ -207,7 +204,7 @@ class FilesystemStore:
             self._taken(next(iter(self._walks)))
 
     def _taken(self, where: tuple[str, str]) -> _Walk | None:
-        """Takes the walk kept at `where`, if any, and stops its timer: it holds folders open."""
+        """One that is kept no longer, not by its timer either: it holds folders open."""
         if where not in self._walks:
             return None
         walk, in_time = self._walks.pop(where)
@@ -276,7 +273,7 @@ class FilesystemStore:
 
     async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
         _check_key(key)
-        return ()  # a file system keeps no versions
+        return ()  # a file system keeps none
 
     async def get_version(
         self, key: str, version_id: str, *, start: int = 0
@@ -285,22 +282,18 @@ class FilesystemStore:
         check_range(start, None)
         for _ in await self.versions(key):
             yield b""
-        raise NotFound(
-            f"{shown(key)} has no version {shown(version_id)}: a filesystem store keeps no versions"
-        )
+        raise NotFound(f"{shown(key)} has no version {shown(version_id)}: none is kept here")
 
     async def close(self) -> None:
-        """Wait for writes under way, except those that hang, then close the root folder.
-        Idempotent.
-        """
-        await self._threads.close()
+        """Wait for writes under way, then close the root folder. Idempotent."""
+        await asyncio.to_thread(self._threads.shutdown)
         while self._walks:
             self._taken(next(iter(self._walks)))
         self._files.close()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Waits for earlier lists; one that takes longer than `LIST_TURN_S` lets the next begin."""
+        """Behind the others; whoever takes longer than `LIST_TURN_S` lets the next one begin."""
         await self._list_turn.acquire()
         is_mine = True
 
@@ -324,7 +317,7 @@ class FilesystemStore:
             except OSError as error:
                 raise store_error(error, key) from error
 
-        return await self._threads.run(shown(key), run)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
 
 def store_error(error: OSError, key: str) -> StrandlineError:
@@ -339,10 +332,10 @@ def store_error(error: OSError, key: str) -> StrandlineError:
             )
         case errno.ENOTDIR | errno.EISDIR | errno.ELOOP:
             return InvalidRequest(
-                f"{what}; the key needs a folder where a file or link exists", field="key"
+                f"{what}; a file or link stands where the key needs a folder", field="key"
             )
         case errno.ENAMETOOLONG | errno.EINVAL | errno.EILSEQ:
-            return InvalidRequest(f"{what}; the file system does not allow this name", field="key")
+            return InvalidRequest(f"{what}; the file system takes no such name", field="key")
         case errno.ENOSPC | errno.EDQUOT:
             return RetryLater(f"{what}; free some space", retry_after_ms=10_000)
         case _:
@@ -352,6 +345,4 @@ def store_error(error: OSError, key: str) -> StrandlineError:
 def _check_key(key: str) -> None:
     check_key(key)
     if key.partition("/")[0] == STAGING:
-        raise InvalidRequest(
-            f"{STAGING}/ is reserved for the store itself: choose another key", field="key"
-        )
+        raise InvalidRequest(f"{STAGING}/ is the store's own folder", field="key")

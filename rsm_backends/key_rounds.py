@@ -1,4 +1,4 @@
-"""Counts requests to read the stores' credentials again: one for each SIGHUP of this process."""
+"""How often this process was asked to look for its stores' keys anew: once for each SIGHUP."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ class _Rounds:
 
 
 def look_again() -> None:
-    """Makes all stores of this process read their keys again, each at its next request."""
+    """All stores of this process look for their keys anew, each at its next request."""
     _Rounds.asked += 1
 
 
 def current_round() -> int:
-    """The number of such requests so far."""
+    """Grows with each time that was asked for."""
     return _Rounds.asked

@@ -1,8 +1,8 @@
-"""Checks the answer to a GET, and finds which bytes of its body were asked for.
+"""What the answer to a GET holds: how much of its body are the bytes that were asked for.
 
-Pure. A proxy that ignores Range, cuts a body short or compresses it would deliver wrong bytes. None
-of that is damage of the object: a request whose answer does not fit is repeated, and the object is
-never called corrupt.
+Pure. A proxy that leaves Range aside, cuts a body short or packs it would hand out wrong bytes.
+None of that is damage of the object: an answer that does not fit its question is asked for again,
+and never called corrupt.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _UNPACKED = (None, "", "identity", "aws-chunked")
 
 
 class UnfitAnswerError(Exception):
-    """The answer does not fit the request; the message names the header that shows it."""
+    """The answer is not one to the question; the message names the header that tells."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """Status and headers of an answer to a GET; None for an absent header."""
+    """Status and headers of an answer to a GET; None: not there."""
 
     status: int
     content_length: str | None
@@ -34,9 +34,8 @@ class AnswerHead:
 
 @dataclass(frozen=True, slots=True)
 class WantedBytes:
-    """The part of the body that was asked for: its first `size` bytes, or, if that is None because
-    the headers do not tell, at most `size_max`. `object_bytes` is the size of the whole object;
-    None if the headers do not tell.
+    """The first `size` bytes of the body are those asked for; None: not told before, `size_max` at
+    most. `object_bytes` is how long the whole object is; None: not told.
     """
 
     size: int | None
@@ -45,9 +44,7 @@ class WantedBytes:
 
 
 def wanted_bytes(head: AnswerHead, start: int, end: int | None) -> WantedBytes:
-    """The wanted bytes in the answer to a GET of [start, end). UnfitAnswerError if the answer does
-    not fit: then no byte of it may be handed out.
-    """
+    """Of the answer to a GET of [start, end). UnfitAnswerError: none of it may be handed out."""
     if head.content_encoding not in _UNPACKED:
         raise UnfitAnswerError(
             f"Content-Encoding is {head.content_encoding!a:.60}, which nobody asked for"
@@ -66,7 +63,7 @@ def wanted_bytes(head: AnswerHead, start: int, end: int | None) -> WantedBytes:
 
 
 def head_of(answer: Mapping[str, Any]) -> AnswerHead:
-    """Status and headers of an answer as the client returns it."""
+    """Of an answer as the client gives it."""
     metadata = answer.get("ResponseMetadata", {})
     headers = metadata.get("HTTPHeaders", {})
     return AnswerHead(
@@ -84,7 +81,7 @@ def head_of(answer: Mapping[str, Any]) -> AnswerHead:
 
 
 def bytes_of_object(content_range: str | None) -> int | None:
-    """The object's size from `bytes */SIZE`, the Content-Range of a refused range; else None."""
+    """How long the object is, as `bytes */SIZE` of a refused range tells; None: it does not."""
     kind, _, size = (content_range or "").partition("/")
     return int(size) if kind == "bytes *" and re.fullmatch("[0-9]{1,18}", size) else None
 
@@ -94,7 +91,7 @@ def _length(head: AnswerHead) -> int | None:
     if text is None:
         is_chunked = (head.transfer_encoding or "").lower() == "chunked"
         if head.status == _WHOLE and not is_chunked:
-            # The body would end with the connection: a body cut short could not be noticed.
+            # Then the end of the connection is the end of the body: cut off looks like whole.
             raise UnfitAnswerError("Content-Length is missing")
         return None
     if not re.fullmatch("[0-9]{1,18}", text):

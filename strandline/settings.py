@@ -143,9 +143,7 @@ class CopierSettings(Section):
     )
     backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
     mend_deadline_s: PositiveSeconds = Field(
-        default=300.0,
-        description="For asking other replicas for what a damaged segment lacks; `repair` asks "
-        "each for as long.",
+        default=300.0, description="For asking other replicas for what a damaged segment lacks."
     )
     mend_bytes_max: PositiveInt = Field(
         default=2 * 2**30, description="Bytes fetched of one damaged segment, on disk."

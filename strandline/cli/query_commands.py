@@ -29,7 +29,6 @@ from strandline.cli.output import (
     print_json,
     print_line,
     print_table,
-    shortened,
 )
 
 
@@ -104,7 +103,7 @@ def partitions_command(
     if json:
         print_json(found)
     elif waiting:
-        print_waiting(found)
+        _print_waiting(found)
     else:
         print_table(
             ["topic", "p", "role", "copied to", "size", "lag", "state"],
@@ -120,29 +119,20 @@ def partitions_command(
                 )
                 for p in found
             ],
-            names_first=True,
         )
     return ExitCode.OK
 
 
 def _waits(partition: dict[str, Any]) -> bool:
     why = partition["why_not_copying"]
-    stands = why is not None and why not in AS_IT_SHOULD_BE
-    return partition["blocked"] is not None or stands or _tries_again(partition)
+    return partition["blocked"] is not None or (why is not None and why not in AS_IT_SHOULD_BE)
 
 
-def _tries_again(partition: dict[str, Any]) -> bool:
-    """A copy is under way, and the one before it failed: with a store that hangs it takes long."""
-    return partition["why_not_copying"] is None and partition["last_error"] is not None
-
-
-def print_waiting(found: list[dict[str, Any]]) -> None:
-    """One line each, cut at the edge of a terminal: `--json` has the whole names and texts."""
+def _print_waiting(found: list[dict[str, Any]]) -> None:
+    """One line each, cut at the edge of a terminal: `--json` has the whole text."""
     for each in found:
         text = each["blocked"] or each["why_not_text"]
-        if _tries_again(each):
-            text = text or each["last_error"]["text"]
-        name = f"{shortened(each['topic'], console.width // 3)}-{each['partition']}"
+        name = f"{each['topic']}-{each['partition']}"
         print_line(f"{name}  {_lag_text(each['lag'])}  {_state(each)}: {text}")
     if not found:
         console.print("nothing waits", markup=False)
@@ -152,9 +142,7 @@ def _state(partition: dict[str, Any]) -> str:
     if partition["blocked"] is not None:
         return says(WhyNot.BLOCKED)
     why: str | None = partition["why_not_copying"]
-    if why is None:
-        return "copying again" if _tries_again(partition) else "copying"
-    return says(why)
+    return "copying" if why is None else says(why)
 
 
 def _lag_text(lag: dict[str, int] | None) -> str:
