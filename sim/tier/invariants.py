@@ -291,7 +291,8 @@ class Auditor:
         tip = record.partition
         policy = queries.topic_policy(self.reference.rows, tip.topic, tip.topic_id)
         inside = any(each.base < record.offset <= each.last for each in truth)
-        if not inside and self._takes(policy, tip, state, below):
+        may_follow = policy.follow_delete_records and inside
+        if not may_follow and self._takes(policy, tip, state, below):
             what, holds = "the_policy_that_stands_decides", not policy.delete_paused
         else:
             what = "following_takes_what_delete_records_took"
