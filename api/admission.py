@@ -28,12 +28,12 @@ _SEND = (
     "STRANDLINE_TOKEN_FILE)"
 )
 
-_bearer = HTTPBearer(
+bearer = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
     description="A token of the node's token file. Roles: read, operate, admin.",
 )
-Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 MinOffset = Annotated[
     # -1 is what a node answers before its first record.
     Annotated[int, Field(ge=-1, le=INT64_MAX), Whole] | None,

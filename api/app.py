@@ -14,7 +14,7 @@ from api.admission import require, wished_offset
 from api.context import ApiContext
 from api.gate import Gate
 from api.openapi import build_openapi
-from api.prepared_route import PreparedRoute
+from api.quick_look_up import QuickLookUp
 from api.route_table import RouteTable, route_of
 from api.routes import (
     audit,
@@ -73,7 +73,7 @@ def create_app(context: ApiContext) -> FastAPI:
         summary="This document",
         tags=["cluster"],
     )
-    app.add_middleware(PreparedRoute, routes=app.routes, endpoint=segments.look_up_segment)
+    app.add_middleware(QuickLookUp)
     app.add_middleware(Gate, context=context, routes=RouteTable(app.openapi()))
     return app
 

@@ -1,6 +1,6 @@
-"""Batches of bare records, as every producer of the metadata log writes them, in few steps: no key,
-no headers, the batch's own time; and of control records with one key, as its snapshots have them.
-What differs in a byte is left to `record_batch`. Pure.
+"""A fast codec for batches of bare records (no key, no headers, the batch's own time), as every
+producer of the metadata log writes them, and of control records that share one key, as its
+snapshots have them. Batches that differ in any byte are left to `record_batch`. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRITTEN_KEPT = 2_048
 
 def sole_value(data: bytes, header: BatchHeader) -> bytes | None:
     """The value of a whole batch of one bare record: neither compressed nor control, with no key,
-    no headers, and the batch's offset and time. None: it is another batch, read it the general way.
+    no headers, and the batch's offset and time. None for any other batch: read it the general way.
     """
     if header.record_count != 1 or header.attributes & _NO_BARE_RECORD:
         return None
@@ -37,7 +37,7 @@ def sole_value(data: bytes, header: BatchHeader) -> bytes | None:
 
 def bare_values(data: bytes, header: BatchHeader) -> list[bytes] | None:
     """The values of a whole batch of bare records as `sole_value` says, at neighbouring offsets
-    from the batch's on. None: it is another batch, read it the general way.
+    from the batch's on. None for any other batch: read it the general way.
     """
     if header.attributes & _NO_BARE_RECORD:
         return None
@@ -45,8 +45,8 @@ def bare_values(data: bytes, header: BatchHeader) -> list[bytes] | None:
 
 
 def control_values(data: bytes, header: BatchHeader) -> tuple[bytes, list[bytes]] | None:
-    """The key and the values of a whole batch of two or more control records that have one key of
-    the usual size, else as `bare_values`. None: it is another batch, read it the general way.
+    """The key and the values of a whole batch of two or more control records that share one key of
+    the usual size; otherwise as `bare_values`. None for any other batch: read it the general way.
     """
     if header.attributes & _NO_BARE_RECORD != _CONTROL or header.record_count < 2:
         return None
@@ -62,7 +62,7 @@ def control_values(data: bytes, header: BatchHeader) -> tuple[bytes, list[bytes]
 
 
 def _values(data: bytes, header: BatchHeader, key: bytes | None) -> list[bytes] | None:
-    """Of the records that `_records` writes with this key."""
+    """The values of a batch whose body `_records` wrote with this key; None for any other."""
     count = header.record_count
     if count < 1 or len(data) != header.size_bytes:
         return None
@@ -78,7 +78,7 @@ def _values(data: bytes, header: BatchHeader, key: bytes | None) -> list[bytes] 
             if not data.startswith(front, at):
                 return None
             length, at = varints.read_varint(data, at + len(front))
-            # Nothing behind the value but the number of headers: none.
+            # The record ends with the number of headers, 0.
             if length < 0 or at + length + 1 != end or data[at + length]:
                 return None
             values.append(data[at : at + length])
@@ -91,8 +91,8 @@ def _values(data: bytes, header: BatchHeader, key: bytes | None) -> list[bytes] 
 def encode_bare_values(
     values: Sequence[bytes], *, base_offset: int, leader_epoch: int, timestamp_ms: int
 ) -> bytes:
-    """What `encode_batch` makes of bare records with these values, at neighbouring offsets; there
-    is at least one. InvalidRequest: something does not fit its field.
+    """Encode a batch of bare records with these values (at least one) at neighbouring offsets, to
+    the same bytes as `encode_batch`. InvalidRequest if a number does not fit its field.
     """
     body = _records(values, None)
     return _sealed(0, body, len(values), base_offset, leader_epoch, timestamp_ms)
@@ -106,7 +106,7 @@ def encode_control_values(
     leader_epoch: int,
     timestamp_ms: int,
 ) -> bytes:
-    """The same of control records that have one key."""
+    """Encode a batch of control records that share one key; otherwise as `encode_bare_values`."""
     body = _records(values, key)
     return _sealed(_CONTROL, body, len(values), base_offset, leader_epoch, timestamp_ms)
 
@@ -147,7 +147,7 @@ _WRITTEN = tuple(map(_written, range(_WRITTEN_KEPT)))
 
 
 def _front(index: int, key: bytes | None) -> bytes:
-    """What stands between the size and the value's length in a batch's record."""
+    """The bytes of a record between its size and its value's length."""
     front = bytearray(_BARE[:2])
     varints.write(front, index)
     varints.write_bytes(front, key)
@@ -161,7 +161,7 @@ def _fronts(key: bytes | None) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=1_024)
 def _front_of_bare_record(record_bytes: int) -> bytes:
-    """What stands before the value in a bare record of this size; empty if no record has it."""
+    """The bytes before the value in a bare record of this size; empty if no record can have it."""
     for front_bytes in _BARE_FRONT_BYTES:
         length = record_bytes - front_bytes - 1
         value, front = bytearray(), bytearray()

@@ -1,6 +1,6 @@
-"""Walks the batches of a `.log` file, verifying each: whole, of magic 2, and with the right CRC.
+"""Walks the batches of a `.log` file and verifies each: complete, magic 2, matching CRC.
 
-Nothing is decompressed and, where a batch lies whole within one piece, nothing is copied.
+Nothing is decompressed, and a batch that lies whole within one piece is not copied.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ScannedBatch(NamedTuple):
 
 
 class BatchRun(NamedTuple):
-    """Verified batches one behind another: their headers, and the first one's position.
+    """Adjacent verified batches: their headers, and the position of the first.
 
     `data` are their bytes; it may be a view into what the caller fed.
     """
@@ -53,7 +53,7 @@ class BatchRun(NamedTuple):
     data: memoryview
 
     def batches(self) -> Iterator[ScannedBatch]:
-        """Each by itself."""
+        """The batches of the run, one by one."""
         at = 0
         for fields in self.headers:
             header = BatchHeader._make(fields)
@@ -135,11 +135,11 @@ class BatchScanner:
                     yield self._run(headers, data[at:end])
                     at = end
                     continue
-                # The next batch is not whole, or not right: which, it is looked at by itself.
+                # The next batch is incomplete or damaged: it is checked alone, to tell which.
                 header = self._read_header(data, at)
                 if header is not None and at + header.size_bytes <= len(data):
                     check_crc(data, at, header, source=self._source, position=self._position)
-                    raise InternalError("a record batch was passed over that is right")
+                    raise InternalError("a correct record batch was passed over")
             at += self._hold(data[at:])
             if self._header is not None and len(self._held) == self._header.size_bytes:
                 header, batch = self._header, memoryview(self._held).toreadonly()
@@ -172,17 +172,17 @@ class BatchScanner:
         return header
 
     def _check_ends(self, header: BatchHeader, size_bytes: int) -> None:
-        """Return if the batch is longer than all that there is."""
+        """InvalidRequest if the batch fits into the data, so that only the limit refuses it."""
         if self._position + header.size_bytes <= size_bytes:
             raise InvalidRequest(
                 f"{self._source} at byte {self._position}: the record batch at offset "
                 f"{header.base_offset} has {header.size_bytes} bytes, over the limit of "
-                f"{self._batch_bytes_max}: raise it to that at least",
+                f"{self._batch_bytes_max}: raise the limit to at least that size",
                 field=self._limit,
             )
 
     def _hold(self, data: memoryview) -> int:
-        """Keep what belongs to the unfinished batch; returns how many bytes that is."""
+        """Keep the bytes that belong to the unfinished batch; returns how many."""
         wanted = HEADER_BYTES if self._header is None else self._header.size_bytes
         taken = data[: wanted - len(self._held)]
         self._held += taken

@@ -24,8 +24,8 @@ from kafka_formats.snappy_stream import TooMuchError as TooMuchError
 _GZIP_WBITS = 31
 _MEMBERS_MAX = 65_536
 _OUTPUT_STEP_BYTES = 1 << 20
-# What is fed at once. Libraries copy the rest of their input at every step, so large pieces would
-# make it quadratic; and a zstd block of 4 bytes may stand for 128 KiB, so there the piece is what
+# Bytes fed at once. Libraries copy the rest of their input at every step, so large pieces would
+# make it quadratic; and a zstd block of 4 bytes may stand for 128 KiB, so the size of the piece
 # bounds the output of a step.
 _INPUT_STEP_BYTES = 16 << 10
 _ZSTD_INPUT_STEP_BYTES = 512
@@ -82,7 +82,7 @@ class _Output:
         self._bytes_max = bytes_max
 
     def step_bytes(self) -> int:
-        """How much to ask for next; one byte over the limit is enough to see that it is passed."""
+        """Bytes to ask for next; one byte over the limit is enough to see that it is passed."""
         return min(_OUTPUT_STEP_BYTES, self._bytes_max - len(self._data) + 1)
 
     def add(self, piece: bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-# `crc32c(data, crc=0)`: the checksum of `data` behind what came before it, whose checksum is `crc`.
+# `crc32c(data, crc=0)`: the checksum of earlier bytes, whose checksum is `crc`, followed by `data`.
 # The library's own function, since a call for each small batch would double what the batch costs.
 from crc32c import crc32c as crc32c
 

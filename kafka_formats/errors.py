@@ -13,8 +13,8 @@
     └── InternalError         our bug: report it
 
 A new kind is added only if a caller would act differently. Detail goes into the message, which is
-not API. The tree stands here because every package may import `kafka_formats`. What HTTP status a
-kind has is decided in `api/errors.py` and nowhere else.
+not API. The tree stands here because every package may import `kafka_formats`. Only
+`api/errors.py` maps a kind to an HTTP status.
 """
 
 # ruff: noqa: N818  the kinds are named for what the caller must do, as the API shows them
@@ -31,7 +31,7 @@ class StrandlineError(Exception):
 
 
 class RetryLater(StrandlineError):
-    """It failed for now. `retry_after_ms` is a hint, in milliseconds."""
+    """A temporary failure. `retry_after_ms` is a hint, in milliseconds."""
 
     kind = "retry_later"
 
@@ -69,7 +69,7 @@ class Conflict(StrandlineError):
 
 
 class AlreadyExists(Conflict):
-    """A create-only write met something that is already there."""
+    """A create-only write met an existing object or row."""
 
     kind = "already_exists"
 

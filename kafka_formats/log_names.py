@@ -41,7 +41,7 @@ _PARTITION_DIRECTORY = re.compile(
 def segment_file_name(offset: int, suffix: str) -> str:
     """`offset` in 20 digits and one of the suffixes above."""
     if not 0 <= offset <= _OFFSET_MAX:
-        raise InvalidRequest(f"{offset} is no offset", field="offset")
+        raise InvalidRequest(f"{offset} is not an offset from 0 to {_OFFSET_MAX}", field="offset")
     return f"{offset:020d}{suffix}"
 
 
@@ -54,17 +54,17 @@ def parse_segment_file_name(name: str) -> tuple[int, str] | None:
 
 
 class DirectoryKind(Enum):
-    """What a partition directory is to the broker."""
+    """The broker's use of a partition directory, from its name."""
 
     LIVE = "live"
-    FUTURE = "future"  # a replica that is moved here from another log directory
+    FUTURE = "future"  # a replica that is being moved here from another log directory
     DELETE = "delete"  # queued for deletion
     STRAY = "stray"  # not expected on this broker
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDirectory:
-    """A directory's name, taken apart.
+    """A partition directory's name, parsed.
 
     For DELETE and STRAY, Kafka shortens long topic names: the id in `partition.metadata` counts.
     """
@@ -97,7 +97,7 @@ def _why_illegal(name: str) -> str | None:
     if not name:
         return "it is empty"
     if name in (".", ".."):
-        return "it would be a directory of its own meaning"
+        return "it is a special directory name"
     if len(name) > TOPIC_NAME_CHARACTERS_MAX:
         return f"it has more than {TOPIC_NAME_CHARACTERS_MAX} characters"
     if not _has_legal_characters(name):
@@ -107,5 +107,5 @@ def _why_illegal(name: str) -> str | None:
 
 @lru_cache(maxsize=4_096)
 def _has_legal_characters(name: str) -> bool:
-    """Of names that are not too long; every record of the metadata log asks."""
+    """Cached, since every record of the metadata log asks; only for names that are not too long."""
     return _TOPIC.fullmatch(name) is not None

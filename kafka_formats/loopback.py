@@ -1,4 +1,4 @@
-"""Addresses of this machine itself: no proxy of the environment is asked for them.
+"""Recognises addresses of this machine itself, so that no proxy of the environment is asked.
 
 `HTTP_PROXY` without `NO_PROXY` would send a token for a node on this machine to another one.
 """
@@ -10,19 +10,22 @@ from urllib.parse import urlsplit
 
 
 def is_loopback(url: str) -> bool:
-    """Whether what the URL names is on this machine; False for what is no URL."""
+    """True if the URL's host is this machine; False for text that is not a URL."""
     try:
-        host = urlsplit(url).hostname or ""
+        host = (urlsplit(url).hostname or "").removesuffix(".")
     except ValueError:
         return False
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    # 0.0.0.0 and [::] are here, too: a node that listens on all addresses gives them as its own.
+    return address.is_loopback or address.is_unspecified
 
 
 def direct_mounts(url: str) -> dict[str, None]:
-    """The `mounts` of an httpx client of `url`: on this machine they go before any proxy."""
+    """The `mounts` for an httpx client of `url`: on this machine they bypass any proxy."""
     return dict.fromkeys(("http://", "https://", "all://")) if is_loopback(url) else {}

@@ -1,5 +1,5 @@
 """Offset checkpoints of a log directory: high watermarks, recovery points, log start offsets,
-and up to where the log cleaner came.
+and how far the log cleaner has come.
 
 Text: version, count, then `topic partition offset` a line. Source: Kafka's OffsetCheckpointFile.
 """
@@ -31,7 +31,7 @@ def parse(data: Buffer, *, source: str) -> dict[tuple[str, int], int]:
         )
         if (topic, partition) in offsets:
             raise CorruptData(
-                f"partition {partition} of {topic[:60]!r} stands twice",
+                f"partition {partition} of {topic[:60]!r} is listed twice",
                 source=source,
                 position=position,
             )

@@ -96,7 +96,7 @@ class Writer:
         """Write (tag, encoded value) pairs in ascending order of tags, as Kafka demands."""
         ordered = sorted(fields)
         if len({tag for tag, _ in ordered}) != len(ordered):
-            raise InvalidRequest("a tagged field stands twice in one struct")
+            raise InvalidRequest("a tag occurs twice among the tagged fields of one struct")
         self.uvarint(len(ordered))
         for tag, value in ordered:
             self.uvarint(tag)
@@ -126,7 +126,7 @@ class Reader:
         return len(self._data) - self._at
 
     def expect_end(self) -> None:
-        """Bytes behind the message mean that it was not understood: CorruptData."""
+        """CorruptData if bytes follow the message: then it was not understood."""
         if self.remaining:
             raise self.corrupt(f"{self.remaining} bytes follow the end of the message")
 
@@ -219,7 +219,7 @@ class Reader:
         return self._take(length - 1) if length else None
 
     def array_length(self) -> int:
-        """Number of elements; never more than bytes are left, as an element takes at least one."""
+        """Number of elements. CorruptData if over the bytes left: an element takes at least one."""
         count = self._length("an array")
         if count > self.remaining:
             raise self.corrupt(

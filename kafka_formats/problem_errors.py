@@ -1,4 +1,4 @@
-"""From a problem document (RFC 9457) that a node answered to the error it was made of. Pure."""
+"""Turns a problem document (RFC 9457) from a node back into the error it was made from. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _KINDS: Mapping[str, type[StrandlineError]] = {
 
 
 def error_of_problem(problem: object, status: int) -> StrandlineError | None:
-    """Our error for a problem document; None: it is none of ours. A refusal of the HTTP layer
-    itself is a wrong request.
+    """Our error for a problem document; None if the document is not one of ours. A refusal by the
+    HTTP layer itself becomes InvalidRequest.
     """
     if not isinstance(problem, dict) or "kind" not in problem:
         return None

@@ -1,4 +1,4 @@
-"""`<offset>.snapshot`: the state of all producers of a partition up to, and without, that offset.
+"""`<offset>.snapshot`: the state of all producers of a partition up to that offset, exclusive.
 
 int16 version, CRC-32C of all that follows it, int32 count, 46 bytes an entry. Source: Kafka's
 ProducerStateManager.
@@ -23,7 +23,7 @@ _ENTRIES_AT = _PREFIX.size + _COUNT.size
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What a broker must know of a producer to refuse duplicates and to find open transactions.
+    """A producer's state, from which a broker refuses duplicates and finds open transactions.
 
     `last_sequence`, `last_offset` and `timestamp_ms` are those of its last batch, whose offsets
     span `offset_delta`. `current_txn_first_offset` is -1 without an open transaction.
@@ -40,20 +40,20 @@ class ProducerState:
 
 
 class OpenTransaction(NamedTuple):
-    """One that has no marker yet, and where it began."""
+    """A transaction without a marker yet, and the offset where it began."""
 
     producer_id: int
     first_offset: int
 
 
 def parse(data: Buffer, *, source: str) -> tuple[ProducerState, ...]:
-    """Read a snapshot. An empty file is damage, as everywhere in Kafka."""
+    """Read a snapshot. An empty file is CorruptData, as everywhere in Kafka."""
     return tuple(ProducerState(*fields) for fields in _ENTRY.iter_unpack(_entries(data, source)))
 
 
 def parse_open(data: Buffer, *, source: str) -> frozenset[OpenTransaction]:
-    """Only the transactions that are open: a snapshot may have 100,000 producers, a few of which
-    are in one.
+    """Read only the open transactions: a snapshot may have 100,000 producers, only a few of which
+    are in a transaction.
     """
     return frozenset(
         OpenTransaction(fields[0], fields[-1])
@@ -63,7 +63,7 @@ def parse_open(data: Buffer, *, source: str) -> frozenset[OpenTransaction]:
 
 
 def _entries(data: Buffer, source: str) -> memoryview:
-    """Their bytes, once all that is around them is right."""
+    """The bytes of the entries. CorruptData if size, version, CRC or count of the file is wrong."""
     if len(data) < _ENTRIES_AT:
         raise CorruptData(
             f"a producer snapshot has at least {_ENTRIES_AT} bytes, and the file has {len(data)}",
@@ -95,7 +95,7 @@ def _entries(data: Buffer, source: str) -> memoryview:
 
 
 def open_transactions(entries: Iterable[ProducerState]) -> frozenset[OpenTransaction]:
-    """Of producers already read."""
+    """The open transactions of producers that were already read."""
     return frozenset(
         OpenTransaction(entry.producer_id, entry.current_txn_first_offset)
         for entry in entries

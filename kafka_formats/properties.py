@@ -1,4 +1,4 @@
-"""`partition.metadata` and `meta.properties`: who a partition and a log directory are.
+"""`partition.metadata` and `meta.properties`: the identity of a partition and of a log directory.
 
 Sources: Kafka's PartitionMetadataFile, MetaProperties, and java.util.Properties for the syntax of
 the second.
@@ -38,7 +38,7 @@ def parse_partition_metadata(data: Buffer, *, source: str) -> Uuid:
     topic_id = _uuid(match[2].decode("ascii"), source=source, position=match.start(2))
     if topic_id == ZERO_UUID:
         raise CorruptData(
-            "the topic id is all zeros, which stands for none",
+            "the topic id is all zeros, which stands for no id",
             source=source,
             position=match.start(2),
         )
@@ -59,7 +59,7 @@ def encode_partition_metadata(topic_id: Uuid) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Which cluster and node a log directory belongs to.
+    """The cluster and node that a log directory belongs to.
 
     Version 0 files name the node `broker.id`, version 1 files `node.id`. `directory_id` is None in
     files that were written before Kafka 3.7.
@@ -121,7 +121,7 @@ def _properties(data: bytes, source: str) -> Iterator[tuple[int, str, str]]:
     """(position, key, value) of every line of a Java properties file without continued lines."""
     position = 0
     for raw in data.split(b"\n"):
-        # As Java reads them: white space before a key is none of it, behind a value it is.
+        # As in Java: white space before a key is dropped, behind a value it belongs to the value.
         line = raw.decode("latin-1").lstrip(" \t\f\r").rstrip("\r")
         if line and not line.startswith(_COMMENTS):
             key, value = _split(line, source, position)
@@ -144,14 +144,14 @@ def _unescape(text: str, source: str, position: int) -> str:
             return chr(int(escaped[1:], 16))
         if escaped in ("", "u"):
             raise CorruptData(
-                f"an escape in {text[:60]!r} is not whole",
+                f"an escape in {text[:60]!r} is incomplete",
                 source=source,
                 position=position,
             )
         return _ESCAPES.get(escaped, escaped)
 
     units = re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", replace, text)
-    # Escapes are UTF-16: two of them may be one character, and half a pair is none.
+    # Escapes are UTF-16: two may form one character; half of a pair is replaced.
     return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -30,13 +30,13 @@ from kafka_formats.control_record import parse_control_key
 from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
 
-LOG_OVERHEAD = 12  # base offset and length: what the length field does not count
+LOG_OVERHEAD = 12  # base offset and length, which the length field does not count
 HEADER_BYTES = 61
 MAGIC = 2
 DECOMPRESSED_BYTES_MAX = 64 << 20
 HEADERS_MAX = 65_536
-"""Of one record. Two bytes of a batch may stand for a header, which takes 40 times that as objects;
-Kafka itself knows no limit.
+"""Most headers in one record. Two bytes of a batch may stand for a header, which takes 40 times as
+much as objects; Kafka itself has no limit.
 """
 
 NO_TIMESTAMP = -1
@@ -48,7 +48,7 @@ _LENGTH_MAGIC = struct.Struct(">i4xb")
 _LENGTH_AT = 8
 _MAGIC_AT = 16
 _CRC_FROM = 21
-_OLDEST_LENGTH_MIN = 14  # of a magic 0 message: less is no batch of any version
+_OLDEST_LENGTH_MIN = 14  # of a magic 0 message: no batch of any version is shorter
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 
@@ -62,7 +62,7 @@ TRANSACTIONAL_OR_CONTROL = _TRANSACTIONAL | _CONTROL
 
 
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""What a BatchHeader is made of, in its order: reading a million of them makes no more of them."""
+"""The fields of a BatchHeader in its order: a scan of a million batches builds only tuples."""
 
 
 class BatchHeader(NamedTuple):
@@ -134,7 +134,7 @@ class Record:
 def parse_header(data: Buffer, at: int = 0, *, source: str, position: int) -> BatchHeader:
     """Read the header of the batch at `data[at]`; the records need not be there yet.
 
-    CorruptData if it cannot be a magic 2 batch. The CRC is not looked at.
+    CorruptData if it cannot be a magic 2 batch. The CRC is not checked.
     """
     if len(data) - at >= HEADER_BYTES:
         header = BatchHeader._make(_HEADER.unpack_from(data, at))
@@ -177,7 +177,7 @@ def _why_no_header(data: Buffer, at: int) -> str:
 
 
 def check_crc(data: Buffer, at: int, header: BatchHeader, *, source: str, position: int) -> None:
-    """Compare the CRC of the whole batch at `data[at]`; CorruptData if it differs or is cut off."""
+    """Check the CRC of the batch at `data[at]`; CorruptData if it differs or bytes are missing."""
     size = header.size_bytes
     if len(data) - at < size:
         raise CorruptData(
@@ -198,11 +198,11 @@ def check_crc(data: Buffer, at: int, header: BatchHeader, *, source: str, positi
 def whole_batches(
     data: memoryview, at: int, *, batch_bytes_max: int, count_max: int
 ) -> tuple[list[HeaderFields], int]:
-    """The headers of the batches from `data[at]` on, their CRCs right, and where they end.
+    """The headers of the batches from `data[at]` on whose CRCs match, and where these end.
 
-    Stops in front of the first batch that is not whole or not right, which `parse_header` and
-    `check_crc` then judge: this only makes the good ones cheap. One function, since at 1 KiB a
-    batch every call for each would cost as much as the checksum.
+    Stops before the first incomplete or damaged batch, which `parse_header` and `check_crc` then
+    judge: this function only makes the good ones cheap. It calls no other function for a batch,
+    since at 1 KiB a batch each call would cost as much as the checksum.
     """
     unpack, size = _HEADER.unpack_from, len(data)
     headers: list[HeaderFields] = []
@@ -235,7 +235,7 @@ def iter_records(
     position: int,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[Record]:
-    """The records of the whole batch at `data[at]`; its CRC is the caller's business (`check_crc`).
+    """The records of the whole batch at `data[at]`; the caller checks its CRC (`check_crc`).
 
     CorruptData for anything malformed, with the position of the batch, and for a record of more
     than `HEADERS_MAX` headers. At most `decompressed_bytes_max` bytes are held, and one record.
@@ -366,11 +366,11 @@ def encode_batch(
     log_append_time_ms: int | None = None,
     last_offset: int | None = None,
 ) -> bytes:
-    """Write one batch. Offsets ascend from `base_offset` on, gaps are legal.
+    """Encode one batch. Offsets ascend from `base_offset` on; gaps are legal.
 
-    `last_offset` may lie behind the last record, and must be given if there is none (what
-    compaction leaves). With `log_append_time_ms` every record is read back with that time. A value
-    that does not fit its field is an InvalidRequest.
+    `last_offset` may lie behind the last record, and must be given for a batch without records
+    (compaction leaves such). With `log_append_time_ms` every record is read back with that time. A
+    value that does not fit its field is an InvalidRequest.
     """
     if last_offset is None:
         if not records:
@@ -407,8 +407,8 @@ def encode_batch(
 def seal_batch(
     fields: tuple[int, ...], body: bytes, *, base_offset: int, leader_epoch: int
 ) -> bytes:
-    """The batch of encoded records, `body`. `fields` are those of the header behind the CRC, in its
-    order. InvalidRequest: one of them does not fit.
+    """The batch of encoded records, `body`. `fields` are the header's fields behind the CRC, in
+    its order. InvalidRequest if one of them does not fit.
     """
     try:
         checked = _AFTER_CRC.pack(*fields) + body

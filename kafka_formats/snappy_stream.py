@@ -29,7 +29,7 @@ class CompressionError(ValueError):
 
 
 class TooMuchError(CompressionError):
-    """They hold more than the caller allows; whether they are damaged as well is not known."""
+    """Compressed bytes hold more than the caller allows; they may be damaged as well."""
 
 
 def compress(data: bytes) -> bytes:

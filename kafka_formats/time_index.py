@@ -1,4 +1,4 @@
-"""`.timeindex`: the largest timestamp seen up to a point of the segment, and where it was seen.
+"""`.timeindex`: the largest timestamp up to a point of the segment, and the offset that has it.
 
 12-byte entries: int64 timestamp in ms, int32 offset relative to the segment's base. A record with a
 larger timestamp than an entry's lies behind that entry's offset. Source: Kafka's TimeIndex.
@@ -73,9 +73,9 @@ class TimeIndex:
 
 
 def _is_real(data: Buffer) -> bool:
-    """Whether an all-zero first entry is real: the time 0 at the base, and no preallocated tail.
+    """True if an all-zero first entry is real (time 0 at the base) and not a preallocated tail.
 
-    It is if it is the whole file, or if another entry follows.
+    It is real if it is the whole file, or if another entry follows.
     """
     return len(data) == _ENTRY.size or any(data[_ENTRY.size : 2 * _ENTRY.size])
 

@@ -18,7 +18,7 @@ _ENTRY = struct.Struct(">hqqqq")
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """Records of `producer_id` in [first_offset, last_offset) that its marker took back.
+    """Records of `producer_id` in [first_offset, last_offset) that its marker aborted.
 
     `last_offset` is that of the marker; `last_stable_offset` was the partition's right after it.
     """
@@ -79,7 +79,7 @@ def encode(entries: Iterable[AbortedTransaction]) -> bytes:
 def collect(
     entries: Iterable[AbortedTransaction], fetch_offset: int, upper_bound_offset: int
 ) -> tuple[tuple[AbortedTransaction, ...], bool]:
-    """Aborted transactions touching [fetch_offset, upper_bound_offset); whether these are all.
+    """Aborted transactions touching [fetch_offset, upper_bound_offset), and True if these are all.
 
     False means that an index of a later segment may hold more: a transaction is listed where its
     marker is, not where its records are.

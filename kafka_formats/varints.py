@@ -11,11 +11,11 @@ _VARLONG_BITS = 64
 
 
 class MalformedError(ValueError):
-    """The bytes are no records. Internal: `record_batch` turns it into CorruptData."""
+    """The bytes are not valid records. Internal: `record_batch` turns it into CorruptData."""
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of 32 bits."""
+    """Read a number of 32 bits."""
     try:
         byte = data[at]
         if byte < 0x80:
@@ -29,7 +29,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_varlong(data: bytes, at: int) -> tuple[int, int]:
-    """A number of 64 bits."""
+    """Read a number of 64 bits."""
     try:
         byte = data[at]
     except IndexError as error:
@@ -55,7 +55,7 @@ def _read_long_form(data: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    """A length and as many bytes, which must end by `end`; length -1 is None."""
+    """Read a length and as many bytes, which must end by `end`; length -1 is None."""
     length, at = read_varint(data, at)
     if length < 0:
         if length < -1:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlm.broker_answers import LocalLogStart
 from rlm.claim_outlook import ClaimOutlook, NoOutlook, claim_outlook
-from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, answer_follower_fetch
+from rlm.follower_fetch import (
+    FollowerFetchAnswer,
+    FollowerFetchQuery,
+    FollowerPlan,
+    answer_follower_fetch,
+)
 from rlm.leader_transition import (
     LeaderTransitionAnswer,
     LeaderTransitionQuery,
@@ -32,10 +37,17 @@ from rlm.timestamp_search import TimestampSearch
 from rlm.work_table import WorkTable
 from rlmm.segment import TopicIdPartition
 
+OF_THE_TIER = frozenset(
+    {OffsetSpec.EARLIEST, OffsetSpec.LATEST_TIERED, OffsetSpec.EARLIEST_PENDING_UPLOAD}
+)
+"""What is answered otherwise where nothing is tiered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Read-only. Every answer is true at the applied offset it names."""
+    """Read-only. Every answer is true at the applied offset it names; that nothing is tiered is
+    said only of a partition that is ready here (`rlmm/readiness.py`).
+    """
 
     metadata: MetadataPort
     reader: ResolvedReads
@@ -71,15 +83,30 @@ class Answers:
         local_start = query.leader_local_log_start_offset
         if local_start is None:
             local_start = await self._ask_local_log_start(query)
-        return answer_follower_fetch(
+        state = self.metadata.partition_state(partition)
+        if state is None:
+            self._check_ready(partition)
+        answer = answer_follower_fetch(
             query,
             local_start,
-            self.metadata.partition_state(partition),
+            state,
             lambda epoch, offset: self.metadata.remote_log_segment_metadata(
                 partition, epoch, offset
             ),
             self.metadata.applied_offset,
         )
+        if answer.plan is FollowerPlan.TRUNCATE_FULLY:
+            self._check_ready(partition)
+        return answer
+
+    def _check_ready(self, partition: TopicIdPartition) -> None:
+        """RetryLater: a view that lags says that nothing is tiered, and who believed it would begin
+        a log without what is (design 6.4).
+        """
+        if not self.metadata.is_ready(partition):
+            raise RetryLater(
+                f"{partition} is not ready on this node: nothing found does not mean nothing"
+            )
 
     async def _ask_local_log_start(self, query: FollowerFetchQuery) -> int:
         partition = query.partition
@@ -110,7 +137,11 @@ class Answers:
         applied = self.metadata.applied_offset
         if spec is not None and spec is not OffsetSpec.MAX_TIMESTAMP:
             state = self.metadata.partition_state(partition)
+            if spec in OF_THE_TIER and (state is None or state.highest_copied is None):
+                self._check_ready(partition)
             return answer_special(spec, partition, state, self._local(partition), applied)
+        if self.metadata.partition_state(partition) is None:
+            self._check_ready(partition)
         self.reader.state_of(partition)
         search = TimestampSearch(self.reader, partition, self.breathe)
         if spec is OffsetSpec.MAX_TIMESTAMP:
@@ -118,6 +149,7 @@ class Answers:
         else:
             found = await search.first_at_or_after(timestamp)
         if found is None:
+            self._check_ready(partition)
             return OffsetAnswer(partition, NO_TIMESTAMP, UNKNOWN_OFFSET, UNKNOWN_EPOCH, applied)
         return OffsetAnswer(
             partition, found.timestamp_ms, found.offset, found.leader_epoch, applied

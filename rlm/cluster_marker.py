@@ -22,6 +22,7 @@ from kafka_formats.errors import (
     Refused,
     RetryLater,
 )
+from rlm.json_fields import Fields
 from rlm.limits import Identity
 from rlm.object_keys import cluster_marker_key
 from rlm.tier_store import TierStore
@@ -64,27 +65,23 @@ class ClusterMarker:
     def decode(cls, data: bytes, *, source: str) -> ClusterMarker:
         """CorruptData for anything that `encode` does not write."""
         try:
-            fields = json.loads(data)
+            fields = Fields(json.loads(data), source, "")
         except (ValueError, RecursionError):
             raise CorruptData("not JSON", source=source, position=0) from None
-        if not isinstance(fields, dict) or fields.get("version") != VERSION:
-            raise CorruptData(
-                f"not a cluster marker of version {VERSION}", source=source, position=0
-            )
-        cluster_id, kafka_id = fields.get("clusterId"), fields.get("kafkaClusterId")
-        if not isinstance(cluster_id, str) or not isinstance(kafka_id, str | None):
-            raise CorruptData("clusterId or kafkaClusterId is no text", source=source, position=0)
-        if not all(_is_id(each) for each in (cluster_id, kafka_id) if each is not None):
-            raise CorruptData("clusterId or kafkaClusterId is no id", source=source, position=0)
-        before = fields.get("predecessorClusterIds", [])
-        if not isinstance(before, list) or len(before) > PREDECESSORS_MAX:
-            raise CorruptData("predecessorClusterIds is no short list", source=source, position=0)
-        if not all(isinstance(each, str) and _is_id(each) for each in before):
-            raise CorruptData("predecessorClusterIds holds no ids", source=source, position=0)
-        store = fields.get("store")
-        if store is not None and not (isinstance(store, str) and _is_id(store)):
-            raise CorruptData("store is no name", source=source, position=0)
-        return cls(cluster_id, kafka_id, tuple(before), store)
+        fields.integer("version", minimum=VERSION, maximum=VERSION)
+        before = fields.texts("predecessorClusterIds")
+        if len(before) > PREDECESSORS_MAX:
+            raise fields.wrong("predecessorClusterIds", f"has more than {PREDECESSORS_MAX} ids")
+        found = cls(
+            fields.text("clusterId"),
+            fields.optional_text("kafkaClusterId"),
+            before,
+            fields.optional_text("store"),
+        )
+        ids = (found.cluster_id, found.kafka_cluster_id, found.store, *before)
+        if not all(_is_id(each) for each in ids if each is not None):
+            raise CorruptData("it names what can't be an id", source=source, position=0)
+        return found
 
     def successor(self, cluster_id: str, kafka_cluster_id: str | None) -> ClusterMarker:
         """The marker of the cluster that takes over after this one."""

@@ -29,15 +29,28 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinnedHole:
+    """Offsets `first` to `last` (inclusive) in which there may be legal gaps beside what is
+    damaged: batches that begin at `bases`, as their headers say.
+    """
+
+    first: int
+    last: int
+    bases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """A segment's own runs, ascending, and what is between them. `aborts` are the
     offsets of markers of aborted transactions. `max_timestamp_ms` of all batches, -1 without any.
+    `thinned` are among `missing`.
     """
 
     runs: tuple[Run, ...]
     missing: tuple[Offsets, ...]
     aborts: tuple[int, ...]
     max_timestamp_ms: int
+    thinned: tuple[ThinnedHole, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,25 @@ class Damage:
     @property
     def missing(self) -> tuple[Offsets, ...]:
         """What neither this replica has, nor was fetched."""
-        return without(self.survey.missing, ((run.first, run.last) for run in self.fetched))
+        filled = ((each.first, each.last) for each in self.survey.thinned if self._is_filled(each))
+        return without(
+            self.survey.missing, (*((run.first, run.last) for run in self.fetched), *filled)
+        )
+
+    def _is_filled(self, hole: ThinnedHole) -> bool:
+        """Whether what was fetched for it is what is damaged: no less, no other batches, as many
+        bytes. The rest of its offsets are gaps that the cleaner left. A replica that was cleaned at
+        another time has others, and then that can't be told.
+        """
+        runs = self.survey.runs
+        begin = max(
+            (run.position + run.size_bytes for run in runs if run.last < hole.first), default=0
+        )
+        end = min((run.position for run in runs if run.first > hole.last), default=self.size_bytes)
+        fetched = [run for run in self.fetched if hole.first <= run.first and run.last <= hole.last]
+        return end - begin == sum(run.size_bytes for run in fetched) and all(
+            any(run.first <= base <= run.last for run in fetched) for base in hole.bases
+        )
 
     @property
     def is_sound(self) -> bool:
@@ -153,7 +184,29 @@ def next_stretch(
     before = [last + 1 for _, last in holes if last < at]
     first = max(before, default=damage.base_offset)
     end = min((hole for hole, _ in holes if hole > at), default=damage.next_base_offset) - 1
+    return _stretch(damage, first, end)
+
+
+def next_fill(
+    damage: Damage, next_offset: int, lost: Sequence[LostOffsets], first_known: int
+) -> Stretch | None:
+    """What of the segment is copied next for the sake of a lost range; None: all that is good in it
+    is in the tier, as far as it begins at or below `next_offset`. Below `first_known` nothing is
+    missed.
+
+    Nothing is waited for, unlike in `next_stretch`: what is missing is lost already.
+    """
+    whole = (damage.base_offset, damage.next_base_offset - 1)
+    for first, last in without((whole,), damage.missing):
+        if first <= next_offset and any(
+            max(first, first_known, each.start) <= min(last, each.end) for each in lost
+        ):
+            return _stretch(damage, first, last)
+    return None
+
+
+def _stretch(damage: Damage, first: int, last: int) -> Stretch:
     runs = sorted((*damage.survey.runs, *damage.fetched), key=lambda run: run.first)
     # A log start lies inside a batch where DeleteRecords put it: that batch is copied whole.
     first = min((run.first for run in runs if run.first < first <= run.last), default=first)
-    return Stretch(first, end, tuple(run for run in runs if first <= run.first <= end))
+    return Stretch(first, last, tuple(run for run in runs if first <= run.first <= last))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kafka_formats.errors import Conflict, Fenced, NotFound, StrandlineError
@@ -77,12 +77,17 @@ class _Order:
     accepted: bool
 
 
+def no_trouble() -> str | None:
+    """For whoever looked a moment ago."""
+    return None
+
+
 @dataclass(slots=True)
 class Expirer:
     """One per node. `works` are the partitions of this node; those without a claim are left alone.
 
     `held_back` says why nothing of a topic may be deleted now; `lose_claim` is told of a claim that
-    somebody newer voided.
+    somebody newer voided; `look_trouble` says why the log directories are not known as they are.
     """
 
     metadata: MetadataPort
@@ -95,6 +100,7 @@ class Expirer:
     lose_claim: Callable[[PartitionWork, str], None]
     audit: Audit
     rules: RetentionRules
+    look_trouble: Callable[[], str | None] = no_trouble
     quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
     stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
     accepted: dict[TopicIdPartition, float] = field(default_factory=dict)
@@ -235,7 +241,7 @@ class Expirer:
         state = self.metadata.partition_state(tip)
         if held is None or state is None or state.claim is None or state.claim.token != held.token:
             return None, 0
-        by = self.rules.in_force(tip.topic, tip.topic_id)
+        by = self._rule(work)
         seen = _Seen.of(state, held.token, by.policy)
         quiet, due_ms = self.quiet.get(tip, (None, None))
         if quiet == seen and (due_ms is None or self.ambient.now_ms() < due_ms):
@@ -250,6 +256,16 @@ class Expirer:
             return _Order(work, held.token, plan, percent is not None), state.size_bytes
         self.quiet[tip] = (seen, plan.next_due_ms)
         return None, state.size_bytes
+
+    def _rule(self, work: PartitionWork) -> RetentionInForce:
+        """Brokers know a topic's configs by its name: while its directory cannot be looked at,
+        nobody knows whether the topic of that name is still the one that was claimed.
+        """
+        by = self.rules.in_force(work.partition.topic, work.partition.topic_id)
+        if by.source is RetentionSource.POLICY:
+            return by
+        unseen = self.look_trouble() if work.unusable is None else work.unusable.text
+        return replace(by, held_back=by.held_back or unseen)
 
     def _braked(self, orders: list[_Order], node_bytes: int) -> list[_Order]:
         """All of them, or none that nobody accepted if together they would take too much."""
@@ -313,7 +329,7 @@ class Expirer:
         """
         topic = order.work.partition.topic
         await self.rules.confirm(topic)
-        by = self.rules.in_force(topic, order.work.partition.topic_id)
+        by = self._rule(order.work)
         held = order.work.held
         ours = held is not None and held.token == order.token
         waits = self.held_back(topic) or by.held_back

@@ -327,10 +327,11 @@ class Hold:
         live = None if order is None else _segment(order.local, unit.base_offset)
         now = directory.look_again(unit, live)
         why = Release.CHANGED if now is None else orders.why_let_go(now)
-        if why is None:
-            return now
+        if now is not None and why is None:
+            return replace(now, wanted=order is None or not order.facts.left_out)
         if orders.busy(unit):
             return unit
+        assert why is not None, "it is gone, or there is a reason"
         passed.let_go(directory, now or unit, why)
         return None
 

@@ -1,9 +1,9 @@
 """A directory of held segments, on the same mount as a log directory and never inside one.
 
 `<hold directory>/<cluster id>-<node id>/<topic>-<partition>/<topic id>/<base>-<next base>-<size>/`
-is one unit: hard links to the segment's files and its producer snapshots, the leader epoch
-checkpoint and `partition.metadata` of that moment, and an empty `.log` at the next base, which
-says that the segment is sealed. A unit is made aside and renamed, and renamed before it is removed,
+is one unit: hard links to the segment's files and its producer snapshots, `partition.metadata` and
+the lineage of that moment up to the unit's end, and an empty `.log` at the next base, which says
+that the segment is sealed. A unit is made aside and renamed, and renamed before it is removed,
 so that a crash leaves no half one. Everything here blocks; callers use a thread.
 """
 
@@ -285,7 +285,9 @@ def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) ->
         except FileNotFoundError:
             continue
     (into / segment_file_name(next_base, LOG_SUFFIX)).touch(mode=0o600)
-    _write(into / LEADER_EPOCH_CHECKPOINT_FILE, local.checkpoint_bytes)
+    # As a copy's: with what the batches told of a lost head, and nothing from behind the segment.
+    lineage = leader_epoch_checkpoint.truncate_from_end(local.leader_epochs, next_base)
+    _write(into / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(lineage))
     metadata = encode_partition_metadata(local.partition.topic_id)
     _write(into / PARTITION_METADATA_FILE, metadata)
 

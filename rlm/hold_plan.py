@@ -41,7 +41,8 @@ class Unit:
     `leader_epochs` are those inside it, the first moved to its first known offset: its base, unless
     DeleteRecords had reached into it before it was held. `alone`: the broker has
     removed its own links, so the bytes stay for us only. `witnessed`: this process saw it as a part
-    of the live log, and nothing since that contradicts it.
+    of the live log, and nothing since that contradicts it. `wanted`: False while its topic is left
+    out, perhaps by a mistake that is set right in a moment.
     """
 
     partition: TopicIdPartition
@@ -50,6 +51,7 @@ class Unit:
     modified_ms: int
     alone: bool
     witnessed: bool
+    wanted: bool = True
 
     @property
     def base_offset(self) -> int:
@@ -86,16 +88,23 @@ class HoldFacts:
 
 
 def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
-    """The sealed, committed, uncopied segments of the broker that are not held yet."""
+    """The sealed, committed, uncopied segments of the broker that are not held yet.
+
+    Where the file behind a held one vanished, that one seems to reach further: it is held already.
+    A second link to it would make its bytes count as the broker's for ever.
+    """
     if facts.deleted or facts.left_out:
         return ()
+    held = tuple(held)
     known = {(unit.base_offset, unit.next_base_offset) for unit in held}
+    files = {(unit.base_offset, unit.segment.size_bytes) for unit in held}
     return tuple(
         segment
         for segment in facts.segments
         if segment.next_base_offset is not None
         and segment.next_base_offset <= facts.last_stable_offset
         and (segment.base_offset, segment.next_base_offset) not in known
+        and (segment.base_offset, segment.size_bytes) not in files
         and _is_wanted(facts, segment.base_offset, segment.next_base_offset)
     )
 
@@ -109,11 +118,11 @@ def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
 
 
 def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
-    """Why a unit serves no purpose any more; None while it does."""
+    """Why a unit serves no purpose any more; None while it does, or may: a topic that is left out
+    now can be tiered again, and nothing else has its records then.
+    """
     if facts.deleted:
         return Release.PARTITION_DELETED
-    if facts.left_out:
-        return Release.NOT_TIERED
     if _copied(facts, unit.first_known_offset, unit.next_base_offset):
         # What was copied went long before retention reached it: this never was.
         expired = unit.next_base_offset <= facts.log_start_offset
@@ -217,19 +226,21 @@ def unbroken(units: Sequence[Unit], offset: int, epoch: int | None) -> tuple[Uni
 def over_budget(
     units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
 ) -> tuple[tuple[Unit, Release], ...]:
-    """Which units go, oldest first, so that those held alone fit into `bytes_max` and
-    `bytes_missing` of the disk become free. Only what is held alone frees anything.
+    """Which units go, first what is not wanted now and of each the oldest, so that those held alone
+    fit into `bytes_max` and `bytes_missing` of the disk become free. Only what is held alone frees
+    anything.
     """
     alone = sorted(
         (unit for unit in units if unit.alone),
-        key=lambda unit: (unit.modified_ms, unit.partition, unit.base_offset),
+        key=lambda unit: (unit.wanted, unit.modified_ms, unit.partition, unit.base_offset),
     )
     over = sum(unit.segment.size_bytes for unit in alone) - bytes_max
     released = []
     for unit in alone:
         if over <= 0 and bytes_missing <= 0:
             break
-        released.append((unit, Release.BYTES_MAX if over > 0 else Release.FREE_BYTES_MIN))
+        why = Release.BYTES_MAX if over > 0 else Release.FREE_BYTES_MIN
+        released.append((unit, why if unit.wanted else Release.NOT_TIERED))
         over -= unit.segment.size_bytes
         bytes_missing -= unit.segment.size_bytes
     return tuple(released)

@@ -33,6 +33,17 @@ class Fields:
             raise self.wrong(name, "is missing or no text")
         return value
 
+    def optional_text(self, name: str) -> str | None:
+        """A string, or None when absent or null."""
+        return None if self._value.get(name) is None else self.text(name)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings; empty when absent."""
+        value = self._value.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.wrong(name, "is no list of texts")
+        return tuple(value)
+
     def integer(self, name: str, *, minimum: int = 0, maximum: int = _INT64_MAX) -> int:
         """An integer in [minimum, maximum]."""
         value = self._value.get(name)

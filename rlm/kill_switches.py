@@ -20,7 +20,7 @@ from kafka_formats.errors import CorruptData, RetryLater
 from rlm.audit import Audit, AuditAction, AuditLine, no_audit
 from rlm.json_fields import Fields
 from rlm.node_problem import NodeProblem, ProblemArea
-from rlm.whole_file import replace_file
+from rlmm.log.disk import OsDisk, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class KillSwitches:
 
     async def _store(self, pauses: Pauses) -> None:
         if self._path is not None:
-            await asyncio.to_thread(replace_file, self._path, [encode_switches(pauses)])
+            await asyncio.to_thread(replace_file, OsDisk(), self._path, encode_switches(pauses))
 
     def _tell(self, action: AuditAction, switch: Switch, by: str, why: str) -> None:
         logger.warning("%s %s by %s%s", switch, action, by, f": {why}" if why else "")

@@ -172,6 +172,15 @@ def _kept_away_by_state(state: PartitionState | None) -> StandBy | None:
 
 def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
     epoch = word.leader_epoch
+    if not facts.checkpoint and word.last_stable_offset > 0:
+        # A leader has an entry before its first record, and retention leaves one.
+        return StandBy(
+            WhyNot.EPOCHS_MISSING,
+            f"its leader-epoch-checkpoint has no entry, and its log reaches to offset "
+            f"{word.last_stable_offset}: that file was lost. Let another replica lead, or restore "
+            "it from one while this broker is down",
+            cancel=False,
+        )
     if not facts.checkpoint:
         return StandBy(
             WhyNot.NO_LEADER_EPOCH,

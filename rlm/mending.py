@@ -20,6 +20,7 @@ from rlm import head_hole
 from rlm.copy_job import CopyJob
 from rlm.damage import Damage, Run, without
 from rlm.gap_rule import Offsets
+from rlm.held_batches import batches_from
 from rlm.leadership import NoAnswer
 from rlm.log_dir import LocalSegment
 from rlm.ports import PoolPort
@@ -42,12 +43,12 @@ NO_BROKER = "no broker is configured that could be asked for them"
 class ReplicasPort(Protocol):
     """The brokers of the cluster (`rlm.replica_fetch.ReplicaFetch`)."""
 
-    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
+    async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
         """Node ids of all assigned replicas."""
         ...
 
     async def fetch(
-        self, node_id: int, topic: str, partition: int, offset: int
+        self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
         """What that broker has at `offset`."""
         ...
@@ -142,9 +143,15 @@ class Mender:
                 self._begun = True
 
     async def mend(
-        self, partition: TopicIdPartition, segment: LocalSegment, job: CopyJob
+        self,
+        partition: TopicIdPartition,
+        segment: LocalSegment,
+        job: CopyJob,
+        held: Sequence[LocalSegment] = (),
     ) -> Damage:
-        """Survey the segment anew and ask for what it lacks. Errors of the survey as they are."""
+        """Survey the segment anew, look for what it lacks in what is `held` of the partition, and
+        ask for the rest. Errors of the survey as they are.
+        """
         async with self._one_at_a_time:
             await self._begin()
             self._drop(partition)
@@ -157,23 +164,32 @@ class Mender:
             )  # fmt: skip
             self._damages[partition] = damage
             if damage.missing:
-                damage = await self._fetched(partition, damage, job)
+                damage = await self._fetched(partition, damage, job, held)
                 self._damages[partition] = damage
                 logger.warning("%s: %s", partition, damage.text)
             return damage
 
-    async def _fetched(self, partition: TopicIdPartition, damage: Damage, job: CopyJob) -> Damage:
-        if self.replicas is None or self.directory is None:
+    async def _fetched(
+        self,
+        partition: TopicIdPartition,
+        damage: Damage,
+        job: CopyJob,
+        held: Sequence[LocalSegment],
+    ) -> Damage:
+        if self.directory is None:
             return replace(damage, why=NO_BROKER)
         asking = _Asking(partition, damage, job, self.replicas, self.limits,
                          self._file(partition, self.directory))  # fmt: skip
         try:
             async with asyncio.timeout(self.limits.deadline_s):
-                await asking.ask_all()
+                await asking.look_at(held)
+                if asking.damage.missing:
+                    await asking.ask_all()
         except TimeoutError:
             asking.unanswered.append(f"no end within {self.limits.deadline_s:g} s")
         finally:
-            await self.replicas.close()
+            if self.replicas is not None:
+                await self.replicas.close()
         return asking.judged()
 
     @staticmethod
@@ -192,7 +208,7 @@ class _Asking:
     partition: TopicIdPartition
     damage: Damage
     job: CopyJob
-    replicas: ReplicasPort
+    replicas: ReplicasPort | None
     limits: MendLimits
     path: Path
     unanswered: list[str] = field(default_factory=list)
@@ -200,9 +216,37 @@ class _Asking:
     _lacking: dict[int, list[Offsets]] = field(default_factory=dict)
     _bytes: int = 0
 
+    async def look_at(self, held: Sequence[LocalSegment]) -> None:
+        """What this machine holds needs nobody's answer. What it does not hold says nothing."""
+        for segment in held:
+            for first, last in self.damage.missing:
+                if segment.base_offset <= last and first < (segment.next_base_offset or 0):
+                    await self._take_held(segment.log_path, first, last)
+
+    async def _take_held(self, log: Path, at: int, last: int) -> None:
+        position = 0
+        while at <= last and self._bytes <= self.limits.bytes_max:
+            data, position = await asyncio.to_thread(batches_from, log, at, position)
+            taken = await self._taken(data, at, last, str(log))
+            if not taken.stretches:
+                return
+            await self._keep(taken)
+            at = taken.next_offset
+
+    async def _taken(self, data: bytes, at: int, last: int, source: str) -> Taken:
+        return await asyncio.to_thread(
+            partial(
+                take_batches, data, at, last, self.job.leader_epochs, source,
+                free_from=self._free_from(at),
+            )
+        )  # fmt: skip
+
     async def ask_all(self) -> None:
         """One replica after the other, as long as something is missing."""
-        nodes = await self.replicas.replicas(self.partition.topic, self.partition.partition)
+        if self.replicas is None:
+            self.unanswered.append(NO_BROKER)
+            return
+        nodes = await self.replicas.replicas(self.partition)
         if isinstance(nodes, NoAnswer):
             self.unanswered.append(nodes.reason)
             return
@@ -244,14 +288,7 @@ class _Asking:
                 continue
             if isinstance(answer, NoAnswer):
                 return answer.reason
-            source = f"broker {node_id}"
-            free_from = self._free_from(at)
-            taken = await asyncio.to_thread(
-                partial(
-                    take_batches, answer.data, at, last, self.job.leader_epochs, source,
-                    free_from=free_from,
-                )
-            )  # fmt: skip
+            taken = await self._taken(answer.data, at, last, f"broker {node_id}")
             if not taken.stretches and not taken.lacking:
                 return taken.wrong or f"it has nothing at {at} yet"
             lacking += taken.lacking
@@ -297,8 +334,8 @@ class _Asking:
         return last
 
     async def _fetch(self, node_id: int, offset: int) -> Batches | OutOfRange | NoAnswer:
-        topic, partition = self.partition.topic, self.partition.partition
-        return await self.replicas.fetch(node_id, topic, partition, offset)
+        assert self.replicas is not None, "ask_all names who is asked"
+        return await self.replicas.fetch(node_id, self.partition, offset)
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -36,7 +36,7 @@ from rlm.copy_plan import (
     rests_on_log_start,
 )
 from rlm.copy_slots import Backlog, CopySlots
-from rlm.damage import Damage, LoseRange, next_stretch
+from rlm.damage import Damage, LoseRange, next_fill, next_stretch
 from rlm.events import (
     ClaimLost,
     LogStartRecorded,
@@ -145,11 +145,11 @@ class PartitionDriver:
         except _DriveEndsError:
             return
         except (RetryLater, OutcomeUnknown) as error:
-            self._stand_by(work, WhyNot.METADATA_UNAVAILABLE, str(error))
+            work.wait = Wait(WhyNot.METADATA_UNAVAILABLE, str(error))
             work.failed(error.kind, str(error), self.ambient.now_ms())
         except Fenced as error:
             self.lose_claim(work, str(error))
-            self._stand_by(work, WhyNot.CLAIMED_ELSEWHERE, str(error))
+            work.wait = Wait(WhyNot.CLAIMED_ELSEWHERE, str(error))
         except Exception as error:
             expected = isinstance(error, StrandlineError)
             logger.warning("%s: %s", work.partition, error, exc_info=None if expected else error)
@@ -272,7 +272,7 @@ class PartitionDriver:
             )  # fmt: skip
             work.failed(error.kind, str(error), now_ms)
             self.lose_claim(work, str(error))
-            self._stand_by(work, WhyNot.CLAIM_REFUSED, str(error))
+            work.wait = Wait(WhyNot.CLAIM_REFUSED, str(error))
             raise _DriveEndsError from None
         work.held = HeldClaim(answer.token, leader_epoch)
         work.refused = None
@@ -370,10 +370,7 @@ class PartitionDriver:
             await self._after_damage(work, step, order)
             return
         if damage is not None:
-            if step.fills_lost_range:
-                work.fills_done |= {step.base_offset}  # the lost range is what it lacks
-                return
-            mended = await self._mended(work, order, damage)
+            mended = await self._mended(work, step, order, damage)
             if mended is None:
                 return
             order = mended
@@ -396,47 +393,55 @@ class PartitionDriver:
         work.last_error = None
         if self.run_log is not None:
             self.run_log.copied.append(outcome)
-        if step.fills_lost_range:
-            work.fills_done |= {step.base_offset}
-            work.fills_failed.pop(step.base_offset, None)
+        if step.fills_lost_range and order.damage is None:
+            work.filled(step.base_offset)
         if order.damage is not None and order.offsets[1] == step.end_offset:
             # What was lost of it is not looked for in the same files again.
-            work.fills_done |= {step.base_offset}
+            work.filled(step.base_offset)
             await asyncio.to_thread(self.mender.forget, work.partition)
 
     async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
         """What the copy found damaged is looked at once, and asked of the other replicas."""
-        if step.fills_lost_range:
-            work.fills_done |= {step.base_offset}  # under this claim it is not tried again
-            return
         try:
-            damage = await self._mend(work, order)
+            damage = await self._mend(work, step, order)
         except Conflict:
             work.back_off = NO_BACK_OFF  # the file is another one by now; `trouble` paces the retry
             raise
         if damage.is_sound:  # its batches are all right, something beside them is not
             await asyncio.to_thread(self.mender.forget, work.partition)
+            if step.fills_lost_range:
+                work.filled(step.base_offset)  # under this claim it is not tried again
+        elif step.fills_lost_range and order.damage is None:
+            work.fills_failed.pop(step.base_offset, None)  # what is good of it is copied at once
         elif order.damage is None and (not damage.missing or damage.gone):
             work.back_off = NO_BACK_OFF
 
-    async def _mend(self, work: PartitionWork, order: CopyOrder) -> Damage:
+    async def _mend(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> Damage:
         job = self.copier.survey_job(order, self.stores.default)
-        damage = await self.mender.mend(work.partition, order.segment, job)
-        if damage.missing:
+        held = tuple(unit.segment for unit in work.units)
+        damage = await self.mender.mend(work.partition, order.segment, job, held)
+        if damage.missing and not step.fills_lost_range:
             work.failed(CorruptData.kind, damage.text, self.ambient.now_ms())
             corrupt = CorruptData(damage.text, source=str(order.segment.log_path), position=0)
             work.back_off = self._backed_off(work.back_off, corrupt, damage.text)
         return damage
 
     async def _mended(
-        self, work: PartitionWork, order: CopyOrder, damage: Damage
+        self, work: PartitionWork, step: CopySegment, order: CopyOrder, damage: Damage
     ) -> CopyOrder | None:
         """What is copied of a damaged segment now; None: nothing, or what is lost was recorded."""
         state = self.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
+        if step.fills_lost_range:
+            fill = next_fill(damage, state.next_offset, state.lost_ranges, order.first_known_offset)
+            if fill is not None:
+                return replace(order, damage=damage, stretch=fill)
+            work.filled(step.base_offset)  # the lost range is what it lacks
+            await asyncio.to_thread(self.mender.forget, work.partition)
+            return None
         part = next_stretch(damage, state.next_offset, state.lost_ranges)
         if part is None:
-            damage = await self._mend(work, order)
+            damage = await self._mend(work, step, order)
             if next_stretch(damage, state.next_offset, state.lost_ranges) is not None:
                 work.back_off = NO_BACK_OFF  # time has passed: plan again before anything is done
             return None
@@ -493,6 +498,3 @@ class PartitionDriver:
         )  # fmt: skip
         if isinstance(error, Fenced):
             raise error
-
-    def _stand_by(self, work: PartitionWork, why: WhyNot, text: str) -> None:
-        work.wait = Wait(why, text)

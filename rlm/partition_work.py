@@ -166,6 +166,11 @@ class PartitionWork:
                 return segment
         return None
 
+    def filled(self, base_offset: int) -> None:
+        """What the segment has for lost ranges is in the tier, or can't be under this claim."""
+        self.fills_done |= {base_offset}
+        self.fills_failed.pop(base_offset, None)
+
     def fills_not_now(self, now_ms: int) -> frozenset[int]:
         """Segments that fill a lost range and are not to be tried at this time."""
         waiting = (base for base, failed in self.fills_failed.items() if failed.waits_at(now_ms))

@@ -109,6 +109,10 @@ class MetadataPort(SegmentRows, Protocol):
         """These have another leader or epoch: an empty answer of before does not count for them."""
         ...
 
+    def is_ready(self, tip: TopicIdPartition) -> bool:
+        """Whether an empty answer about it may be believed."""
+        ...
+
     def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
         """The partition's rows, or None if the log never heard of it."""
         ...

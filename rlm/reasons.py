@@ -80,9 +80,9 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "if it would cut too much: see below", SOON_S,
     ),
     WhyNot.EPOCHS_MISSING: Reason(
-        "epochs missing", "the leader-epoch-checkpoint begins above whole segments: it was lost, "
-        "and their batches can't stand in for it (they name other epochs than the recorded "
-        "lineage, or the broker does not say where its log starts)",
+        "epochs missing", "the leader-epoch-checkpoint has no entry, or begins above whole "
+        "segments: it was lost, and their batches can't stand in for it (they name other epochs "
+        "than the recorded lineage, or the broker does not say where its log starts)",
         "let another replica lead, or restore the file from one while this broker is down", 90.0,
     ),
     WhyNot.CLAIMED_ELSEWHERE: Reason(
@@ -150,7 +150,9 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "new segments are not found", "mount, permissions or disk of `kafka.log_dirs`"
     ),
     ProblemArea.STORE: AreaReason(
-        "copies, reads and deletes in that store", "`strandline doctor` tries each step"
+        "copies, reads and deletes in that store",
+        "`strandline doctor` tries each step; a file system whose mount hangs is named once all "
+        "four threads of a process hang in it, and each call that hangs is a line in the log",
     ),
     ProblemArea.CLOCK: AreaReason(
         "deletes, and the first log start of a partition", "set the node's clock (NTP)"
@@ -183,7 +185,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "a loop of the node, which failed or hangs", "restart the node, and report it"
     ),
     ProblemArea.WORKERS: AreaReason(
-        "copies and reads that wait for a worker process", "memory, open files; the text says more"
+        "copies and reads that wait for a worker process",
+        "memory, open files, a disk that hangs; the text says more",
     ),
     ProblemArea.SCRUB: AreaReason(
         "reads of what a scrub found damaged", "*An object is damaged or gone*, below"

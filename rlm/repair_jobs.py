@@ -69,7 +69,8 @@ class GatherJob:
     `objects` are those of the damaged segment: what of them is whole is taken, then what is on this
     node's disks (`local`), then what `store` kept of earlier versions. What is gathered has the
     length and the CRC32C that the metadata has of `.log`; nothing else will do. `checkpoint` is the
-    lineage's. `directory` None: only look where it could be had from. So much of its disk as
+    lineage's. `replica`: what another replica answered, and then its `.log` is looked for nowhere
+    else. `directory` None: only look where it could be had from. So much of its disk as
     `free_bytes_min` stays free.
     """
 
@@ -85,6 +86,7 @@ class GatherJob:
     local: tuple[LocalSource, ...]
     directory: Path | None
     free_bytes_min: int = 0
+    replica: LocalSource | None = None
 
     @property
     def topic_id(self) -> Uuid:
@@ -98,12 +100,20 @@ class GatherJob:
 
 @dataclass(frozen=True, slots=True)
 class GatherResult:
-    """`source` says where `.log` was found whole, `tried` why not elsewhere. Empty: nowhere, or
-    what belongs to it was not found.
+    """`source` says where `.log` was found whole, empty: nowhere; `lacks` what belongs to it and
+    was found nowhere. `tried` says of sources why they will not do, `unanswered` why others could
+    not be asked: while there are any, nothing is known to be lost.
     """
 
     source: str
-    tried: tuple[str, ...]
+    tried: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
+    lacks: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """It can be copied from."""
+        return bool(self.source) and not self.lacks
 
 
 def expected_objects(

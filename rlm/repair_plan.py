@@ -2,7 +2,8 @@
 
     damaged and serving            -> copied anew from a whole source under a new id, read back,
                                       COPY_SEGMENT_FINISHED; then it serves nothing any more
-    damaged and serving nothing    -> retired, once what serves in its place was found whole
+    damaged and serving nothing    -> retired, once all that serves in its place was found whole
+    ... and nothing in its place   -> left as it is: nobody knows what would go with it
     nothing may be deleted now     -> left as it is; damage is told in any case
 
 A crash between any two steps leaves one of these states, and any later node goes on from it.
@@ -46,7 +47,7 @@ class RepairFacts:
 @dataclass(frozen=True, slots=True)
 class RepairDecision:
     """`text` says why. `not_now` keeps the action from being taken at this time. `in_its_place`:
-    the segments that must be found whole before a RETIRE.
+    the segments that must be found whole before a RETIRE, which has at least one.
     """
 
     action: RepairAction
@@ -72,13 +73,7 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
     not_now = _not_now(facts)
     mine = [span for span, by in facts.served if by.segment_id == row.segment_id]
     if not mine:
-        others = {by.segment_id.id: by for _, by in facts.served}
-        return RepairDecision(
-            RepairAction.RETIRE,
-            "nothing is read from it any more: other segments serve its offsets",
-            not_now,
-            tuple(others.values()),
-        )
+        return _retired(facts, not_now)
     if not within_lineage(row.start_offset, row.end_offset, row.leader_epochs, state.lineage, None):
         return RepairDecision(
             RepairAction.LEAVE,
@@ -89,6 +84,25 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
         RepairAction.COPY_ANEW,
         "it serves " + ", ".join(f"{span.first_offset} to {span.last_offset}" for span in mine),
         not_now,
+    )
+
+
+def _retired(facts: RepairFacts, not_now: str | None) -> RepairDecision:
+    """Nothing is read from it any more. Without anything in its place it may be the last to have
+    what lies there.
+    """
+    others = {by.segment_id.id: by for _, by in facts.served}
+    if not others:
+        return RepairDecision(
+            RepairAction.LEAVE,
+            "nothing is read from it any more, and nothing serves its offsets in its place: "
+            "retention takes it away",
+        )
+    return RepairDecision(
+        RepairAction.RETIRE,
+        "nothing is read from it any more: other segments serve its offsets",
+        not_now,
+        tuple(others.values()),
     )
 
 

@@ -82,6 +82,7 @@ class RepairRun:
     checked: int = 0
     checked_bytes: int = 0
     damaged: int = 0
+    repaired: int = 0
     segments: list[DamagedSegmentRepair] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -89,11 +90,11 @@ class RepairRun:
     def add(self, segment: DamagedSegmentRepair) -> None:
         """One more that is damaged."""
         self.damaged += 1
+        self.repaired += segment.outcome is Outcome.REPAIRED
         if len(self.segments) < SEGMENTS_TOLD_MAX:
             self.segments.append(segment)
 
     @property
     def standing(self) -> int:
         """Damaged segments that are not repaired."""
-        repaired = sum(each.outcome is Outcome.REPAIRED for each in self.segments)
-        return self.damaged - repaired
+        return self.damaged - self.repaired

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
-from kafka_formats.record_batch import HEADER_BYTES, check_crc, parse_header
+from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, check_crc, parse_header
 from rlm.damage import Run
 from rlm.gap_rule import Offsets
 from rlm.segment_survey import is_abort
@@ -35,9 +35,16 @@ class Taken:
 
 
 def take_batches(
-    data: bytes, at: int, last: int, lineage: Epochs, source: str, *, free_from: int | None = None
+    data: bytes,
+    at: int,
+    last: int,
+    lineage: Epochs | None,
+    source: str,
+    *,
+    free_from: int | None = None,
 ) -> Taken:
-    """The batches of [`at`, `last`] (inclusive) in an answer to `at`.
+    """The batches of [`at`, `last`] (inclusive) in an answer to `at`. `lineage` None: of any leader
+    epoch, where the bytes are judged as a whole.
 
     A log start lies inside a batch where DeleteRecords put it, and batches come whole: down to
     `free_from`, where this replica has nothing, the first may begin below `at`. None: at `at`.
@@ -65,15 +72,8 @@ def take_batches(
             lacking.append((at, last))
             at = last + 1
             break
-        expected = epoch_for_offset(lineage, max(at, header.base_offset))
-        if header.base_offset < lowest or header.last_offset > last:
-            wrong = f"a batch {header.base_offset} to {header.last_offset} does not fit the hole"
-            break
-        if header.partition_leader_epoch != expected:
-            wrong = (
-                f"the batch at {header.base_offset} has leader epoch "
-                f"{header.partition_leader_epoch}, the lineage {expected}"
-            )
+        wrong = _misfit(header, lowest, at, last, lineage)
+        if wrong:
             break
         if header.base_offset > at:
             lacking.append((at, header.base_offset - 1))
@@ -87,6 +87,18 @@ def take_batches(
             stretches.append((header.base_offset, header.last_offset, len(batch)))
         at = lowest = header.last_offset + 1
     return Taken(bytes(taken), tuple(stretches), tuple(lacking), at, tuple(aborts), wrong)
+
+
+def _misfit(header: BatchHeader, lowest: int, at: int, last: int, lineage: Epochs | None) -> str:
+    if header.base_offset < lowest or header.last_offset > last:
+        return f"a batch {header.base_offset} to {header.last_offset} does not fit the hole"
+    if lineage is None:
+        return ""
+    epoch = header.partition_leader_epoch
+    expected = epoch_for_offset(lineage, max(at, header.base_offset))
+    if epoch == expected:
+        return ""
+    return f"the batch at {header.base_offset} has leader epoch {epoch}, the lineage {expected}"
 
 
 def as_runs(taken: Taken, path: Path, position: int) -> tuple[Run, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import StrandlineError
 from rlm.broker_view import BrokerView
 from rlm.leadership import NoAnswer
+from rlmm.segment import TopicIdPartition
 from rlmm.wire.broker_requests import BrokerError
 from rlmm.wire.connection import Connection
 from rlmm.wire.replica_answers import Batches, OutOfRange, Replicas
@@ -28,22 +29,22 @@ class ReplicaFetch:
     _addresses: dict[int, tuple[str, int]] = field(default_factory=dict)
     _connections: dict[int, Connection] = field(default_factory=dict)
 
-    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
+    async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
         """Node ids of all assigned replicas, as this node's own broker knows them."""
 
         async def ask(connection: Connection) -> Replicas | BrokerError:
-            return await assigned_replicas(connection, (topic, partition))
+            return await assigned_replicas(connection, partition)
 
         answer = await self.view.ask(ask)
         if isinstance(answer, NoAnswer):
             return answer
         if isinstance(answer, BrokerError):
-            return NoAnswer(f"the broker answered {answer.name} for {topic}-{partition}")
+            return NoAnswer(f"the broker answered {answer.name} for {partition}")
         self._addresses = dict(answer.addresses)
         return answer.nodes
 
     async def fetch(
-        self, node_id: int, topic: str, partition: int, offset: int
+        self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
         """What that broker has at `offset`. NoAnswer: it can't be asked, or may not be."""
         try:
@@ -55,9 +56,7 @@ class ReplicaFetch:
                     *self._addresses[node_id], response_bytes_max=RESPONSE_BYTES_MAX
                 )
                 self._connections[node_id] = connection
-            answer = await fetch_batches(
-                connection, (topic, partition), offset, bytes_max=FETCH_BYTES
-            )
+            answer = await fetch_batches(connection, partition, offset, bytes_max=FETCH_BYTES)
         except StrandlineError as error:
             return NoAnswer(str(error))
         if isinstance(answer, BrokerError):

@@ -22,7 +22,7 @@ from typing import Any
 from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.node_problem import NodeProblem, ProblemArea
-from rlm.whole_file import replace_file
+from rlmm.log.disk import OsDisk, replace_file
 from rlmm.segment import TopicIdPartition
 
 logger = logging.getLogger(__name__)
@@ -164,6 +164,11 @@ class ScrubResults:
         """Of all partitions."""
         return sum(result.damaged for result in self._known.values())
 
+    def damage(self) -> Iterator[DamagedSegment]:
+        """Of all partitions, as far as it is told."""
+        for result in self._known.values():
+            yield from result.damage
+
     def problems(self) -> tuple[NodeProblem, ...]:
         """Damage that stands: somebody has to look at it."""
         damaged = [result for result in self._known.values() if result.damaged]
@@ -248,17 +253,9 @@ def _append(path: Path, lines: Sequence[bytes]) -> None:
 
 def _rewrite(path: Path, results: Sequence[PartitionScrub]) -> int:
     """Write the file anew; so many bytes may be appended before it is due again, negative."""
-    size = 0
-
-    def lines() -> Iterator[bytes]:
-        nonlocal size
-        for result in results:
-            line = _encoded(result)
-            size += len(line)
-            yield line
-
-    replace_file(path, lines())
-    return -size
+    data = b"".join(map(_encoded, results))
+    replace_file(OsDisk(), path, data)
+    return -len(data)
 
 
 def _encoded(result: PartitionScrub) -> bytes:

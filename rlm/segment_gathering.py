@@ -9,13 +9,14 @@ elsewhere; the batches in them are the same bytes, and what lies in the offsets 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from kafka_formats import transaction_index
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import NotFound, RetryLater, StrandlineError
+from kafka_formats.errors import CorruptData, NotFound, StrandlineError
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
@@ -32,6 +33,7 @@ from rlm.manifest import parse_manifest
 from rlm.object_keys import ObjectSuffix
 from rlm.read_request import IndexType
 from rlm.repair_jobs import ExpectedObject, GatherJob, GatherResult, LocalLog, LocalSource
+from rlm.repair_room import NoRoom, require_room, writing_to
 from rlm.replica_directory import read_small
 from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
@@ -47,26 +49,26 @@ _Open = Callable[[], AsyncIterator[bytes]]
 
 
 async def gather(job: GatherJob, store: ObjectStore) -> GatherResult:
-    """Look through the sources; with a directory, write what was found. RetryLater: no room."""
+    """Look through the sources; with a directory, write what was found. NoRoom: no room for it."""
     if job.directory is not None:
         await asyncio.to_thread(_make, job, job.directory)
     return await _Gathering(job, store).run()
 
 
 class _Gathering:
-    """One run. `tried` says of each source why it will not do."""
+    """One run. `tried` says of sources why they will not do, `unanswered` why nobody knows."""
 
     def __init__(self, job: GatherJob, store: ObjectStore) -> None:
         self._job = job
         self._store = store
         self._tried: list[str] = []
+        self._unanswered: list[str] = []
 
     async def run(self) -> GatherResult:
-        source = await self._gather_log()
+        source, lacks = await self._gather_log(), ""
         if source and not await self._gather_indexes() and not self._job.txn_index_empty:
-            self._tried.append("its transaction index, which has entries, is nowhere whole")
-            source = ""
-        return GatherResult(source, tuple(self._tried))
+            lacks = "its transaction index, which has entries, is nowhere whole"
+        return GatherResult(source, tuple(self._tried), tuple(self._unanswered), lacks)
 
     # ---- the log
 
@@ -78,6 +80,10 @@ class _Gathering:
         return ""
 
     async def _logs(self, expected: ExpectedObject) -> AsyncIterator[tuple[str, _Open]]:
+        if self._job.replica is not None:
+            replica = self._job.replica
+            yield replica.name, lambda: _local(self._job, replica)
+            return
         if ObjectSuffix.LOG not in self._job.damaged:
             yield THE_TIER, lambda: self._store.get(expected.key)
         for source in self._job.local:
@@ -93,7 +99,7 @@ class _Gathering:
         try:
             versions = await self._store.versions(expected.key)
         except StrandlineError as error:
-            self._tried.append(f"versions of its .{expected.suffix}: {error}")
+            self._will_not_do(f"versions of its .{expected.suffix}", error)
             return
         for version in versions:
             if version.size == expected.size_bytes:
@@ -103,15 +109,27 @@ class _Gathering:
         """Whether nothing is wrong with a source."""
         try:
             text = await wrong
-        except NotFound:
-            text = "it is not there"
-        except StrandlineError as error:
-            text = str(error)
-        except OSError as error:
-            text = error.strerror or str(error)
+        except (StrandlineError, OSError) as error:
+            self._will_not_do(name, error)
+            return False
         if text:
             self._tried.append(f"{name}: {text}")
         return not text
+
+    def _will_not_do(self, name: str, error: StrandlineError | OSError) -> None:
+        """It is gone or damaged; or nobody knows, since it could not be read."""
+        if isinstance(error, NoRoom):
+            raise error
+        if isinstance(error, NotFound | FileNotFoundError):
+            self._tried.append(f"{name}: it is not there")
+        elif isinstance(error, CorruptData):
+            self._tried.append(f"{name}: {error}")
+        elif isinstance(error, OSError):
+            is_damage = error.errno == errno.EIO
+            where = self._tried if is_damage else self._unanswered
+            where.append(f"{name}: {error.strerror or error}")
+        else:
+            self._unanswered.append(f"{name}: {error}")
 
     async def _take(self, expected: ExpectedObject, open_it: _Open) -> str:
         """Write a `.log` as it comes; what is wrong with it."""
@@ -125,8 +143,8 @@ class _Gathering:
                     break
                 crc = crc32c(piece, crc)
                 if path is not None:
-                    at = size - len(piece)
-                    await asyncio.to_thread(_write_at, path, piece, at)
+                    with writing_to(path.parent):
+                        await asyncio.to_thread(_write_at, path, piece, size - len(piece))
         if size != expected.size_bytes:
             more = "more than " if size > expected.size_bytes else ""
             return f"{more}{min(size, expected.size_bytes)} bytes, not {expected.size_bytes}"
@@ -135,7 +153,8 @@ class _Gathering:
         if path is not None:
             # Without a time index its time is the time of its newest record.
             at_s = max(job.max_timestamp_ms, 0) / 1000
-            await asyncio.to_thread(os.utime, path, (at_s, at_s))
+            with writing_to(path.parent):
+                await asyncio.to_thread(os.utime, path, (at_s, at_s))
         return ""
 
     # ---- what belongs to it
@@ -151,7 +170,7 @@ class _Gathering:
                 if await asyncio.to_thread(self._copy_beside, source):
                     return True
             except (StrandlineError, OSError) as error:
-                self._tried.append(f"indexes of {source.name}: {error}")
+                self._will_not_do(f"indexes of {source.name}", error)
         return False
 
     async def _whole(self, suffix: ObjectSuffix) -> bytes | None:
@@ -177,7 +196,8 @@ class _Gathering:
                     data += piece
                     if len(data) > expected.size_bytes:
                         return None
-        except StrandlineError:
+        except StrandlineError as error:
+            self._will_not_do(f"its .{expected.suffix}", error)
             return None
         whole = len(data) == expected.size_bytes and crc32c(data) == expected.crc32c
         return bytes(data) if whole else None
@@ -228,19 +248,14 @@ class _Gathering:
 
 def _make(job: GatherJob, directory: Path) -> None:
     """The directory with what every partition has in it, and the segment behind this one."""
-    directory.mkdir(parents=True, mode=0o700, exist_ok=True)
-    space = os.statvfs(directory)
-    wanted = job.object(ObjectSuffix.LOG).size_bytes + job.free_bytes_min
-    if space.f_bavail * space.f_frsize < wanted:
-        raise RetryLater(
-            f"{directory} has {space.f_bavail * space.f_frsize} bytes free; a repair of this "
-            f"segment takes {wanted} (repair.free_bytes_min stays free): make room",
-            retry_after_ms=60_000,
-        )
-    (directory / PARTITION_METADATA_FILE).write_bytes(encode_partition_metadata(job.topic_id))
-    (directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(job.checkpoint)
-    (directory / segment_file_name(job.start_offset, LOG_SUFFIX)).write_bytes(b"")
-    (directory / segment_file_name(job.end_offset + 1, LOG_SUFFIX)).write_bytes(b"")
+    with writing_to(directory):
+        directory.mkdir(parents=True, mode=0o700, exist_ok=True)
+    require_room(directory, job.object(ObjectSuffix.LOG).size_bytes, job.free_bytes_min)
+    with writing_to(directory):
+        (directory / PARTITION_METADATA_FILE).write_bytes(encode_partition_metadata(job.topic_id))
+        (directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(job.checkpoint)
+        (directory / segment_file_name(job.start_offset, LOG_SUFFIX)).write_bytes(b"")
+        (directory / segment_file_name(job.end_offset + 1, LOG_SUFFIX)).write_bytes(b"")
 
 
 def _file(job: GatherJob, offset: int, suffix: str) -> Path | None:
@@ -250,7 +265,8 @@ def _file(job: GatherJob, offset: int, suffix: str) -> Path | None:
 def _put(job: GatherJob, offset: int, suffix: str, data: bytes) -> None:
     path = _file(job, offset, suffix)
     if path is not None:
-        path.write_bytes(data)
+        with writing_to(path.parent):
+            path.write_bytes(data)
 
 
 def _copy(job: GatherJob, offset: int, suffix: str, source: Path) -> None:

@@ -107,8 +107,9 @@ def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLo
         if wrong is None:
             if unverified := check.unverified(entries):
                 _log.warning(
-                    "%s: %d aborted transactions begin below the segment, and without a producer "
-                    "snapshot at its base nothing tells whether they do: copied unverified",
+                    "%s: %d aborted transactions may begin below the segment, and without a "
+                    "producer snapshot at its base nothing tells whether they do: copied "
+                    "unverified",
                     path,
                     unverified,
                 )

@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import Conflict, CorruptData
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
 from rlm.audit import Audit, AuditAction, AuditLine
 from rlm.copier import AttemptFailed, Copied, CopyOrder
@@ -48,6 +49,7 @@ from rlm.repair_plan import (
     readable_range,
 )
 from rlm.repair_run import DamagedSegmentRepair, Outcome
+from rlm.replica_gathering import ReplicaGathering
 from rlm.tier_store import TierStore
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
@@ -57,15 +59,24 @@ from rlmm.segment import (
 
 logger = logging.getLogger(__name__)
 
+COPY = "copy"
+ANSWERED = "answered"
+"""In a segment's own directory: the files to copy from, and what another replica answered."""
+
+LOOKS_MAX = 3
+"""At what serves in a damaged segment's place, before it is left to the next pass."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentRepairs:
     """Shared by all repairs of a node. `held_back` says why nothing of a topic may be deleted now;
-    `directory` takes what is gathered, on a disk where `free_bytes_min` stay free.
+    `directory` takes what is gathered, on a disk where `free_bytes_min` stay free. `replicas` are
+    asked where nothing at hand has a whole copy.
     """
 
     driver: PartitionDriver
     pool: PoolPort
+    replicas: ReplicaGathering
     work_of: Callable[[TopicIdPartition], PartitionWork | None]
     held_back: Callable[[str], str | None]
     audit: Audit
@@ -123,12 +134,16 @@ class SegmentRepairs:
         )  # fmt: skip
         try:
             if decision.action is RepairAction.RETIRE:
-                await self._retire_checked(row, told, decision, apply=apply)
+                await self._retire(row, told, apply=apply)
             elif decision.action is RepairAction.COPY_ANEW:
                 await self._copy_anew(row, wrong, told, decision, apply=apply, by=by)
         except Exception as error:  # noqa: BLE001 - one segment's failure is its result
-            told.outcome, told.text = Outcome.FAILED, str(error) or type(error).__name__
-            logger.warning("repair of %s failed: %s", row.segment_id, told.text)
+            text = str(error) or type(error).__name__
+            logger.warning("repair of %s failed: %s", row.segment_id, text)
+            if told.outcome is Outcome.COPIED:
+                told.text += f"; the damaged one is not retired yet: {text}"
+            else:
+                told.outcome, told.text = Outcome.FAILED, text
         return told
 
     async def _copy_anew(
@@ -142,20 +157,34 @@ class SegmentRepairs:
         by: str,
     ) -> None:
         doing = apply and decision.not_now is None
-        directory = self.directory / str(row.segment_id.id) if doing else None
+        scratch = self.directory / str(row.segment_id.id)
+        directory = scratch / COPY if doing else None
         try:
-            found = await self.pool.gather(self._gather_job(row, wrong, directory))
-            told.source, told.tried = found.source, found.tried
-            if not found.source:
-                told.outcome, told.text = Outcome.UNREPAIRABLE, _nowhere(found)
-            elif directory is None:
+            found = await self._gathered(self._gather_job(row, wrong, directory), scratch)
+            told.tried = (*found.tried, *found.unanswered)
+            if not found.is_whole:
+                told.outcome, told.text = _nowhere(found)
+                return
+            told.source = found.source
+            if directory is None:
                 told.outcome = Outcome.WOULD
                 told.text = decision.not_now or decision.text
             else:
                 await self._copy_from(row, directory, told, by)
         finally:
-            if directory is not None:
-                await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+    async def _gathered(self, job: GatherJob, scratch: Path) -> GatherResult:
+        """From what is at hand, else from the other replicas."""
+        near = await self.pool.gather(job)
+        if near.source:
+            return near
+        far = await self.replicas.gather(job, scratch / ANSWERED)
+        return replace(
+            far,
+            tried=(*near.tried, *far.tried),
+            unanswered=(*near.unanswered, *far.unanswered),
+        )
 
     def _gather_job(
         self, row: RemoteLogSegmentMetadata, wrong: CheckResult, directory: Path | None
@@ -207,12 +236,17 @@ class SegmentRepairs:
     ) -> None:
         """A copy like any other, one at a time of a partition, but read back before it counts."""
         work = self.work_of(row.segment_id.partition)
-        assert work is not None, "only claimed partitions are repaired"
+        if work is None:
+            told.outcome = Outcome.WOULD
+            told.text = self.not_claimed(row.segment_id.partition) or "it is not known here now"
+            return
         backlog = Backlog(row.size_bytes, 0.0)
         async with self.driver.slots.slot(backlog), work.one_copy:
             decision = self.decide(row)
             if decision.action is not RepairAction.COPY_ANEW or decision.not_now is not None:
-                told.outcome, told.text = Outcome.WOULD, decision.not_now or decision.text
+                is_left = decision.action is RepairAction.LEAVE
+                told.outcome = Outcome.LEFT if is_left else Outcome.WOULD
+                told.text = decision.not_now or decision.text
                 return
             outcome = await self._attempt(work, row, directory)
         if isinstance(outcome, AttemptFailed):
@@ -231,11 +265,7 @@ class SegmentRepairs:
             "%s, damaged (%s), was copied anew from %s as %s",
             row.segment_id, told.wrong, told.source, told.new_segment,
         )  # fmt: skip
-        decision = self.decide(row)
-        if decision.action is not RepairAction.RETIRE:
-            told.text += f"; the damaged one stays: {decision.text}"
-            return
-        await self._retire(row, told, decision)
+        await self._retire(row, told, apply=True, whole={told.new_segment})
 
     async def _attempt(
         self, work: PartitionWork, row: RemoteLogSegmentMetadata, directory: Path
@@ -304,7 +334,48 @@ class SegmentRepairs:
 
         return read_back
 
-    async def _retire_checked(
+    async def _retire(
+        self,
+        row: RemoteLogSegmentMetadata,
+        told: DamagedSegmentRepair,
+        *,
+        apply: bool,
+        whole: Iterable[Uuid] = (),
+    ) -> None:
+        """Mark it once all that serves in its place now was read whole in this pass, as `whole`
+        was, under the claim as it stands. Apply refuses if it alone serves an offset.
+        """
+        verified = set(whole)
+        for _ in range(LOOKS_MAX):
+            now = self.driver.metadata.find_segment(row.segment_id.id)
+            if now is None or now.state is not SegmentState.COPY_SEGMENT_FINISHED:
+                if told.outcome is Outcome.COPIED:
+                    told.outcome = Outcome.REPAIRED
+                return
+            decision = self.decide(now)
+            if decision.action is not RepairAction.RETIRE:
+                _stays(told, decision.text, Outcome.LEFT)
+                return
+            unread = [each for each in decision.in_its_place if each.segment_id.id not in verified]
+            if not unread:
+                await self._mark(now, told, decision, apply=apply)
+                return
+            for other in unread:
+                found = await self.check(other)
+                if found is None or found.wrong:
+                    what = (
+                        "is another RemoteStorageManager's, and can't be checked"
+                        if found is None
+                        else f"has to be repaired first: {found.text}"
+                    )
+                    why = f"{other.segment_id.id}, which serves in its place, {what}"
+                    _stays(told, why, Outcome.LEFT)
+                    return
+                verified.add(other.segment_id.id)
+                told.tried += (f"{other.segment_id.id} serves in its place and is whole",)
+        _stays(told, "what serves in its place changes all the time: ask again", Outcome.LEFT)
+
+    async def _mark(
         self,
         row: RemoteLogSegmentMetadata,
         told: DamagedSegmentRepair,
@@ -312,37 +383,16 @@ class SegmentRepairs:
         *,
         apply: bool,
     ) -> None:
-        for other in decision.in_its_place:
-            found = await self.check(other)
-            if found is None or found.wrong:
-                what = "another RemoteStorageManager's" if found is None else found.text
-                told.outcome = Outcome.UNREPAIRABLE
-                told.text = f"{other.segment_id.id}, which serves in its place, is {what}"
-                return
-            told.tried += (f"{other.segment_id.id} serves in its place and is whole",)
-        if not apply or decision.not_now is not None:
-            told.outcome, told.text = Outcome.WOULD, decision.not_now or decision.text
-            return
-        await self._retire(row, told, self.decide(row))
-
-    async def _retire(
-        self, row: RemoteLogSegmentMetadata, told: DamagedSegmentRepair, decision: RepairDecision
-    ) -> None:
-        """Mark it, under the claim as it stands. Apply refuses if it alone serves an offset."""
+        """No step lies between the decision and the proposal."""
         work = self.work_of(row.segment_id.partition)
-        now = self.driver.metadata.find_segment(row.segment_id.id)
-        if now is None or now.state is not SegmentState.COPY_SEGMENT_FINISHED:
-            told.outcome = Outcome.REPAIRED
-            return
-        if decision.not_now is not None or work is None or work.held is None:
-            why = decision.not_now or self.not_claimed(row.segment_id.partition)
-            told.text += f"; the damaged one is not retired yet: {why}"
+        if not apply or decision.not_now is not None or work is None or work.held is None:
+            _stays(told, decision.not_now or decision.text, Outcome.WOULD)
             return
         why = f"damaged ({told.wrong}); {told.new_segment or 'others'} serve in its place"
-        if await self.driver.clean_ups.begin(now, work.held.token, why):
+        if await self.driver.clean_ups.begin(row, work.held.token, why):
             told.outcome = Outcome.REPAIRED
         else:
-            told.text += "; the damaged one is in use and stays"
+            _stays(told, "it is in use, or nothing may be deleted now", Outcome.LEFT)
 
     def _line(
         self, row: RemoteLogSegmentMetadata, told: DamagedSegmentRepair, by: str
@@ -376,8 +426,21 @@ def _logs(segments: tuple[LocalSegment, ...]) -> tuple[LocalLog, ...]:
     )
 
 
-def _nowhere(found: GatherResult) -> str:
-    """Why there is no source."""
-    if not found.tried:
-        return "nothing has a whole copy: neither this broker, what is held, nor other versions"
-    return "nothing has a whole copy: " + "; ".join(found.tried)
+def _nowhere(found: GatherResult) -> tuple[Outcome, str]:
+    """Why there is no source. While some did not answer, nothing is known to be lost."""
+    why = "; ".join((*found.tried, *((found.lacks,) if found.lacks else ())))
+    if found.unanswered:
+        asked = "; ".join(found.unanswered)
+        text = f"no whole copy was found, but not everything could be asked: {asked}: mend that"
+        return Outcome.FAILED, f"{text} and ask again" + (f" (besides, {why})" if why else "")
+    if not why:
+        why = "neither this broker, what is held, other versions, nor other replicas"
+    return Outcome.UNREPAIRABLE, f"nothing has a whole copy: {why}"
+
+
+def _stays(told: DamagedSegmentRepair, why: str, outcome: Outcome) -> None:
+    """The damaged one is not taken away, whatever was copied."""
+    if told.outcome is Outcome.COPIED:
+        told.text += f"; the damaged one is not retired yet: {why}"
+    else:
+        told.outcome, told.text = outcome, why

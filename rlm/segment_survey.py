@@ -8,7 +8,10 @@ time. So it does behind as many runs as are told.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from kafka_formats.errors import Conflict, CorruptData, RetryLater
@@ -24,8 +27,8 @@ from kafka_formats.record_batch import (
     parse_header,
 )
 from rlm.copy_job import CopyJob
-from rlm.damage import Run, Survey, without
-from rlm.gap_rule import RANGES_TOLD_MAX, shows_cleaner
+from rlm.damage import Run, Survey, ThinnedHole, without
+from rlm.gap_rule import RANGES_TOLD_MAX, Offsets, shows_cleaner
 from rlm.segment_source import CHANGED
 
 BATCH_BYTES_MAX = 128 << 20
@@ -59,7 +62,7 @@ def survey(asked: SurveyJob) -> Survey:
                 if len(found.runs) >= RANGES_TOLD_MAX:
                     found.bad()  # nothing is known of the rest
                     break
-                header = _header(descriptor, position, size, str(path))
+                header = walkable_header(descriptor, position, size, str(path))
                 if header is None:
                     found.bad()
                     break
@@ -67,7 +70,7 @@ def survey(asked: SurveyJob) -> Survey:
                 if is_good(data, header, str(path)):
                     found.take(header, data, position)
                 else:
-                    found.bad()
+                    found.bad(header.base_offset)
                 position += header.size_bytes
             after = os.fstat(descriptor)
         finally:
@@ -79,7 +82,7 @@ def survey(asked: SurveyJob) -> Survey:
     return found.result(path)
 
 
-def _header(descriptor: int, position: int, size: int, name: str) -> BatchHeader | None:
+def walkable_header(descriptor: int, position: int, size: int, name: str) -> BatchHeader | None:
     """The batch at `position`; None: what stands there can't be walked over."""
     head = os.pread(descriptor, HEADER_BYTES, position)
     try:
@@ -119,11 +122,12 @@ class _Found:
         self._cleaned = job.gaps_allowed
         self._aborts: list[int] = []
         self._max_timestamp_ms = -1
-        self._bad: list[int] = []
+        self._bad: list[tuple[int, int | None]] = []  # behind which good batch, with which base
 
-    def bad(self) -> None:
-        """What stands behind the last good batch is damaged."""
-        self._bad.append(self.runs[-1][1] + 1 if self.runs else self._job.start_offset)
+    def bad(self, base_offset: int | None = None) -> None:
+        """What stands behind the last good batch is damaged: a batch, or None: all of the rest."""
+        mark = self.runs[-1][1] + 1 if self.runs else self._job.start_offset
+        self._bad.append((mark, base_offset))
 
     def take(self, header: BatchHeader, data: bytes, position: int) -> None:
         job, first, last = self._job, header.base_offset, header.last_offset
@@ -132,7 +136,7 @@ class _Found:
         if not end < first <= last <= job.end_offset or (
             header.partition_leader_epoch != epoch and last >= job.log_start_offset
         ):
-            self.bad()
+            self.bad(first)
             return
         if shows_cleaner(header.attributes, header.last_offset_delta, header.record_count):
             self._cleaned = True
@@ -149,14 +153,26 @@ class _Found:
         """Whether a gap without damaged bytes in it ends no run: cleaners leave very many."""
         return self._cleaned and not any(first <= base <= last for base in self._job.removed_logs)
 
+    def _thinned(self, missing: Iterable[Offsets]) -> Iterator[ThinnedHole]:
+        """Those of which all that is damaged can be told."""
+        for first, last in missing:
+            begin = bisect_left(self._bad, first, key=itemgetter(0))
+            end = bisect_right(self._bad, last, key=itemgetter(0))
+            bases = [base for _, base in self._bad[begin:end]]
+            told = tuple(base for base in bases if base is not None)
+            if len(told) == len(bases) <= RANGES_TOLD_MAX and self._is_legal(first, last):
+                yield ThinnedHole(first, last, told)
+
     def result(self, path: Path) -> Survey:
         job = self._job
         wanted = (max(job.start_offset, job.log_start_offset), job.end_offset)
         missing = without((wanted,), ((run[0], run[1]) for run in self.runs))
+        thinned: tuple[ThinnedHole, ...] = ()
         if self._cleaned:  # gaps are legal, but for those that damage made
-            marks = (*self._bad, *job.removed_logs)
+            marks = (*(mark for mark, _ in self._bad), *job.removed_logs)
             missing = tuple(
                 each for each in missing if any(each[0] <= mark <= each[1] for mark in marks)
             )
+            thinned = tuple(self._thinned(missing))
         runs = tuple(Run(first, last, path, at, size) for first, last, at, size in self.runs)
-        return Survey(runs, missing, tuple(self._aborts), self._max_timestamp_ms)
+        return Survey(runs, missing, tuple(self._aborts), self._max_timestamp_ms, thinned)

@@ -40,7 +40,7 @@ from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.list_offsets import OffsetAnswer
 from rlm.log_dir import LogDirProblem
 from rlm.lost_epochs import EpochFinder
-from rlm.mending import Mender
+from rlm.mending import Mender, ReplicasPort
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.node_registration import NodeRegistrar
 from rlm.partition_driver import PartitionDriver
@@ -136,7 +136,7 @@ class RemoteLogManager:
         self._answers = Answers(manager, self._reader, self._table, broker, self._breathe, identity)
 
     def _new_report(self) -> TroubleReport:
-        stuck = StuckPartitions(self._ambient.monotonic, self._table.works)
+        stuck = StuckPartitions(self._ambient.monotonic, self._table)
         parts = (
             self._held_back, stuck, self._expirer, self._clean_ups, self._topic_deletion,
             self._switches, self._task_watch, self._claims,
@@ -189,11 +189,7 @@ class RemoteLogManager:
             metadata=manager,
             copier=copier,
             adoption=Adoption(
-                manager,
-                self._stores,
-                self._identity,
-                self._limits,
-                self._ambient,
+                manager, self._stores, self._identity, self._limits, self._ambient,
                 self.confirm_prefix,
             ),
             clean_ups=self._clean_ups,
@@ -214,7 +210,7 @@ class RemoteLogManager:
             register=self._registrar.ensure,
             mender=self._mender,
             epoch_finder=EpochFinder(self._limits.epoch_batches_max, self._limits.scan_deadline_s),
-        )
+        )  # fmt: skip
 
     def _new_expirer(self, of_configs: BrokerPort | None) -> Expirer:
         policy_of = self._metadata.topic_policy
@@ -232,6 +228,7 @@ class RemoteLogManager:
             lose_claim=self._driver.lose_claim,
             audit=self._audit,
             rules=rules,
+            look_trouble=lambda: self._scan_error or self._long_look(),
         )
 
     async def start(self) -> None:
@@ -372,10 +369,14 @@ class RemoteLogManager:
         """`node_problems` includes from now on what other parts of the node have to say."""
         self._report.include(*beside)
 
-    def new_repairs(self, limits: RepairLimits, scrubs: ScrubResults) -> Repairs:
+    def new_repairs(
+        self, limits: RepairLimits, scrubs: ScrubResults, replicas: ReplicasPort | None
+    ) -> Repairs:
         """Of this node's partitions; `start` begins what they do by themselves."""
-        works, hold_back = self._table.works, self.delete_held_back
-        parts = RepairParts(self._driver, self._reader, works, hold_back, self._audit, scrubs)
+        parts = RepairParts(
+            self._driver, self._reader, self._table.work, self.delete_held_back, self._audit,
+            scrubs, replicas,
+        )  # fmt: skip
         repairs = Repairs(parts, limits)
         self.run_beside(repairs.run, "repair segments")
         self.tell_problems_of(repairs.problems)

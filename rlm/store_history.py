@@ -56,19 +56,25 @@ async def check_may_be_new(
             )
         await ambient.sleep(LOOK_AGAIN_S)
     tried: list[RemoteLogSegmentMetadata] = []
+    # What waits for its deletion lies there as well: for days, if the store was away.
+    going: list[RemoteLogSegmentMetadata] = []
     seen = 0
     for partition in list(metadata.partitions()):
         for row in metadata.list_remote_log_segments(partition):
             seen += 1
             if seen % ROWS_PER_BREATH == 0:
                 await ambient.sleep(0)
-            if row.state is SegmentState.COPY_SEGMENT_FINISHED and _names(row, tier, is_default):
+            if not _names(row, tier, is_default):
+                continue
+            if row.state is SegmentState.COPY_SEGMENT_FINISHED:
                 tried.append(row)
+            elif row.state is SegmentState.DELETE_SEGMENT_STARTED and len(going) < TRIED_MAX:
+                going.append(row)
         if len(tried) >= TRIED_MAX:
             break
-    if not tried:
+    if not tried and not going:
         return
-    for row in tried[:TRIED_MAX]:
+    for row in (*tried, *going)[:TRIED_MAX]:
         if await _is_there(tier, row):
             return
     raise RetryLater(
@@ -80,13 +86,16 @@ async def check_may_be_new(
 
 
 def _names(row: RemoteLogSegmentMetadata, tier: TierStore, is_default: bool) -> bool:
-    """A row that names no store of ours counts for the default one."""
+    """A finished row that names no store of ours counts for the default one; what waits for its
+    deletion, which may have lain in any, for none.
+    """
+    unnamed = is_default and row.state is SegmentState.COPY_SEGMENT_FINISHED
     if row.custom_metadata is None:
-        return is_default
+        return unnamed
     try:
         return CustomMetadata.decode(row.custom_metadata).store == tier.name
     except CorruptData:
-        return is_default
+        return unnamed
 
 
 async def _is_there(tier: TierStore, row: RemoteLogSegmentMetadata) -> bool:

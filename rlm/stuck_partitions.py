@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from kafka_formats.kafka_uuid import Uuid
 from rlm.backoff import FailureKind
 from rlm.copy_plan import Wait, WhyNot
 from rlm.leadership import NotLeading
+from rlm.log_dir import LogDirProblem
 from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_work import PartitionWork
 from rlm.reasons import WHY_NOT, told_after_s
-from rlmm.segment import TopicIdPartition
+
+_Name = tuple[str, int, Uuid | None]
+"""Topic, partition, and the topic's id where it is known."""
 
 WHILE_TRYING = frozenset({WhyNot.BACK_OFF, WhyNot.BLOCKED, WhyNot.WAITING_FOR_SLOT})
 """A partition whose last copy failed is in one of these, or is copying, until one works."""
@@ -32,39 +37,59 @@ def standing_reason(work: PartitionWork) -> Wait:
     return Wait(why, back_off.text, back_off.until_ms)
 
 
+class TablePort(Protocol):
+    """The part used here of `rlm.work_table.WorkTable`."""
+
+    def works(self) -> Iterable[PartitionWork]:
+        """All partitions of this node."""
+        ...
+
+    def unread(self) -> Iterable[LogDirProblem]:
+        """What keeps others from being known at all."""
+        ...
+
+
 @dataclass(slots=True)
 class StuckPartitions:
     """Remembers since when each stands still; forgets it once it does not."""
 
     monotonic: Callable[[], float]
-    works: Callable[[], Iterable[PartitionWork]]
-    _since: dict[TopicIdPartition, tuple[WhyNot, float]] = field(default_factory=dict)
+    table: TablePort
+    _since: dict[_Name, tuple[WhyNot, float]] = field(default_factory=dict)
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """One a reason, with the partition that came first as an example."""
         now_s = self.monotonic()
-        since: dict[TopicIdPartition, tuple[WhyNot, float]] = {}
-        told: dict[WhyNot, list[tuple[TopicIdPartition, str]]] = {}
-        for work in self.works():
-            reason = standing_reason(work)
+        since: dict[_Name, tuple[WhyNot, float]] = {}
+        told: dict[WhyNot, list[tuple[_Name, str]]] = {}
+        for name, reason in self._reasons():
             after_s = told_after_s(reason.why)
             if after_s is None:
                 continue
-            why, began_s = self._since.get(work.partition, (reason.why, now_s))
+            why, began_s = self._since.get(name, (reason.why, now_s))
             began_s = began_s if why is reason.why else now_s
-            since[work.partition] = (reason.why, began_s)
+            since[name] = (reason.why, began_s)
             if now_s - began_s >= after_s:
-                told.setdefault(reason.why, []).append((work.partition, reason.text))
+                told.setdefault(reason.why, []).append((name, reason.text))
         self._since = since
         return tuple(_problem(why, told[why]) for why in sorted(told))
 
+    def _reasons(self) -> Iterator[tuple[_Name, Wait]]:
+        for work in self.table.works():
+            tip = work.partition
+            yield (tip.topic, tip.partition, tip.topic_id), standing_reason(work)
+        for each in self.table.unread():
+            if each.topic is not None and each.partition is not None:
+                name = (each.topic, each.partition, None)
+                yield name, Wait(WhyNot.UNUSABLE_DIRECTORY, each.message)
 
-def _problem(why: WhyNot, of: list[tuple[TopicIdPartition, str]]) -> NodeProblem:
-    tip, text = min(of, key=lambda each: (each[0].topic, each[0].partition))
+
+def _problem(why: WhyNot, of: list[tuple[_Name, str]]) -> NodeProblem:
+    (topic, partition, _), text = min(of, key=lambda each: each[0][:2])
     count = "1 partition is" if len(of) == 1 else f"{len(of)} partitions are"
     example = "" if len(of) == 1 else "for example "
     return NodeProblem(
         ProblemArea.PARTITIONS,
         why.value,
-        f"{count} not copied ({WHY_NOT[why].says}): {example}{tip.topic}-{tip.partition}: {text}",
+        f"{count} not copied ({WHY_NOT[why].says}): {example}{topic}-{partition}: {text}",
     )

@@ -4,7 +4,8 @@ A topic's absence proves nothing: a broker may start with old metadata, a listin
 So a topic id counts as deleted only if, in each of several looks over some time, at least two
 brokers answered UNKNOWN_TOPIC_ID and every broker that lives did. Then its data is *marked*, and
 the grace and the undo of a mark stand between that and the first byte that goes. Many topics at
-once look like a cluster that was made anew: nothing is marked then.
+once, or all that the tier has (its only one, too), look like a cluster that was made anew: nothing
+is marked then.
 """
 
 from __future__ import annotations
@@ -60,12 +61,14 @@ def plan_absence(
         if each.looks >= LOOKS_MIN and now_s - each.since_s >= ABSENT_FOR_S
     )
     allowed = max(ALWAYS_ALLOWED, int(len(topic_ids) * MARKED_MAX_PERCENT / 100))
-    if len(absent) > allowed:
+    knows_none = len(absent) == len(topic_ids)
+    if absent and (knows_none or len(absent) > allowed):
+        beyond = "and no other is known" if knows_none else f"more than {allowed}"
         return AbsencePlan(
             absent,
             frozenset(),
-            f"{len(absent)} of {len(topic_ids)} topics are unknown to the brokers, more than "
-            f"{allowed}: is this another cluster, or was it made anew? Nothing is marked; mark "
-            "with `strandline topics delete` what was really deleted",
+            f"{len(absent)} of {len(topic_ids)} topics are unknown to the brokers, {beyond}: is "
+            "this another cluster, or was it made anew? Nothing is marked; mark with `strandline "
+            "topics delete` what was really deleted",
         )
     return AbsencePlan(absent, gone)

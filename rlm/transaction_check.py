@@ -3,9 +3,10 @@
 Of a transaction that began in the segment, or that the producer snapshot at the base shows open,
 everything is known, and its entry must say just that. Without a snapshot at the base, one without
 an earlier marker of its producer in the segment may have begun below it: an entry that says so is
-unverified. Kafka's cleaner may take the first batches of an aborted transaction and keep its entry:
-in a segment that the cleaner has touched, an entry may begin where none of its producer's batches
-is left, and name an earlier stable offset. Sources: Kafka's ProducerStateManager, TransactionIndex,
+unverified, and so is an ABORT without an entry, which may be of a transaction without records.
+Kafka's cleaner may take the first batches of an aborted transaction and keep its entry: in a
+segment that the cleaner has touched, an entry may begin where none of its producer's batches is
+left, and name an earlier stable offset. Sources: Kafka's ProducerStateManager, TransactionIndex,
 LogCleaner (CleanedTransactionMetadata).
 """
 
@@ -145,13 +146,21 @@ class TransactionCheck:
                 )
 
     def unverified(self, entries: Iterable[AbortedTransaction]) -> int:
-        """How many entries say that they begin below the base, where nothing tells."""
+        """How many ABORTs of the segment may end a transaction that begins below the base, where
+        nothing tells: those whose entry says so, and those that have neither an entry nor a batch.
+        """
+        first_offsets = {
+            (each.producer_id, each.last_offset): each.first_offset for each in entries
+        }
         return sum(
             1
-            for entry in entries
-            if entry.first_offset < self._start_offset
-            and (abort := self._aborts.get((entry.producer_id, entry.last_offset))) is not None
-            and abort.low is None
+            for key, abort in self._aborts.items()
+            if abort.low is None
+            and (
+                first_offsets[key] < self._start_offset
+                if key in first_offsets
+                else abort.first is None
+            )
         )
 
     def open_differs(self, found: Iterable[OpenTransaction]) -> str | None:

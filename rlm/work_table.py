@@ -55,6 +55,7 @@ class WorkTable:
         self._metadata = metadata
         self._works: dict[TopicIdPartition, PartitionWork] = {}
         self._look = Look((), (), ())
+        self._unread: dict[tuple[str, int], LogDirProblem] = {}
 
     @property
     def problems(self) -> tuple[LogDirProblem, ...]:
@@ -73,6 +74,12 @@ class WorkTable:
     def works(self) -> Iterable[PartitionWork]:
         """All rows."""
         return self._works.values()
+
+    def unread(self) -> Iterable[LogDirProblem]:
+        """Partitions that are to be tiered and have no row: their directories were not readable at
+        any look since the start.
+        """
+        return self._unread.values()
 
     async def scan(self, *, cancel_lost: bool) -> None:
         """Look, bring the rows up to date, and cancel what this node may not do any more.
@@ -101,9 +108,23 @@ class WorkTable:
                     self._gone(work)
             elif cancel_lost:
                 self.cancel_if_lost(work)
+        self._unread = self._never_read(look.problems)
         self._compaction_seen.after_look(self._works.values())
         if self._hold is not None:
             await self._hold.after_look(self._works.values())
+
+    def _never_read(
+        self, problems: Iterable[LogDirProblem]
+    ) -> dict[tuple[str, int], LogDirProblem]:
+        known = {(work.partition.topic, work.partition.partition) for work in self._works.values()}
+        return {
+            (each.topic, each.partition): each
+            for each in problems
+            if each.topic is not None
+            and each.partition is not None
+            and (each.topic, each.partition) not in known
+            and self._scanner.topics.why_left_out(each.topic) is None
+        }
 
     def _update(self, found: Found) -> bool:
         """Whether the partition has another leadership than when the broker was last heard."""
@@ -230,6 +251,9 @@ class WorkTable:
             if state is None:
                 return None
             work = PartitionWork(partition, wait=NO_LOCAL_LOG)
+            problem = self._unread.get((partition.topic, partition.partition))
+            if problem is not None:
+                self._unusable(work, problem)
         node_id = self._driver.identity.incarnation.node_id
         return work.status(state, now_ms, self._metadata.applied_offset, node_id)
 

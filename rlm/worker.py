@@ -267,7 +267,13 @@ class _Worker:
         self._jobs.pop(job_id).close()
         del self._tasks[job_id]
         tell_store_calls(self._writer, self._store_calls)
-        self._send(ended)
+        try:
+            self._send(ended)
+        except Exception as error:  # noqa: BLE001 - told
+            # Whoever waits for it hears of its end, or this process is killed for its silence.
+            _log.exception("how a job of the worker ended cannot be told")
+            why = f"how the worker's job ended cannot be told: {error}"
+            self._send(Failed(job_id, InternalError(why)))
 
     async def _beat(self) -> None:
         while True:

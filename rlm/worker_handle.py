@@ -54,7 +54,8 @@ class WorkerLimits:
     `stream_stall_s`: a read that brings nothing for longer fails. `window_frames` of 256 KiB wait
     for a slow reader at most. `jobs_max` counts for each worker; calls beyond it are RetryLater.
     `crashes_told` ends within `crash_window_s` are a problem of the node; a worker that lived that
-    long is no longer waited for as after a crash.
+    long is no longer waited for as after a crash. With `left_behind_max` that were killed and do
+    not end none is started: each may hold as much memory as ever.
     """
 
     start_deadline_s: float = 20.0
@@ -67,6 +68,7 @@ class WorkerLimits:
     restart_backoff_max_s: float = 10.0
     crashes_told: int = 3
     crash_window_s: float = 600.0
+    left_behind_max: int = 4
     cache_bytes_max: int = 64 * 2**20
     chunk_cache_bytes_max: int = 0
 
@@ -90,7 +92,9 @@ async def take_no_flow(_flow: Flow, _topic: str | None, _size: int) -> None:
 class WorkerHandle:
     """A started and ready worker. `dead` is set once the process is gone and every call failed.
 
-    `told` is its last heartbeat.
+    One that a hanging disk keeps from ending is left behind: it counts as gone `END_GRACE_S` after
+    it was killed, since no thread of it ever comes back from the kernel. `told` is its last
+    heartbeat.
     """
 
     def __init__(
@@ -118,6 +122,7 @@ class WorkerHandle:
         self._calls: dict[int, tuple[Call, bool]] = {}
         self._job_ids = 0
         self._last_heard = ambient.monotonic()
+        self._killed_at: float | None = None
         self._why = ""
         self._tasks = (
             asyncio.create_task(self._listen()),
@@ -169,13 +174,23 @@ class WorkerHandle:
         return f"{self._why or 'by itself'}; {_ending(self._process)}"
 
     @property
+    def is_killed(self) -> bool:
+        """Whether it is not to be asked for anything any more."""
+        return self._killed_at is not None
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Given up, and there all the same."""
+        return self.dead.is_set() and self._process.returncode is None
+
+    @property
     def jobs(self) -> int:
         """Calls the worker still works on."""
         return len(self._calls)
 
     def call(self, request: Request, *, held: bool = False) -> Call:
         """Start a job. RetryLater when the worker is dead or has `jobs_max` already."""
-        if self.dead.is_set() or self._writer.is_closing():
+        if self.dead.is_set() or self.is_killed or self._writer.is_closing():
             raise RetryLater("the worker process has just died")
         if len(self._calls) >= self._limits.jobs_max:
             raise RetryLater(f"the worker process has {len(self._calls)} jobs already")
@@ -204,21 +219,24 @@ class WorkerHandle:
         if not self.dead.is_set() and not self._why:
             self._why = why
             _log.error("worker process %s is killed: %s", self.pid, why)
+        if self._killed_at is None:
+            self._killed_at = self._ambient.monotonic()
         _kill(self._process)
 
     async def close(self) -> None:
-        """Tell the worker to end, wait until it has, kill it if it does not. Idempotent."""
+        """Tell the worker to end, wait until it has, kill it if it does not. Takes `END_GRACE_S`
+        twice at most. Idempotent.
+        """
         self._why = self._why or "the node is closing"
         listening, watching = self._tasks
         watching.cancel()
-        if not self._writer.is_closing():
-            self._writer.write_eof()
-        try:
-            async with asyncio.timeout(END_GRACE_S):
-                await asyncio.shield(listening)
-        except TimeoutError:
-            self.kill("it did not end in time")
-            await listening
+        if not self.dead.is_set():
+            if not self._writer.is_closing():
+                self._writer.write_eof()
+            if not await _ends(listening):
+                self.kill("it did not end in time")
+                if not await _ends(listening):
+                    self._leave_behind()
         await asyncio.gather(watching, return_exceptions=True)
 
     async def _listen(self) -> None:
@@ -275,6 +293,9 @@ class WorkerHandle:
             looked_at = now
             if now - self._last_heard > limits.silence_deadline_s:
                 self.kill(f"it was silent for {limits.silence_deadline_s:g} s")
+            if self._killed_at is not None and now - self._killed_at > END_GRACE_S:
+                self._leave_behind()
+                return
             for call, is_copy in tuple(self._calls.values()):
                 if call.cancelled_at is not None:
                     if now - call.cancelled_at > limits.cancel_deadline_s:
@@ -298,6 +319,13 @@ class WorkerHandle:
         send_descriptor(self._descriptors, job_id, descriptor)
         self._send(SendToClient(job_id, rules))
 
+    def _leave_behind(self) -> None:
+        self._why += f"; it does not end within {END_GRACE_S:g} s: does a disk hang?"
+        _log.error("worker process %s is left behind: %s", self.pid, self._why)
+        self._writer.close()
+        self._descriptors.close()
+        self._fail_calls()
+
     def _fail_calls(self) -> None:
         self.dead.set()
         for grant in self._grants:
@@ -311,10 +339,10 @@ async def _start_process(
     command: Sequence[str],
 ) -> tuple[asyncio.subprocess.Process, socket.socket, socket.socket, int]:
     """A new process, our ends of its two socket pairs, and its own number of the second one."""
-    ours, theirs = socket.socketpair()
-    descriptors, their_descriptors = socket.socketpair()
-    with theirs, their_descriptors:
+    with contextlib.ExitStack() as ours_open, contextlib.ExitStack() as theirs_open:
         try:
+            ours, theirs = _socket_pair(ours_open, theirs_open)
+            descriptors, their_descriptors = _socket_pair(ours_open, theirs_open)
             # In a session of its own: Ctrl-C at the terminal is for the supervisor alone.
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -323,13 +351,18 @@ async def _start_process(
                 pass_fds=(theirs.fileno(), their_descriptors.fileno()),
                 start_new_session=True,
             )
-        except BaseException as error:
-            ours.close()
-            descriptors.close()
-            if isinstance(error, OSError):
-                raise RetryLater(f"a worker process cannot be started: {error}") from error
-            raise
+        except OSError as error:
+            raise RetryLater(f"a worker process cannot be started: {error}") from error
+        ours_open.pop_all()
         return process, ours, descriptors, their_descriptors.fileno()
+
+
+def _socket_pair(
+    ours_open: contextlib.ExitStack, theirs_open: contextlib.ExitStack
+) -> tuple[socket.socket, socket.socket]:
+    """A pair, each end to be closed with the others of its side."""
+    ours, theirs = socket.socketpair()
+    return ours_open.enter_context(ours), theirs_open.enter_context(theirs)
 
 
 async def _end(
@@ -340,6 +373,12 @@ async def _end(
     descriptors.close()
     _kill(process)
     await process.wait()
+
+
+async def _ends(listening: asyncio.Task[None]) -> bool:
+    """Whether it does within the grace."""
+    done, _ = await asyncio.wait({listening}, timeout=END_GRACE_S)
+    return bool(done)
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

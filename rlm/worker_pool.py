@@ -98,9 +98,10 @@ class WorkerPool:
         self._size = size
         self._keepers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        self._last_error: StrandlineError | None = None
+        self._last_error: Exception | None = None
         self._ends_s: deque[float] = deque(maxlen=self._limits.crashes_told)
         self._last_ending = ""
+        self._left_behind: list[WorkerHandle] = []
         self._closed = False
         self._ended_chunks = ChunkCounts()
 
@@ -115,16 +116,30 @@ class WorkerPool:
             worker.look_for_keys()
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Workers that can't be started, or that end again and again."""
+        """Workers that can't be started, that end again and again, or that no kill ends."""
         if self._closed:
             return ()
         if self._last_error is None or len(self._workers) == self._size:
-            return self._crash_loop()
+            return (*self._crash_loop(), *self._hanging())
         text = (
             f"{len(self._workers)} of {self._size} worker processes are up, and another can't be "
             f"started: {self._last_error}"
         )
-        return (NodeProblem(ProblemArea.WORKERS, None, text),)
+        return (NodeProblem(ProblemArea.WORKERS, None, text), *self._hanging())
+
+    def _hanging(self) -> tuple[NodeProblem, ...]:
+        pids = ", ".join(str(worker.pid) for worker in self._still_there())
+        if not pids:
+            return ()
+        text = (
+            f"worker processes were killed and do not end ({pids}): look whether a disk hangs "
+            "(`ps` shows them in state D); what they did is tried again"
+        )
+        return (NodeProblem(ProblemArea.WORKERS, "killed", text),)
+
+    def _still_there(self) -> Sequence[WorkerHandle]:
+        self._left_behind = [worker for worker in self._left_behind if worker.is_left_behind]
+        return self._left_behind
 
     def _crash_loop(self) -> tuple[NodeProblem, ...]:
         oldest_s = self._ends_s[0] if len(self._ends_s) == self._limits.crashes_told else None
@@ -282,7 +297,7 @@ class WorkerPool:
             ) from self._last_error
         if self._closed:
             raise RetryLater("the worker processes are ending with the node")
-        worker = min(self._workers.values(), key=lambda worker: worker.jobs)
+        worker = min(self._workers.values(), key=lambda worker: (worker.is_killed, worker.jobs))
         return worker.call(request, held=held)
 
     async def _start_worker(self) -> WorkerHandle:
@@ -317,6 +332,8 @@ class WorkerPool:
             began_s = monotonic()
             await self._workers[slot].dead.wait()
             ended = self._workers.pop(slot)
+            if ended.is_left_behind:
+                self._left_behind.append(ended)
             self._ends_s.append(monotonic())
             self._last_ending = ended.ending
             _log.warning(
@@ -335,10 +352,21 @@ class WorkerPool:
             await self._ambient.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, self._limits.restart_backoff_max_s)
             try:
+                self._check_left_behind()
                 return await self._start_worker()
-            except StrandlineError as error:
+            except Exception as error:  # noqa: BLE001 - told, and tried again
                 self._last_error = error
-                _log.error("a worker process cannot be started: %s", error)
+                expected = isinstance(error, StrandlineError)
+                _log.error(
+                    "a worker process cannot be started: %s",
+                    error,
+                    exc_info=None if expected else error,
+                )
+
+    def _check_left_behind(self) -> None:
+        count = len(self._still_there())
+        if count >= self._limits.left_behind_max:
+            raise RetryLater(f"{count} that were killed do not end")
 
     def _announce(self) -> None:
         self._changed.set()

@@ -14,6 +14,9 @@ from rlmm.control_records import NodeContested, NodeRegistration
 from rlmm.row_nodes import RegisteredNode, encode_node, find_node
 
 PAST_DIRECTORIES_MAX = 8
+"""An older one is forgotten, and is a new one if it comes back: it takes the node id over, without
+any of its claims, and the process that has the id, if it lives, contests that.
+"""
 
 
 def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:

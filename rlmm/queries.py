@@ -36,7 +36,7 @@ from rlmm.row_reads import (
 )
 from rlmm.row_values import Covered
 from rlmm.rows import RowReader, first_row, prefix_end
-from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
 from rlmm.served_ranges import ServedRange, served_ranges
 
 
@@ -80,21 +80,35 @@ def served_segments(
     rows: RowReader, state: PartitionState, first_offset: int, last_offset: int
 ) -> Iterator[ServedSegment]:
     """What serves the readable offsets from the first to the last, ascending. `state` is the
-    partition's; segments that went since it was read are left out.
+    partition's. Rows may change between two steps: of a segment that went since the coverage was
+    read, what serves its offsets by then is named.
     """
     if state.highest_copied is None:
         return
-    partition = state.partition
-    ranges = served_ranges(
-        state.lineage,
-        lambda epoch, first, last: covered_ranges(rows, partition, epoch, first, last),
-        max(first_offset, state.log_start_offset, 0),
-        min(last_offset, state.highest_copied[0]),
-    )
-    for served in ranges:
-        metadata = read_segment(rows, served.segment)
-        if metadata is not None:
+    following, end = max(first_offset, state.log_start_offset, 0), state.highest_copied[0]
+    gone: Uuid | None = None
+    while True:
+        for served in _covered_now(rows, state, following, min(last_offset, end)):
+            metadata = read_segment(rows, served.segment)
+            if metadata is None or metadata.state is not SegmentState.COPY_SEGMENT_FINISHED:
+                if served.segment == gone:
+                    raise InternalError(f"coverage names segment {gone}, which is not finished")
+                following, gone = served.first_offset, served.segment
+                break
             yield served, metadata
+        else:
+            return
+
+
+def _covered_now(
+    rows: RowReader, state: PartitionState, first_offset: int, last_offset: int
+) -> Iterator[ServedRange]:
+    return served_ranges(
+        state.lineage,
+        lambda epoch, first, last: covered_ranges(rows, state.partition, epoch, first, last),
+        first_offset,
+        last_offset,
+    )
 
 
 def next_segment_with_txn_index(

@@ -19,7 +19,8 @@ _EPOCH = struct.Struct(">iq")
 _COVERAGE = struct.Struct(">qqq16s")
 _INTERVAL = struct.Struct(">qq?")
 _TOTALS = struct.Struct(">qqqqq")
-_POLICY = struct.Struct(">qq??q16s?")
+_POLICY = struct.Struct(">qq??q16s")
+_FOLLOWS = b"\1"
 _RESTART = struct.Struct(">qq")
 _MEASURED_TIME = struct.Struct(">qqq")
 _FEATURE_LEVEL = struct.Struct(">hq")
@@ -139,21 +140,34 @@ def decode_measured_time(value: bytes) -> MeasuredTime:
 
 
 def encode_policy(policy: TopicPolicy) -> bytes:
-    return _POLICY.pack(
+    """A byte behind it where DeleteRecords is followed; without, it is the row of older programs,
+    so that both have one digest.
+    """
+    row = _POLICY.pack(
         policy.retention_ms,
         policy.retention_bytes,
         policy.copy_paused,
         policy.delete_paused,
         policy.offset,
         policy.topic_id,
-        policy.follow_delete_records,
     )
+    return row + _FOLLOWS if policy.follow_delete_records else row
 
 
 def decode_policy(value: bytes) -> TopicPolicy:
-    *decided, topic_id, follows = _unpacked(_POLICY, value, "topic policy")
+    row, behind = value[: _POLICY.size], value[_POLICY.size :]
+    *decided, topic_id = _unpacked(_POLICY, row, "topic policy")
+    if behind not in (b"", b"\0", _FOLLOWS):
+        raise _corrupt(
+            f"{len(value)} bytes, where such a row has {_POLICY.size}, or a byte more "
+            "that says whether it follows DeleteRecords",
+            "topic policy",
+            _POLICY.size,
+        )
     ms, size_bytes, copy_paused, delete_paused, offset = decided
-    return TopicPolicy(ms, size_bytes, copy_paused, delete_paused, offset, Uuid(topic_id), follows)
+    return TopicPolicy(
+        ms, size_bytes, copy_paused, delete_paused, offset, Uuid(topic_id), behind == _FOLLOWS
+    )
 
 
 def encode_feature_level(level: int, offset: int) -> bytes:

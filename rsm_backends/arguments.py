@@ -1,7 +1,7 @@
-"""What every backend refuses alike, before a byte moves.
+"""Checks of arguments that every backend makes alike, before a byte moves.
 
 Keys are held to the narrowest of the stores (S3's 1024 bytes, no `.` or `..` or empty part, nothing
-that XML cannot carry), so that a key that one backend takes does not fail on another.
+that XML cannot carry), so that a key accepted by one backend does not fail on another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PARTS_MAX = 10_000
 """The highest part number of a multipart upload (AWS S3 multipart limits)."""
 
 _NOT_KEPT = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
-"""Control characters, and what XML has no way to write."""
+"""Control characters, and characters that XML cannot express."""
 
 
 def check_key(key: str) -> None:
@@ -49,7 +49,7 @@ def check_range(start: int, end: int | None) -> None:
 
 
 def check_limit(limit: int) -> None:
-    """Raise InvalidRequest unless a page of `limit` keys can be asked for."""
+    """Raise InvalidRequest unless `limit` is a legal number of keys for a page."""
     if not 1 <= limit <= PAGE_KEYS_MAX:
         raise InvalidRequest(f"must be 1 to {PAGE_KEYS_MAX}, not {limit}", field="limit")
 
@@ -72,13 +72,13 @@ def check_parts(parts: Sequence[UploadedPart]) -> None:
 def check_crc32c(data: Buffer, crc32c: int, *, source: str) -> None:
     """Raise CorruptData unless `data` has the checksum its sender computed.
 
-    Stores exist that ignore the checksum header; this check makes the promise of the port hold on
-    them too, and catches memory damage between reading and sending.
+    Some stores ignore the checksum header; this check keeps the port's promise on them too, and
+    catches memory damage between reading and sending.
     """
     actual = crc32c_of(data)
     if actual != crc32c:
         raise CorruptData(
-            f"the bytes to write have CRC32C {actual:08x}, their sender said {crc32c:08x}",
+            f"the bytes to write have CRC32C {actual:08x}, but their sender computed {crc32c:08x}",
             source=source,
             position=0,
         )
@@ -91,23 +91,23 @@ def check_combined_crc32c(parts: Sequence[UploadedPart], crc32c: int, *, source:
         combined = crc32c_combine(combined, part.crc32c, part.size)
     if combined != crc32c:
         raise CorruptData(
-            f"the parts combine to CRC32C {combined:08x}, the object's is said to be {crc32c:08x}",
+            f"the parts combine to CRC32C {combined:08x}, but the object should have {crc32c:08x}",
             source=source,
             position=0,
         )
 
 
 def changed(key: str) -> Conflict:
-    """The error of a replacement that came too late."""
+    """The error for a replacement of an object that was changed or deleted meanwhile."""
     return Conflict(
-        f"the object {shown(key)} is another one by now, or gone: it was left as it is. Read it "
-        "again, then decide",
+        f"the object {shown(key)} was changed or deleted meanwhile, and nothing was written: read "
+        "it again, then decide",
         reason="CHANGED",
     )
 
 
 def shown(key: str) -> str:
-    """The key for a message: quoted, escaped and cut, since a key may come from anywhere."""
+    """The key as messages show it: quoted, escaped and cut, since a key may come from anywhere."""
     return ascii(key if len(key) <= 200 else key[:200] + "…")
 
 

@@ -1,8 +1,8 @@
-"""Reads of objects into the caller's memory by plain calls: for tasks, which have no event loop.
+"""Blocking reads of objects into the caller's memory, for tasks, which have no event loop.
 
-Fresh memory for every piece costs as much as the reading, so a reader brings its buffer. Calls
-block and may come from many threads at once. They raise the errors of the store port, and
-`RetryLater` only once it was repeated as often as the store's policy allows.
+Fresh memory for every piece costs as much as the reading, so the caller passes a buffer. Calls may
+come from many threads at once. They raise the errors of the store port, and `RetryLater` only after
+as many attempts as the store's policy allows.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ class BlockingObject(Protocol):
 
     @property
     def object_bytes(self) -> int | None:
-        """How long it is, once a read was told; None as long as none was, and for files."""
+        """Size of the whole object, once an answer to a read gave it; until then, and for files,
+        None.
+        """
         ...
 
     def read_into(self, buffer: memoryview, start: int) -> int:
-        """Fill `buffer` from byte `start` on; how many bytes it got: fewer only at the end."""
+        """Fill `buffer` from byte `start` on; returns the bytes read, fewer only at the end."""
         ...
 
     def close(self) -> None:
-        """Free what is held. Idempotent; not while a read is under way."""
+        """Free connection or file. Idempotent; must not be called while a read is under way."""
         ...
 
 
 class BlockingStore(Protocol):
-    """A store that is read by plain calls."""
+    """A store that is read by blocking calls."""
 
     def open(self, key: str, *, in_order_to: int | None = None) -> BlockingObject:
-        """NotFound is raised here or at the first read. With `in_order_to` one thread reads it, in
-        order and up to there: then a store on the network is asked once, and not for each read.
+        """Open an object; NotFound is raised here or at the first read. `in_order_to` promises that
+        one thread reads in order up to that byte: then one request serves all its reads.
         """
         ...
 
@@ -69,7 +71,7 @@ def open_blocking(
 
 def _open_backend(config: StoreConfig, monotonic: Callable[[], float]) -> BlockingStore:
     if config.kind == "s3":
-        # Imported when it is used, as for `open_store`.
+        # Imported only when used, as in `open_store`.
         from rsm_backends.s3_blocking import S3Reads
 
         return S3Reads(config, monotonic=monotonic)
@@ -77,7 +79,8 @@ def _open_backend(config: StoreConfig, monotonic: Callable[[], float]) -> Blocki
         assert config.path is not None, "StoreConfig checks this"
         return _FileReads(config.path)
     raise InvalidRequest(
-        "memory is the process's own and can't be read from another", field=f"stores.{config.name}"
+        "a memory store cannot be read from another process: use s3 or filesystem",
+        field=f"stores.{config.name}",
     )
 
 
@@ -124,8 +127,8 @@ def _translated(key: str) -> Iterator[None]:
 
 
 class _RetryingReads:
-    """The rules of `RetryingStore` for plain calls: only RetryLater is repeated, with full jitter,
-    within one deadline. A read is repeated whole: it is as large as the caller's buffer.
+    """The rules of `RetryingStore` for blocking calls: only RetryLater is repeated, with full
+    jitter, within one deadline. A repeated read starts over: it is no larger than the buffer.
     """
 
     def __init__(
@@ -150,7 +153,7 @@ class _RetryingReads:
         self._store.close()
 
     def repeated(self, key: str, attempt: Callable[[], _Answer]) -> _Answer:
-        """Attempt until there is a clear answer."""
+        """Repeat `attempt` until it succeeds or fails for good."""
         ends_at = self._monotonic() + self._policy.deadline_s
         for failures in range(1, self._policy.attempts_max + 1):
             try:

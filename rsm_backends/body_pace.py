@@ -1,7 +1,7 @@
-"""How a request body is held back while it is sent, piece by piece.
+"""Paces request bodies: a body waits before each piece until these bytes may move.
 
-Around a call to a store, `pacing` says who is asked before each piece. A store that sends bodies
-over a connection asks as it sends; of any other, the bytes are paid for once the call has ended.
+`pacing`, around a call to a store, sets whom to ask before each piece. A store that sends bodies
+over a connection asks as it sends; for any other store the bytes are paid for after the call.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Ask = Callable[[int], Awaitable[None]]
-"""Returns when so many bytes may move."""
+"""Returns when this many bytes may move."""
 
 
 class BodyPace:
-    """Of one call, its retries included: a body that is sent twice is asked for twice."""
+    """The pace of one call, retries included: a body that is sent twice is asked for twice."""
 
     def __init__(self, ask: Ask, piece_bytes: int) -> None:
         self.piece_bytes = piece_bytes
@@ -33,7 +33,7 @@ _CURRENT: ContextVar[BodyPace | None] = ContextVar("strandline body pace", defau
 
 @contextmanager
 def pacing(pace: BodyPace) -> Iterator[None]:
-    """Bodies made while inside are held back by it."""
+    """Bodies made within the block are sent at this pace."""
     token = _CURRENT.set(pace)
     try:
         yield
@@ -42,5 +42,5 @@ def pacing(pace: BodyPace) -> Iterator[None]:
 
 
 def current_pace() -> BodyPace | None:
-    """For a store that makes a body; None: it may go as fast as it can."""
+    """The pace for a body made now; None if it may be sent as fast as possible."""
     return _CURRENT.get()

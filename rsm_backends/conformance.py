@@ -1,11 +1,11 @@
-"""The checks that every object store passes, shipped so that your own store can be held to them.
+"""The checks that every object store passes, shipped so that you can test your own store.
 
     for check in CHECKS:
         await check.run(store, f"conformance/{check.name}/")
 
-Each check is an async function of a store and a key prefix of its own, ends with AssertionError
-(or the store's error) if a promise of `rsm_backends.store` is broken, and needs nothing but the
-port. Promises about crashes can't be checked from within; see the tests of the backends.
+Each check is an async function of a store and a key prefix of its own. It raises AssertionError (or
+the store's error) if a promise of `rsm_backends.store` is broken, and uses only the port. Promises
+about crashes can't be checked from within; see the tests of the backends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rsm_backends.store import PART_BYTES_MIN, ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
 
 ABANDONED_STREAMS = 40
-"""More than a store's connections, so that a leak is felt (`connections_max` is 32)."""
+"""More than a store's connections, so that a leak shows (`connections_max` is 32)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ async def a_replacement_is_of_the_object_it_names(store: ObjectStore, prefix: st
         await _put(store, f"{prefix}other-{number}", b"%d" % number)
     await store.replace(key, b"second", crc32c=crc32c_of(b"second"), etag=first)
     assert await read_all(store, key) == b"second"
-    # Equal bytes at another time, or another object's tag: none of them is what was named.
+    # Neither an earlier tag nor an unknown one names the object as it is now.
     late = crc32c_of(b"late")
     await _raises(Conflict, store.replace(key, b"late", crc32c=late, etag=first))
     await _raises(Conflict, store.replace(key, b"late", crc32c=late, etag='"none"'))
@@ -307,7 +307,7 @@ async def uploads_are_listed_by_their_exact_key(store: ObjectStore, prefix: str)
 
 
 async def uploads_below_a_prefix_are_of_nobody_else(store: ObjectStore, prefix: str) -> None:
-    """Which of them are told is the store's own affair: MinIO tells of none."""
+    """A store may list only some of them, or, like MinIO, none."""
     keys = [prefix + name for name in ("a/1", "a/2", "ab")]
     uploads = {(key, await store.start_multipart(key)) for key in keys}
     found = {(each.key, each.upload_id) for each in await store.uploads_below(prefix + "a/")}
@@ -360,7 +360,7 @@ async def a_stream_is_uploaded_in_parallel_parts(store: ObjectStore, prefix: str
     data = _bytes(2 * PART_BYTES_MIN + 12_345)
 
     class Source:
-        """Pieces that fit no part."""
+        """A stream whose pieces do not match the parts' size."""
 
         def __init__(self) -> None:
             self.at = 0

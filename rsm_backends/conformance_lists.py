@@ -1,4 +1,4 @@
-"""The part of the conformance suite that is about lists."""
+"""The conformance suite's checks of lists."""
 
 from __future__ import annotations
 

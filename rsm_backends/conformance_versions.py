@@ -1,4 +1,4 @@
-"""The part of the conformance suite that is about versions. Few stores keep any."""
+"""The conformance suite's checks of versions, which few stores keep."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def what_is_replaced_or_deleted_can_be_read(store: ObjectStore, prefix: st
 
 
 async def read_version(store: ObjectStore, key: str, version_id: str, *, start: int = 0) -> bytes:
-    """Its bytes from `start` on."""
+    """The version's bytes from `start` on."""
     async with closing_stream(store.get_version(key, version_id, start=start)) as stream:
         return b"".join([piece async for piece in stream])
 

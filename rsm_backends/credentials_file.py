@@ -1,4 +1,4 @@
-"""The keys of one profile of an AWS shared credentials file. No message has a value of it."""
+"""Reads the keys of a profile from an AWS shared credentials file. No message shows a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE_BYTES_MAX = 1024 * 1024
 
 
 class AccessKeys(NamedTuple):
-    """What a request is signed with."""
+    """The credentials that sign a request."""
 
     access_key_id: str
     secret_access_key: str
@@ -20,7 +20,7 @@ class AccessKeys(NamedTuple):
 
 
 def read_access_keys(path: Path, profile: str) -> AccessKeys:
-    """InvalidRequest names the file and what it lacks."""
+    """The keys of `profile`. InvalidRequest names the file and what it lacks."""
     parser = configparser.RawConfigParser()
     try:
         with path.open("rb") as file:

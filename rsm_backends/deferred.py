@@ -1,6 +1,6 @@
-"""A store that could not be opened yet: tried again at each call, until it is there.
+"""A store that could not be opened yet; each call tries again until it opens.
 
-For stores a node can do without for a while: a folder whose disk is not mounted, say.
+For stores that a node can do without for a while, such as a folder whose disk is not mounted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from rsm_backends.streams import closing_stream
 
 
 class DeferredStore:
-    """Passes every call on once `open_store` succeeds; RetryLater, with its reason, until then."""
+    """Passes calls on once `open_store` has succeeded; until then RetryLater with the reason."""
 
     def __init__(self, name: str, open_store: Callable[[], Awaitable[ObjectStore]]) -> None:
-        """`name` is that of the configuration; it stands in the errors."""
+        """`name` is the store's name in the configuration, for errors."""
         self._name = name
         self._open_store = open_store
         self._opening = asyncio.Lock()
@@ -34,7 +34,7 @@ class DeferredStore:
         self._closed = False
 
     def __repr__(self) -> str:
-        """The store within, if there is one."""
+        """The name, and the store within once it is open."""
         return f"DeferredStore({self._name!r}, {self._store!r})"
 
     async def put(

@@ -1,8 +1,8 @@
 """A store that fails on purpose, for tests and the simulation.
 
-Three ways, each one that real stores have: an error before anything happened, an error after it
-happened (the lost answer, the hard one), and a stream that breaks off. To the caller all look
-alike: RetryLater.
+Real stores fail in these three ways: an error before anything happened, an error after it happened
+(the lost answer, the hard case), and a stream that breaks off. To the caller all look alike:
+RetryLater.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer")
 
 
 class FaultKind(Enum):
-    """What goes wrong. TORN is for `get`; elsewhere it is LOST_ANSWER."""
+    """The kind of failure. TORN is for streams; other operations treat it as LOST_ANSWER."""
 
     NONE = "none"
     BEFORE_EFFECT = "before_effect"
@@ -40,7 +40,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to one call, after `latency_s`."""
+    """The failure of one call, if any, and the delay in seconds before it."""
 
     kind: FaultKind = FaultKind.NONE
     latency_s: float = 0.0
@@ -50,7 +50,7 @@ class FaultPlan(Protocol):
     """Decides call by call. `operation` is the port's method name."""
 
     def next_fault(self, operation: str, key: str) -> Fault:
-        """The fate of the call about to be made."""
+        """The fault for the call about to be made."""
         ...
 
 
@@ -85,14 +85,14 @@ class RandomFaults:
 
 
 class ScriptedFaults:
-    """Exactly these faults: a call takes the first entry left for its operation, if any."""
+    """Exactly these faults: a call takes the first remaining entry for its operation, if any."""
 
     def __init__(self, script: Iterable[tuple[str, FaultKind]]) -> None:
         self._script = list(script)
 
     @property
     def left(self) -> int:
-        """How many entries no call has taken yet."""
+        """Number of entries that no call has taken yet."""
         return len(self._script)
 
     def next_fault(self, operation: str, key: str) -> Fault:  # noqa: ARG002 (the port's shape)

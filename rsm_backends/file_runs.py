@@ -1,8 +1,8 @@
-"""Small objects that are files, read whole by as few calls as can be.
+"""Reads many small objects of a filesystem store with as few system calls as possible.
 
-To open a file part by part from the root takes longer than to read one of a few kilobytes, so those
-that stand in one folder open it once. What is unusual in anything is left to `blocking_reads.py`,
-which says what is wrong, and repeats what may pass.
+Opening a file part by part from the root takes longer than reading a few kilobytes, so the folder
+is opened once for neighbouring keys. Anything unusual is left to `blocking_reads.py`, which reports
+errors and repeats what may pass.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rsm_backends.object_files import OBJECT_FOR_READING, ObjectFiles
 def read_runs(
     files: ObjectFiles, keys: Iterable[str], *, bytes_max: int
 ) -> Generator[bytes | None]:
-    """The first `bytes_max` bytes of each key, in their order, which should be by folder. None: ask
-    for this one in the general way.
+    """The first `bytes_max` bytes of each key, in the order given, which should be by folder. None
+    for a key that has to be read the general way.
     """
     for path, run in groupby(keys, key=lambda key: key.rpartition("/")[0]):
         with ExitStack() as stack:

@@ -1,8 +1,9 @@
 """The object store on a file system: for one machine, a shared mount, tests and the demo.
 
-Whole or absent, durable when told so, create-only by link(2); see `rsm_backends.object_files` for
-the layout and the order of the steps. Several processes may share a root. Limits of file systems
-apply: a key part has at most 255 bytes, and a key cannot also be the folder of other keys.
+An object is whole or absent, and durable once a write returns; create-only uses link(2). See
+`rsm_backends.object_files` for the layout and the order of the steps. Several processes may share a
+root. Limits of file systems apply: a key part has at most 255 bytes, and a key cannot also be the
+folder of other keys.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import errno
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import chain, islice
@@ -56,29 +56,32 @@ from rsm_backends.store import (
     UnfinishedUpload,
     UploadedPart,
 )
+from rsm_backends.store_threads import StoreThreads
 from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
-"""Threads of one store; its own, so that a slow disk never holds up other executors."""
+"""Threads of one store, its own pool, so that a slow disk never holds up other executors."""
 LIST_TURN_S = 0.05
-"""So long a list goes on alone. Threads take the interpreter from each other at every file, so that
-several lists at once take twice as long as one after the other, unless the disk is waited for.
+"""Time that a list runs alone. Threads take the interpreter from each other at every file, so that
+several lists at once take twice as long as one after the other, unless they wait for the disk.
 """
 WALKS_KEPT = 16
-"""Lists that may go on where their last page ended: each holds the names of a folder or two."""
+"""Lists kept open to continue where their last page ended; each holds the names of a few folders.
+"""
 WALK_KEPT_S = 5.0
-"""After which a list that nobody went on with begins anew."""
+"""Time after which a list that nobody continued is dropped; the next page then starts a new walk.
+"""
 
 _Answer = TypeVar("_Answer")
 
 
 class _Walk:
-    """A list under way, a page at a time."""
+    """A list in progress, read page by page."""
 
     def __init__(self, places: Iterator[Place]) -> None:
         self._places = places
         self.next: Place | None = None
-        """Behind the last page; None before the first, and at the end."""
+        """The first place behind the last page; None before the first page and at the end."""
 
     def page(self, limit: int) -> tuple[ObjectInfo, ...]:
         found: list[ObjectInfo] = []
@@ -100,7 +103,7 @@ class FilesystemStore:
     def __init__(self, root: Path) -> None:
         self._files = ObjectFiles(root)
         self._uploads = UploadFiles(self._files)
-        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="filesystem-store")
+        self._threads = StoreThreads(repr(self), THREADS_MAX)
         self._list_turn = asyncio.Lock()
         self._walks: OrderedDict[tuple[str, str], tuple[_Walk, asyncio.TimerHandle]] = OrderedDict()
         self._swept = False
@@ -154,7 +157,7 @@ class FilesystemStore:
         check_range(start, end)
 
         def begin() -> tuple[OpenObject, int, bytes]:
-            """A small object takes one hop to a thread."""
+            """Opens and reads at once, so that a small object takes only one hop to a thread."""
             opened = self._files.open_object(key)
             size = opened.status().st_size
             last = size if end is None else min(end, size)
@@ -196,7 +199,7 @@ class FilesystemStore:
         return ListPage(found, next_cursor)
 
     def _keep(self, where: tuple[str, str], walk: _Walk) -> None:
-        """For whoever asks for the next page: to come to it anew is to read its folder again."""
+        """Keeps the walk for the next page; a new walk would have to read its folder again."""
         self._taken(where)
         in_time = asyncio.get_running_loop().call_later(WALK_KEPT_S, self._taken, where)
         self._walks[where] = walk, in_time
@@ -204,7 +207,7 @@ class FilesystemStore:
             self._taken(next(iter(self._walks)))
 
     def _taken(self, where: tuple[str, str]) -> _Walk | None:
-        """One that is kept no longer, not by its timer either: it holds folders open."""
+        """Takes the walk kept at `where`, if any, and stops its timer: it holds folders open."""
         if where not in self._walks:
             return None
         walk, in_time = self._walks.pop(where)
@@ -273,7 +276,7 @@ class FilesystemStore:
 
     async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
         _check_key(key)
-        return ()  # a file system keeps none
+        return ()  # a file system keeps no versions
 
     async def get_version(
         self, key: str, version_id: str, *, start: int = 0
@@ -282,18 +285,22 @@ class FilesystemStore:
         check_range(start, None)
         for _ in await self.versions(key):
             yield b""
-        raise NotFound(f"{shown(key)} has no version {shown(version_id)}: none is kept here")
+        raise NotFound(
+            f"{shown(key)} has no version {shown(version_id)}: a filesystem store keeps no versions"
+        )
 
     async def close(self) -> None:
-        """Wait for writes under way, then close the root folder. Idempotent."""
-        await asyncio.to_thread(self._threads.shutdown)
+        """Wait for writes under way, except those that hang, then close the root folder.
+        Idempotent.
+        """
+        await self._threads.close()
         while self._walks:
             self._taken(next(iter(self._walks)))
         self._files.close()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Behind the others; whoever takes longer than `LIST_TURN_S` lets the next one begin."""
+        """Waits for earlier lists; one that takes longer than `LIST_TURN_S` lets the next begin."""
         await self._list_turn.acquire()
         is_mine = True
 
@@ -317,7 +324,7 @@ class FilesystemStore:
             except OSError as error:
                 raise store_error(error, key) from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        return await self._threads.run(shown(key), run)
 
 
 def store_error(error: OSError, key: str) -> StrandlineError:
@@ -332,10 +339,10 @@ def store_error(error: OSError, key: str) -> StrandlineError:
             )
         case errno.ENOTDIR | errno.EISDIR | errno.ELOOP:
             return InvalidRequest(
-                f"{what}; a file or link stands where the key needs a folder", field="key"
+                f"{what}; the key needs a folder where a file or link exists", field="key"
             )
         case errno.ENAMETOOLONG | errno.EINVAL | errno.EILSEQ:
-            return InvalidRequest(f"{what}; the file system takes no such name", field="key")
+            return InvalidRequest(f"{what}; the file system does not allow this name", field="key")
         case errno.ENOSPC | errno.EDQUOT:
             return RetryLater(f"{what}; free some space", retry_after_ms=10_000)
         case _:
@@ -345,4 +352,6 @@ def store_error(error: OSError, key: str) -> StrandlineError:
 def _check_key(key: str) -> None:
     check_key(key)
     if key.partition("/")[0] == STAGING:
-        raise InvalidRequest(f"{STAGING}/ is the store's own folder", field="key")
+        raise InvalidRequest(
+            f"{STAGING}/ is reserved for the store itself: choose another key", field="key"
+        )

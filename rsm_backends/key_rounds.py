@@ -1,4 +1,4 @@
-"""How often this process was asked to look for its stores' keys anew: once for each SIGHUP."""
+"""Counts requests to read the stores' credentials again: one for each SIGHUP of this process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ class _Rounds:
 
 
 def look_again() -> None:
-    """All stores of this process look for their keys anew, each at its next request."""
+    """Makes all stores of this process read their keys again, each at its next request."""
     _Rounds.asked += 1
 
 
 def current_round() -> int:
-    """Grows with each time that was asked for."""
+    """The number of such requests so far."""
     return _Rounds.asked

@@ -1,6 +1,6 @@
 """Counts, latencies and bytes of every store operation, told to a small observer.
 
-Around the retrying store it measures what callers feel; inside it, what the store does.
+Around the retrying store it measures the whole call, retries included; inside it, each attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Answer = TypeVar("_Answer")
 class StoreCall:
     """One ended call. `operation` is the port's method name.
 
-    `duration_s` is the time spent waiting for the store; in a stream, without its reader's time.
+    `duration_s` is the time spent waiting for the store; for a stream, without the reader's time.
     `error` is None, the `kind` of our error, "cancelled", or "internal" for anything else.
     """
 
@@ -44,10 +44,10 @@ class StoreCall:
 
 
 class StoreObserver(Protocol):
-    """Where the measurements go. Called on the event loop; must not block or raise."""
+    """Receives the measurements. Called on the event loop; must not block or raise."""
 
     def store_call_ended(self, call: StoreCall) -> None:
-        """One call ended, well or not."""
+        """One call ended, successfully or not."""
         ...
 
 
@@ -105,7 +105,7 @@ class MeasuredStore:
                     received += len(piece)
                     yield piece
         except GeneratorExit:
-            raise  # the reader has enough: not an error
+            raise  # the reader stopped early: not an error
         except BaseException as raised:
             error = _kind_of(raised)
             raise

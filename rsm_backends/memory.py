@@ -1,7 +1,7 @@
 """An object store in memory: for tests, the simulation and dry runs. Nothing survives the process.
 
-It keeps every promise of the port that does not need a disk, so what is tested on it may be trusted
-(`rsm_backends.conformance` holds it to that).
+It keeps every promise of the port that does not need a disk, so tests on it can be trusted
+(`rsm_backends.conformance` checks this).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class _Upload:
 
 
 class MemoryStore:
-    """Objects in a dict, keys also in a sorted list. One event loop; no locks needed."""
+    """Objects in a dict, keys also in a sorted list. For one event loop; needs no locks."""
 
     def __init__(self, now_ms: Callable[[], int], *, versioned: bool = False) -> None:
-        """`versioned`: it keeps what is replaced and deleted, as a bucket may."""
+        """`versioned`: keeps replaced and deleted objects, as a versioned bucket does."""
         self._now_ms = now_ms
         self._kept: dict[str, list[tuple[ObjectVersion, bytes]]] | None = {} if versioned else None
         self._objects: dict[str, tuple[ObjectInfo, bytes]] = {}
@@ -210,7 +210,7 @@ class MemoryStore:
             encoded = (key.encode(), key)
             self._order.insert(bisect_left(self._order, encoded), encoded)
         elif create_only:
-            raise AlreadyExists(f"an object {shown(key)} is already there; it was left as it is")
+            raise AlreadyExists(f"the object {shown(key)} exists already and was not changed")
         self._writes += 1
         info = ObjectInfo(key, len(data), crc32c, self._now_ms(), f'"{self._writes}"')
         self._objects[key] = (info, data)

@@ -1,8 +1,8 @@
 """Upload a stream of unknown length with parallel parts and bounded memory.
 
-At most `parallel` parts are on their way while one more is filled: `part_bytes * (parallel + 1)`
-bytes, whatever the object's size. The checksum of the whole object comes from the parts' own (their
-CRC32C combined).
+At most `parallel` parts are being sent while one more is filled: `part_bytes * (parallel + 1)`
+bytes, whatever the object's size. The checksum of the whole object is combined from the CRC32Cs of
+its parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rsm_backends.arguments import PARTS_MAX, shown
 from rsm_backends.store import ObjectStore, UploadedPart
 
 ABORT_DEADLINE_S = 30.0
-"""How long a failed upload waits for its abort. What is left then, `list_uploads` finds."""
+"""Time a failed upload waits for its abort. An upload that is left over, `list_uploads` finds."""
 
 _MIB = 1024 * 1024
 _log = logging.getLogger(__name__)
@@ -29,24 +29,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """What was stored: its size in bytes and the CRC32C of the whole object."""
+    """The stored object's size in bytes and CRC32C."""
 
     size: int
     crc32c: int
 
 
 def part_bytes_for(size_bytes: int, part_bytes: int) -> int:
-    """The part size for an object: `part_bytes`, or more (in MiB) where 10,000 would not do."""
+    """The part size for an object: `part_bytes`, or as many MiB as 10,000 parts need."""
     least = -(-size_bytes // PARTS_MAX)
     return max(part_bytes, -(-least // _MIB) * _MIB)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part, with the CRC32C its maker knows it to have.
+    """One part, with the CRC32C that its maker computed.
 
-    `done` is called when the part is stored, and only then: after a failure a connection that is
-    being closed may still look at `data`.
+    `done` is called only when the part is stored: after a failure a connection that is being closed
+    may still read `data`.
     """
 
     data: Buffer
@@ -65,7 +65,7 @@ async def upload_parts(
     on_progress: Callable[[int], None] | None = None,
     abort_deadline_s: float = ABORT_DEADLINE_S,
 ) -> UploadResult:
-    """Store what `parts` yields (pieces of any size) as one object, whole or not at all.
+    """Store the bytes that `parts` yields (pieces of any size) as one object, whole or not at all.
 
     As `upload_whole_parts`. Pieces of exactly `part_bytes` are sent without a copy.
     """
@@ -94,10 +94,9 @@ async def upload_whole_parts(
 ) -> UploadResult:
     """Store `parts` as one object, whole or not at all.
 
-    A single part goes up as a put. `on_progress` is told the bytes stored so far. On failure or
-    cancellation the upload is aborted before the error goes on; the object may exist all the same
-    if only the answer to its completion was lost. Raises the store's errors, and whatever `parts`
-    raises.
+    A single part is stored by a put. `on_progress` gets the bytes stored so far. On failure or
+    cancellation the upload is aborted before the error is raised; the object may exist all the same
+    if only the answer to its completion was lost. Raises the store's errors and those of `parts`.
     """
     if parallel < 1:
         raise InvalidRequest(f"must be at least 1, not {parallel}", field="parallel")
@@ -126,7 +125,7 @@ async def upload_whole_parts(
 
 
 class _PartUploader:
-    """The parts of one upload on their way; `parallel` at once."""
+    """Sends the parts of one upload, `parallel` at once."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class _PartUploader:
                         )
                     await self._slots.acquire()
                     group.create_task(self._put(number, part))
-                    part = None  # what is not on its way must not be held: the memory is bounded
+                    part = None  # only parts being sent are held: the memory is bounded
         return sorted(self._uploaded, key=lambda uploaded: uploaded.number)
 
     async def _put(self, number: int, part: Part) -> None:
@@ -176,7 +175,7 @@ class _PartUploader:
 
 
 async def _regrouped(pieces: AsyncIterator[bytes], part_bytes: int) -> AsyncIterator[bytes]:
-    """The same bytes in parts of exactly `part_bytes`, the last one shorter."""
+    """The same bytes in parts of exactly `part_bytes`; the last one may be shorter."""
     filling = io.BytesIO()  # hands its bytes out without a copy
     filled = 0
     async for piece in pieces:
@@ -218,7 +217,7 @@ async def _abort(store: ObjectStore, key: str, upload_id: str, deadline_s: float
             async with asyncio.timeout(deadline_s):
                 await store.abort_multipart(key, upload_id)
         except (StrandlineError, TimeoutError) as error:
-            _log.warning("the failed upload of %s is still there, aborting it: %s", key, error)
+            _log.warning("the failed upload of %s could not be aborted and is left: %s", key, error)
 
     task = asyncio.create_task(abort())
     cancelled: asyncio.CancelledError | None = None
@@ -251,4 +250,4 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _ignore(stored_bytes: int) -> None:
-    """No one wants to know."""
+    """Ignores the progress."""

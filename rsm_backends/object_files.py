@@ -9,12 +9,12 @@ Layout:
 
 Order of a write, and what a crash leaves after each step:
 
-1. the bytes into a temporary file, fsync: a temporary file, swept a day later;
-2. link(2) (create-only: it fails if the name is taken) or rename(2) to the key: the whole object,
-   perhaps not yet durable, which nobody was told;
-3. fsync of every folder from the object's up to the root: durable, and the caller is told;
-4. the checksum file: it names inode, size and time of the file it describes, with a checksum of its
-   own. A missing, stale or damaged one only means that `describe` reads the object again.
+1. write the bytes into a temporary file, fsync. Left: a temporary file, swept a day later;
+2. link(2) (create-only: it fails if the name is taken) or rename(2) to the key. Left: the whole
+   object, perhaps not yet durable, but the caller was not told of it either;
+3. fsync every folder from the object's up to the root. Now it is durable and the caller is told;
+4. write the checksum file: it names inode, size and time of the file it describes, with a checksum
+   of its own. If it is missing, stale or damaged, `describe` reads the object again.
 
 After a failed fsync nothing is written to the same file again: the caller repeats the whole write,
 into a new one (the kernel may have dropped the bytes and would report success the next time).
@@ -46,7 +46,7 @@ STAGING = ".strandline"
 READ_BYTES = 1024 * 1024
 STALE_TEMPORARY_MS = 24 * 3600 * 1000
 PLACE_ATTEMPTS_MAX = 100
-"""How often a write makes its folder again that a delete just removed as empty."""
+"""Attempts of a write to create its folder again after a delete removed it as empty."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_MODE = 0o755
@@ -55,15 +55,15 @@ OBJECT_MODE = 0o644
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError)
 _NO_SUCH_NAME = (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)
 _NAME_BYTES_MAX = 255
-"""Of Linux's file systems."""
+"""The limit of Linux's file systems for one name."""
 
 
 class OpenObject:
     """A file open for reading, from several threads.
 
-    A call cancelled on the event loop goes on in its thread. So a descriptor is closed only when no
-    read is under way (its number could be given to another file), and, if nobody came to hold the
-    object, when it is collected.
+    A call cancelled on the event loop continues in its thread. So the descriptor is closed only
+    when no read is under way (its number could be given to another file), and an object that no
+    caller ever received closes when it is garbage-collected.
     """
 
     def __init__(self, fd: int) -> None:
@@ -84,7 +84,7 @@ class OpenObject:
             self._closed = True
 
     def status(self) -> os.stat_result:
-        """What fstat says."""
+        """The file's status, from fstat."""
         return os.fstat(self._fd)
 
     def read(self, size: int, at: int) -> bytes:
@@ -106,7 +106,7 @@ class OpenObject:
             yield buffer[:size]
 
     def read_into(self, buffer: memoryview, at: int) -> int:
-        """As `read`; how many bytes of `buffer` were filled."""
+        """As `read`, into `buffer`; returns the number of bytes filled."""
         if not self._read_begins():
             return 0
         try:
@@ -127,15 +127,15 @@ class OpenObject:
 
 
 class Place(NamedTuple):
-    """An object that a walk has come to; `folder` is open until the walk goes on."""
+    """An object that a walk has reached; `folder` stays open until the walk continues."""
 
     key: str
     folder: int
     name: str
 
     def described(self) -> ObjectInfo | None:
-        """What is known of it without its checksum; None: it is gone meanwhile, though a folder may
-        be there instead.
+        """The object's description without its checksum; None if it was deleted meanwhile, or
+        replaced by a folder.
         """
         try:
             status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
@@ -168,7 +168,7 @@ class ObjectFiles:
 
     @contextmanager
     def temporary_file(self) -> Iterator[tuple[int, str]]:
-        """A new file (descriptor and path) for bytes on their way; it is removed if still there."""
+        """A new temporary file (descriptor and path), removed at the end unless it was moved."""
         fd, path = tempfile.mkstemp(dir=self.staging_folder("temporary"))
         try:
             os.fchmod(fd, OBJECT_MODE)
@@ -204,13 +204,13 @@ class ObjectFiles:
                 continue  # a delete removed the folder, being empty: make it again
             self._remember_crc32c(key, os.fstat(fd), crc32c)
             return
-        raise OSError(errno.EAGAIN, "its folder is removed again and again", key)
+        raise OSError(errno.EAGAIN, "deletes keep removing its folder", key)
 
     @contextmanager
     def only_replacer(self, key: str) -> Iterator[None]:
-        """Held by one replacer of `key` at a time, whatever its process or machine (flock).
+        """A lock for one replacer of `key` at a time, across processes and machines (flock).
 
-        A plain write or a delete does not wait for it: what is replaced is not written plainly.
+        A plain write or a delete does not wait for it: replaced objects get no plain writes.
         """
         digest = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
         path = self.staging_folder("replaced") / digest
@@ -235,7 +235,7 @@ class ObjectFiles:
         return opened
 
     def describe(self, key: str) -> ObjectInfo:
-        """What is known of `key`; reads the whole object if its checksum file is missing."""
+        """The description of `key`; reads the whole object if its checksum file is missing."""
         opened = self.open_object(key)
         status = opened.status()
         crc32c = self._remembered_crc32c(key, status)
@@ -251,7 +251,7 @@ class ObjectFiles:
         parents: set[str] = set()
         for key in keys:
             if _is_too_long(key):
-                continue  # no file has such a name: it is not there
+                continue  # no file can have such a name: the object is absent
             parents.add(_parent(key))
             with suppress(*_NO_OBJECT), self.folders_to(key, create=False) as folders:
                 try:
@@ -266,15 +266,15 @@ class ObjectFiles:
             self._remove_empty_folders(parent)
 
     def walk(self, prefix: str, after: str | None) -> Iterator[Place]:
-        """Where the objects are that start with `prefix`, in UTF-8 byte order, beyond the key
-        `after`. What a folder has is read once, when it is come to.
+        """The places of the objects whose keys start with `prefix`, in UTF-8 byte order, beyond the
+        key `after`. A folder's names are read once, when the walk reaches it.
         """
         with suppress(*_NO_OBJECT), self._above(prefix) as (folder, path):
             yield from _walk(folder, path, prefix, "" if after is None else after)
 
     def folders(self, prefix: str, after: str | None) -> Iterator[str]:
-        """Folders right below `prefix` that have an object somewhere, each with its slash, in UTF-8
-        byte order, beyond the folder `after`.
+        """Folders directly below `prefix` with an object somewhere in them, each with its slash, in
+        UTF-8 byte order, beyond the folder `after`.
         """
         with suppress(*_NO_OBJECT), self._above(prefix) as (folder, path):
             for name in _ordered_names(folder, at_root=not path):
@@ -289,7 +289,7 @@ class ObjectFiles:
 
     @contextmanager
     def _above(self, prefix: str) -> Iterator[tuple[int, str]]:
-        """The folder that has all keys with this prefix, and its path; FileNotFoundError: none."""
+        """The folder of all keys with this prefix, and its path. FileNotFoundError if absent."""
         start = _parent(prefix)
         parts = start.split("/") if start else []
         if parts[:1] == [STAGING] or any(part in ("", ".", "..") for part in parts):
@@ -321,7 +321,7 @@ class ObjectFiles:
             os.link(path, name, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             raise AlreadyExists(
-                f"an object {shown(key)} is already there; it was left as it is"
+                f"the object {shown(key)} exists already and was not changed"
             ) from None
 
     @contextmanager
@@ -342,7 +342,7 @@ class ObjectFiles:
     def _sync_nearest(self, folder: str) -> None:
         """Make removals from `folder` durable, also earlier ones that may not be yet.
 
-        Where somebody else removed the folder as empty, its own absence has to be durable.
+        If somebody else removed the empty folder, its absence has to become durable.
         """
         while True:
             try:
@@ -370,7 +370,7 @@ class ObjectFiles:
     def _remember_crc32c(self, key: str, status: os.stat_result, crc32c: int) -> None:
         path = self._checksum_path(key)
         line = _checksum_line(crc32c, status)
-        # It only saves reading the object again, so a full disk or a read-only one is no error.
+        # It only saves reading the object again, so a full or read-only disk is not an error.
         with suppress(OSError), self.temporary_file() as (fd, temporary):
             os.write(fd, line)
             self.staging_folder("checksums", path.parent.name)
@@ -415,7 +415,7 @@ def _walk(folder: int, path: str, prefix: str, after: str) -> Iterator[Place]:
 
 
 def _has_object(folder: int, name: str) -> bool:
-    """Whether there is any in the folder `name`, with its slash: it is read up to the first."""
+    """True if the folder `name` (with its slash) holds an object; reads up to the first one."""
     with suppress(*_NO_OBJECT), _opened(name[:-1], folder) as below:
         return any(
             not each.endswith("/") or _has_object(below, each)
@@ -436,7 +436,7 @@ def _names(folder: int, *, at_root: bool) -> Iterator[str]:
             if at_root and name == STAGING:
                 continue
             if not name.isascii() and not _is_text(name):
-                continue  # no key could name it: not ours
+                continue  # not ours: no key can have this name
             if entry.is_file(follow_symlinks=False):
                 yield name
             elif entry.is_dir(follow_symlinks=False):
@@ -461,7 +461,7 @@ def _opened(name: str, folder: int) -> Iterator[int]:
 
 
 def _sync_folders(folders: list[int]) -> None:
-    """From the object's folder up: any of them may have been made by a write not yet durable."""
+    """Syncs from the object's folder up; a write not yet durable may have made any of them."""
     for fd in reversed(folders):
         os.fsync(fd)
 
@@ -483,7 +483,7 @@ def _identity(status: os.stat_result) -> str:
 
 
 def _in(folder: str) -> str:
-    """Some key in this folder ("" is the root), to open the folder by."""
+    """A key in this folder ("" is the root), with which to open the folder."""
     return f"{folder}/x" if folder else "x"
 
 

@@ -1,4 +1,4 @@
-"""From a configuration to a store that is ready to use: backend chosen, retries around it."""
+"""Opens the store of a configuration: chooses the backend and puts retries around it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ async def open_store(
 ) -> ObjectStore:
     """Open the store of `config`; the caller closes it.
 
-    No request is sent to S3 yet. A filesystem store's folder must exist: a missing one may be a
-    disk that was not mounted. Two opened memory stores share nothing.
+    Sends no request to S3 yet. A filesystem store's folder must exist: if it is missing, its disk
+    may not be mounted. Two opened memory stores share nothing.
     """
     policy = RetryPolicy(attempts_max=config.attempts_max, deadline_s=config.deadline_s)
     return RetryingStore(
@@ -51,8 +51,8 @@ async def open_all(
 ) -> dict[str, ObjectStore]:
     """Open the stores of one node; the caller closes them.
 
-    One that cannot be opened is opened when it is used and can be. Raises its error instead when it
-    is `needed`, or when there is no other.
+    A store that cannot be opened now becomes a `DeferredStore`. Raises its error instead if the
+    store is `needed`, or if no store can be opened.
     """
     opened: dict[str, ObjectStore] = {}
     errors: list[StrandlineError] = []
@@ -82,7 +82,7 @@ async def open_all(
 
 async def _open_backend(config: StoreConfig, now_ms: Callable[[], int]) -> ObjectStore:
     if config.kind == "s3":
-        # Imported when it is used: aiobotocore takes a third of a second that nobody else needs.
+        # Imported only when used: importing aiobotocore takes a third of a second.
         from rsm_backends.s3 import S3Store
 
         return await S3Store.open(config)

@@ -1,8 +1,7 @@
-"""Try everything Strandline will ask of a store, once, under a key of its own, and say what fails.
+"""Tries once, under a key of its own, everything Strandline asks of a store; reports what fails.
 
-For `strandline doctor` and before the first write to a new bucket: a missing right, a bucket that
-is not there, or a store that quietly ignores create-only is found here instead of in the middle of
-a copy.
+For `strandline doctor` and before the first write to a new bucket: this finds a missing right, a
+missing bucket, or a store that silently ignores create-only, before a copy would.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _OTHER = b"This must not replace what is there.\n"
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """One ability: whether the store has it, and if not, what to do about it."""
+    """The result for one ability: `ok` if the store has it; if not, `detail` says what to do."""
 
     name: str
     ok: bool
@@ -30,13 +29,13 @@ class ProbeResult:
 
 
 class _WrongAnswerError(Exception):
-    """The store answered, but not what it must."""
+    """The store answered, but not as the port promises."""
 
 
 async def probe(store: ObjectStore, prefix: str, nonce: str) -> list[ProbeResult]:
-    """Try each ability; `nonce` makes the keys unique. Leaves nothing behind if it may delete.
+    """Try each ability; `nonce` makes the keys unique. Leaves nothing behind if deletes work.
 
-    Never raises for what the store does; a step that needs a failed one is reported as not tried.
+    Never raises for an error of the store; a step that depends on a failed one counts as not tried.
     """
     return await _Probe(store, f"{prefix}_strandline/probe-{nonce}/").run()
 
@@ -51,7 +50,7 @@ class _Probe:
         self._upload_key = folder + "upload"
 
     async def run(self) -> list[ProbeResult]:
-        """All results, and the keys removed."""
+        """Tries all abilities and removes the keys."""
         results = [await self._step("put", self._put)]
         after_put: tuple[tuple[str, Callable[[], Awaitable[str]]], ...] = (
             ("head", self._head),
@@ -82,26 +81,28 @@ class _Probe:
     async def _head(self) -> str:
         info = await self._store.head(self._key)
         if info.size != len(_DATA):
-            raise _WrongAnswerError(f"{len(_DATA)} bytes were written, the store says {info.size}")
+            raise _WrongAnswerError(
+                f"{len(_DATA)} bytes were written, but the store reports {info.size}"
+            )
         if info.crc32c is None:
             return "described, without a CRC32C: lost answers are settled by reading objects again"
         if info.crc32c != crc32c_of(_DATA):
             raise _WrongAnswerError(
-                f"the store gives another CRC32C than was sent: {info.crc32c:08x}"
+                f"the store reports another CRC32C than was sent: {info.crc32c:08x}"
             )
         return "described, with its CRC32C"
 
     async def _get(self) -> str:
         if await read_all(self._store, self._key) != _DATA:
             raise _WrongAnswerError(
-                "other bytes came back than were written; do not use this store"
+                "the bytes read differ from the bytes written; do not use this store"
             )
         return "read back"
 
     async def _range(self) -> str:
         if await read_all(self._store, self._key, start=5, end=20) != _DATA[5:20]:
             raise _WrongAnswerError(
-                "a range gave other bytes than it must; is there a proxy in between?"
+                "a ranged read returned the wrong bytes; is there a proxy in between?"
             )
         return "a range was read"
 

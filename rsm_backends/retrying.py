@@ -1,10 +1,10 @@
 """Retries around any store: full jitter, a deadline a call, and a look after every lost answer.
 
-Only `RetryLater` is repeated. NotFound, AlreadyExists, Refused, InvalidRequest and CorruptData pass
-at once: repeating cannot change them. A create-only write whose answer was lost may have happened;
-its repetition then meets its own object. So once an attempt ended without a clear answer, "already
-there" and "no such upload" are settled by reading what is there: same size and CRC32C means it was
-us.
+Only `RetryLater` is repeated. NotFound, AlreadyExists, Refused, InvalidRequest and CorruptData are
+raised at once: repeating cannot change them. A create-only write whose answer was lost may have
+happened; its repetition then meets its own object. So once an attempt ended without a clear answer,
+"already exists" and "no such upload" are settled by reading the object: if it has the same size and
+CRC32C, our write succeeded.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from rsm_backends.streams import closing_stream
 _Answer = TypeVar("_Answer")
 
 PROGRESS_BYTES = 64 * 1024
-"""So much of a stream comes within the deadline, or it is given up."""
+"""A stream that delivers less than this within the deadline is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long; the n-th wait is random in [0, min(max, base * 2^(n-1)))."""
+    """Attempts and waits; the n-th wait is random in [0, min(max, base * 2^(n-1)))."""
 
     attempts_max: int = 6
     backoff_base_s: float = 0.1
@@ -53,19 +53,21 @@ class RetryPolicy:
     deadline_s: float = 120.0
 
     def wait_s(self, failures: int, fraction: float) -> float:
-        """How long to wait after so many failures; `fraction` in [0, 1) is chance."""
+        """Seconds to wait after `failures` failed attempts; `fraction` in [0, 1) is random."""
         ceiling_s = self.backoff_base_s * 2.0 ** min(failures - 1, 32)
         return fraction * min(self.backoff_max_s, ceiling_s)
 
     def wait_after_s(self, error: RetryLater, failures: int, fraction: float) -> float:
-        """As `wait_s`, and as long as the store asked for."""
+        """As `wait_s`, but at least as long as the store asked for."""
         pause_s = error.pause_s if isinstance(error, SlowDown) else 0.0
         return max(self.wait_s(failures, fraction), pause_s)
 
 
 @dataclass(frozen=True, slots=True)
 class _Settling(Generic[_Answer]):
-    """After one of these errors, or when attempts run out: `look` answers if it did happen."""
+    """A look after a lost answer, made on these errors or when attempts run out: `look` returns
+    the answer if the write did happen, else None.
+    """
 
     after: tuple[type[StrandlineError], ...]
     look: Callable[[], Awaitable[_Answer | None]]
@@ -74,9 +76,9 @@ class _Settling(Generic[_Answer]):
 class RetryingStore:
     """A store that repeats what may be repeated. `deadline_s` bounds one call, retries included.
 
-    A stream is resumed at the byte it broke off at; its deadline starts anew with every
-    `PROGRESS_BYTES`, so that one which drips ends, and counts no time that its reader takes. An
-    object that is replaced meanwhile may so be read in two halves: readers check what they get.
+    A broken stream is resumed at the byte where it broke off. Its deadline starts anew with every
+    `PROGRESS_BYTES`, so that a stream that only drips ends; the reader's own time does not count.
+    An object replaced meanwhile may thus be read half old, half new: readers check what they get.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class RetryingStore:
                     raise
                 await self._sleep(wait_s)
             if end is not None and at >= end and at > start:
-                return  # all was read before it broke off
+                return  # everything was read before the stream broke off
 
     async def head(self, key: str) -> ObjectInfo:
         return await self._repeated(f"head of {shown(key)}", lambda: self._store.head(key))
@@ -182,7 +184,7 @@ class RetryingStore:
         )
 
     async def start_multipart(self, key: str) -> str:
-        # A lost answer leaves an upload that nobody knows; clean-up of the key lists and aborts it.
+        # A lost answer leaves an upload of unknown id; clean-up of the key lists and aborts it.
         return await self._repeated(
             f"start of an upload of {shown(key)}", lambda: self._store.start_multipart(key)
         )
@@ -210,7 +212,7 @@ class RetryingStore:
             lambda: self._store.complete_multipart(
                 key, upload_id, parts, crc32c=crc32c, create_only=create_only
             ),
-            # A completed upload is no longer known by its id, whether create-only or not.
+            # The id of a completed upload is no longer known, create-only or not.
             _Settling((AlreadyExists, NotFound), lambda: self._ours(key, size, crc32c)),
         )
 
@@ -253,7 +255,7 @@ class RetryingStore:
         attempt: Callable[[], Awaitable[_Answer]],
         settling: _Settling[_Answer] | None = None,
     ) -> _Answer:
-        """Attempt until there is a clear answer. `settling` counts once an answer was lost."""
+        """Repeat `attempt` until the answer is clear; use `settling` once an answer was lost."""
         async with self._deadline(what):
             ends_at = self._monotonic() + self._policy.deadline_s
             for failures in range(1, self._policy.attempts_max + 1):
@@ -278,7 +280,7 @@ class RetryingStore:
         raise AssertionError("the last round returns or raises")
 
     async def _ours(self, key: str, size: int, crc32c: int) -> ObjectInfo | None:
-        """What is at `key`, if it has this size and checksum."""
+        """The object at `key` if it has this size and checksum, else None."""
         try:
             info = await self._store.head(key)
             if info.size != size:

@@ -2,7 +2,7 @@
 
 Every PUT and every part carries its CRC32C, so that the store itself refuses damaged bytes. The
 client's own retries and checksums are off: the retrying decorator and the port's callers do both,
-once. What an answer has to say before it is believed: `rsm_backends.s3_answers`.
+once. `rsm_backends.s3_answers` checks every answer before it is believed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from rsm_backends.arguments import (
     check_range,
     shown,
 )
+from rsm_backends.s3_answer_parsers import AnswerParsers, read_pages_once
 from rsm_backends.s3_answers import (
     GONE,
     REMOVED,
@@ -52,7 +53,6 @@ from rsm_backends.s3_client import (
 from rsm_backends.s3_client_errors import code_of, status_of
 from rsm_backends.s3_credentials import RenewedCredentials, are_fixed
 from rsm_backends.s3_http import S3HttpSession
-from rsm_backends.s3_list_pages import QuickParsers, read_pages_once
 from rsm_backends.s3_quick_get import QuickGets
 from rsm_backends.s3_range_answers import (
     UnfitAnswerError,
@@ -79,17 +79,17 @@ if TYPE_CHECKING:
 
 GET_PIECE_BYTES = 128 * 1024
 EMPTY_PAGES_MAX = 1000
-"""Pages of nothing that are followed before a list is called endless."""
+"""Empty pages in a row before a list is called endless."""
 SINGLE_DELETES_AT_ONCE = 8
 
 _BEHIND_THE_END = 416
 _UNSAID = ("400", "403", "404")
 _CONTINUED = "\0"
-"""Stands before the last key and before S3's token in a cursor; no key begins with it."""
+"""Separator before the last key and before S3's token in a cursor; no key begins with it."""
 
 
 _LAST_CHARACTER = "\U0010ffff"
-"""Sorts behind any other: keys and folders in a folder come before it."""
+"""Sorts behind any other character, so that everything in a folder comes before it."""
 
 
 class S3Store:
@@ -114,11 +114,11 @@ class S3Store:
 
     @classmethod
     async def open(cls, config: StoreConfig) -> Self:
-        """Make a client; no request is sent yet: an unreachable store is noticed at first use."""
+        """Make a client. No request is sent yet: an unreachable store is noticed at first use."""
         resources = AsyncExitStack()
         session = get_session()
         session.register_component("data_loader", service_descriptions())
-        session.register_component("response_parser_factory", QuickParsers())
+        session.register_component("response_parser_factory", AnswerParsers())
         credentials = None if are_fixed(config) else RenewedCredentials(config)
         if credentials is not None:
             session.register_component("credential_provider", credentials)
@@ -148,7 +148,7 @@ class S3Store:
         return await self._put(key, data, crc32c, extra)
 
     async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
-        # Looked at first as well: there are stores that pass over If-Match in silence.
+        # The object is checked first as well: some stores silently ignore If-Match.
         try:
             found = await self.head(key)
         except NotFound:
@@ -157,7 +157,7 @@ class S3Store:
             raise changed(key)
         try:
             return await self._put(key, data, crc32c, {"IfMatch": etag})
-        except (AlreadyExists, NotFound):  # how a failed precondition reads elsewhere
+        except (AlreadyExists, NotFound):  # the errors of a failed precondition
             raise changed(key) from None
 
     async def _put(self, key: str, data: bytes, crc32c: int, extra: dict[str, Any]) -> ObjectInfo:
@@ -189,9 +189,9 @@ class S3Store:
     async def _pieces(
         self, asked: Asked, answer: Any, start: int, end: int | None
     ) -> AsyncIterator[bytes]:
-        """The body of an answer to a GET, as far as it is what was asked for."""
+        """The bytes that were asked for, from the body of an answer to a GET."""
         body = answer["Body"]
-        # Leaving early closes the connection: the rest of the object is not read for nothing.
+        # Leaving early closes the connection, so that the rest of the object is not read in vain.
         try:
             try:
                 wanted = wanted_bytes(head_of(answer), start, end)
@@ -234,7 +234,7 @@ class S3Store:
     async def _answer(
         self, asked: Asked, key: str, start: int, end: int | None, **extra: str
     ) -> Any:
-        """To a GET, its body to come; None: the object ends before the range."""
+        """The answer to a GET, its body not yet read; None if the object ends before the range."""
         versioned = bool(extra)
         if start > 0 or end is not None:
             extra["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
@@ -276,8 +276,8 @@ class S3Store:
         return asked.described(key, answer)
 
     async def _hear(self, asked: Asked, key: str) -> None:
-        """A HEAD's refusal has no words, and any proxy answers 404: a GET is told why. Raises its
-        error, or RetryLater if it is not refused.
+        """Raises the reason for a refused HEAD, whose answer has no body (and any proxy answers
+        404): the error of a GET of the same object, or RetryLater if that GET is not refused.
         """
         get: Any = self._client.get_object
         try:
@@ -287,7 +287,7 @@ class S3Store:
                 raise
         else:
             answer["Body"].close()
-        raise asked.unexpected("it is refused without a word, and a GET of the same object is not")
+        raise asked.unexpected("a HEAD is refused, but a GET of the same object succeeds")
 
     async def list_page(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
@@ -305,7 +305,7 @@ class S3Store:
             cursor = _cursor(last, next_of(asked, page.more, page.token, last))
             if page.objects or cursor is None:
                 return ListPage(page.objects, cursor)
-        raise asked.unexpected(f"{EMPTY_PAGES_MAX} pages of it have no key, and there are more")
+        raise asked.unexpected(f"{EMPTY_PAGES_MAX} pages in a row have no key, and more follow")
 
     async def list_folders(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
@@ -323,7 +323,7 @@ class S3Store:
             cursor = _cursor(last, next_of(asked, page.more, page.token, last))
             if page.folders or cursor is None:
                 return FolderPage(page.folders, cursor)
-        raise asked.unexpected(f"{EMPTY_PAGES_MAX} pages of it have no folder, and there are more")
+        raise asked.unexpected(f"{EMPTY_PAGES_MAX} pages in a row have no folder, and more follow")
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -409,15 +409,15 @@ class S3Store:
 
 
 def _cursor(last: str | None, following: str | None) -> str | None:
-    """Where a list goes on: behind the last key seen, by S3's token if it gave one."""
+    """The cursor that continues a list behind the last key seen, by S3's token if it gave one."""
     if following is None or following == last:
         return following
     return f"{_CONTINUED}{last or ''}{_CONTINUED}{following}"
 
 
 def _continued(cursor: str | None, behind_folder: str = "") -> tuple[str | None, dict[str, str]]:
-    """The last key seen, and the parameters that go on behind it, and behind all that is in it
-    where it is a folder.
+    """The last key seen, and the parameters that continue behind it; if it is a folder, behind all
+    its keys.
     """
     if cursor is None:
         return None, {}

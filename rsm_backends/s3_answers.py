@@ -1,8 +1,9 @@
-"""What S3's answers say, taken only in the form in which S3 says it.
+"""Reads S3's answers, and accepts them only in the form that S3 gives them.
 
-Pure. A proxy, a gateway or a captive page in between answers 200 too: an object is stored once its
-answer has an ETag, a key is deleted once the answer names it, and a list is at its end once the
-page says so. Anything else is `unexpected`: RetryLater with store, request and what is odd.
+Pure. A proxy, a gateway or a captive portal in between may answer 200, too. So an object counts as
+stored only if its answer has an ETag, a key as deleted only if the answer names it, and a list as
+complete only if the page says so. Anything else is `unexpected`: RetryLater with store, request and
+reason.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from rsm_backends.s3_errors import error_for_code
 from rsm_backends.store import ObjectInfo, ObjectVersion, UnfinishedUpload, UploadedPart
 
 STORED = frozenset({200, 201, 204})
-"""Of a PUT: Ceph's `rgw_s3_success_create_obj_status` chooses among them."""
+"""Statuses of a successful PUT: Ceph's `rgw_s3_success_create_obj_status` chooses among them."""
 REMOVED = frozenset({204})
 ANSWERED = frozenset({200})
 
 GONE = ("NoSuchKey", "NoSuchVersion", "KeyTooLongError", "XMinioInvalidObjectName")
-"""Of a key: not there, or one that the store takes nothing under."""
+"""Codes of a key that is absent, or under which the store cannot keep an object."""
 _TEXT_CHARACTERS_MAX = 4096
 _UNCONFIRMED_SHOWN = 3
 _OBJECT_BYTES_MAX = 2**63
@@ -40,7 +41,7 @@ class Asked:
     store: str
 
     def unexpected(self, why: str) -> RetryLater:
-        """The error of an answer that is not S3's."""
+        """The error for an answer that S3 would not give."""
         what = f"{self.operation} of {self.key!a}" if self.key else self.operation
         return RetryLater(
             f"{what} in bucket {self.bucket!r} of {self.store}: the answer is not S3's: {why}. If "
@@ -54,44 +55,44 @@ class Asked:
             raise self.unexpected(f"the status is {status}")
 
     def text(self, answer: Mapping[str, Any], name: str, what: str = "element") -> str:
-        """A field that is never left out."""
+        """A field that S3 never leaves out."""
         found = answer.get(name)
         if not isinstance(found, str) or not 0 < len(found) <= _TEXT_CHARACTERS_MAX:
             raise self.unexpected(f"it has no {what} {name}")
         return found
 
     def etag(self, answer: Mapping[str, Any]) -> str:
-        """Which a written object's answer always has."""
+        """The ETag, which the answer for a written object always has."""
         return self.text(answer, "ETag", "header")
 
     def crc32c(self, answer: Mapping[str, Any]) -> int | None:
-        """The full object's; None: not told."""
+        """The full object's CRC32C; None if the answer does not give it."""
         try:
             return answered(answer)
         except ValueError:
-            raise self.unexpected("its header x-amz-checksum-crc32c is none") from None
+            raise self.unexpected("its header x-amz-checksum-crc32c is not a CRC32C") from None
 
     def check_crc32c(
         self, answer: Mapping[str, Any], sent: int, parts: Sequence[UploadedPart] = ()
     ) -> None:
-        """CorruptData if the store tells another checksum than was sent."""
+        """CorruptData if the store reports another checksum than was sent."""
         self._compare(self.crc32c(answer), sent)
         if parts:
             try:
                 self._compare(answered_composite(answer), composite(parts))
             except ValueError:
-                raise self.unexpected("its element ChecksumCRC32C is none") from None
+                raise self.unexpected("its element ChecksumCRC32C is not a CRC32C") from None
 
     def _compare(self, told: int | None, sent: int) -> None:
         if told is not None and told != sent:
             raise CorruptData(
-                f"the store holds CRC32C {told:08x}, sent was {sent:08x}",
+                f"the store reports CRC32C {told:08x}, but {sent:08x} was sent",
                 source=f"s3://{self.bucket}/{self.key}",
                 position=0,
             )
 
     def described(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:
-        """The object of a HEAD."""
+        """The object that the answer to a HEAD describes."""
         self.status(answer, ANSWERED)
         size = answer.get("ContentLength")
         if not isinstance(size, int) or not 0 <= size < _OBJECT_BYTES_MAX:
@@ -103,7 +104,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class ListedKeys:
-    """A page of keys. `token` goes on behind it, or None; at the end `more` is false."""
+    """A page of keys. `token`, if given, continues behind it; `more` is false on the last page."""
 
     objects: tuple[ObjectInfo, ...]
     more: bool
@@ -117,19 +118,19 @@ def listed_keys(
     more = _goes_on(asked, answer, prefix)
     objects = tuple(_listed(asked, entry) for entry in answer.get("Contents", ()))
     if answer.get("KeyCount", 0) > len(objects):
-        raise asked.unexpected("its element KeyCount counts more than are there")
+        raise asked.unexpected("its element KeyCount is higher than the number of its entries")
     keys = [info.key for info in objects]
     if not all(key.startswith(prefix) for key in keys):
-        raise asked.unexpected("an element Key begins otherwise than was asked for")
+        raise asked.unexpected("an element Key does not begin with the prefix asked for")
     behind = [] if after is None else [after]
     if not all(earlier < later for earlier, later in pairwise(behind + keys)):
-        raise asked.unexpected("its elements Key are not in order, behind the ones before")
+        raise asked.unexpected("its elements Key are not in ascending order")
     return ListedKeys(objects, more, answer.get("NextContinuationToken") or None)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFolders:
-    """A page of folders, as `ListedKeys`."""
+    """A page of folders; fields as in `ListedKeys`."""
 
     folders: tuple[str, ...]
     more: bool
@@ -141,23 +142,23 @@ class ListedFolders:
 def listed_folders(
     asked: Asked, answer: Mapping[str, Any], prefix: str, after: str | None
 ) -> ListedFolders:
-    """A page of ListObjectsV2 with a delimiter, of what is behind `after`."""
+    """A page of ListObjectsV2 with a delimiter: folders behind `after`."""
     more = _goes_on(asked, answer, prefix)
     folders = tuple(asked.text(each, "Prefix") for each in answer.get("CommonPrefixes", ()))
     for each in folders:
         if not each.startswith(prefix) or each.find("/", len(prefix)) != len(each) - 1:
-            raise asked.unexpected("an element CommonPrefixes is no folder below the prefix")
+            raise asked.unexpected("an element CommonPrefixes is not a folder below the prefix")
     keys = [asked.text(each, "Key") for each in answer.get("Contents", ())]
     if answer.get("KeyCount", 0) > len(folders) + len(keys):
-        raise asked.unexpected("its element KeyCount counts more than are there")
+        raise asked.unexpected("its element KeyCount is higher than the number of its entries")
     if after is not None and not all(each > after for each in (*folders, *keys)):
-        raise asked.unexpected("its elements are not behind the ones before")
+        raise asked.unexpected("its elements do not come after those of the page before")
     last = max([*folders, *keys], default=None)
     return ListedFolders(folders, more, answer.get("NextContinuationToken") or None, last)
 
 
 def check_deleted(asked: Asked, answer: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Raises unless the answer to DeleteObjects names each of the keys as deleted or not there."""
+    """Raises unless the answer to DeleteObjects names each of the keys as deleted or absent."""
     asked.status(answer, ANSWERED)
     refused: list[StrandlineError] = []
     gone = [entry.get("Key") for entry in answer.get("Deleted", ())]
@@ -177,20 +178,20 @@ def check_deleted(asked: Asked, answer: Mapping[str, Any], keys: Sequence[str]) 
             )
         )
     if refused:
-        # What will not pass by itself comes first: a retry would only hide it.
+        # Errors that do not pass by themselves come first: a retry would only hide them.
         raise min(refused, key=lambda error: isinstance(error, RetryLater))
     named = {key for key in gone if isinstance(key, str)}
     left = [key for key in keys if key not in named]
     if left:
         shown = ", ".join(ascii(key) for key in left[:_UNCONFIRMED_SHOWN])
         raise asked.unexpected(
-            f"it has no element Deleted for {len(left)} of {len(keys)} keys, as {shown}"
+            f"it has no element Deleted for {len(left)} of {len(keys)} keys, such as {shown}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ListedUploads:
-    """A page of unfinished uploads, and what the next one is asked for with; None: the last."""
+    """A page of unfinished uploads, and the markers that ask for the next; None on the last."""
 
     uploads: tuple[UnfinishedUpload, ...]
     markers: dict[str, str] | None
@@ -204,7 +205,7 @@ def listed_uploads(asked: Asked, answer: Mapping[str, Any], prefix: str) -> List
         for each in answer.get("Uploads", ())
     )
     if not all(each.key.startswith(prefix) for each in uploads):
-        raise asked.unexpected("an element Key begins otherwise than was asked for")
+        raise asked.unexpected("an element Key does not begin with the prefix asked for")
     if not more:
         return ListedUploads(uploads, None)
     markers = {
@@ -219,8 +220,8 @@ def listed_uploads(asked: Asked, answer: Mapping[str, Any], prefix: str) -> List
 
 @dataclass(frozen=True, slots=True)
 class ListedVersions:
-    """A page of ListObjectVersions: those of the key. `beyond`: longer keys have begun. `markers`
-    None: the last page.
+    """A page of ListObjectVersions: the versions of the key. `beyond`: the page has longer keys.
+    `markers` ask for the next page; None on the last.
     """
 
     versions: tuple[ObjectVersion, ...]
@@ -236,7 +237,7 @@ def listed_versions(asked: Asked, answer: Mapping[str, Any], key: str) -> Listed
         for each in (*answer.get("Versions", ()), *answer.get("DeleteMarkers", ()))
     ]
     if not all(each.startswith(key) for each in keys):
-        raise asked.unexpected("an element Key begins otherwise than was asked for")
+        raise asked.unexpected("an element Key does not begin with the prefix asked for")
     versions = []
     for each in answer.get("Versions", ()):
         size = each.get("Size")
@@ -257,27 +258,29 @@ def listed_versions(asked: Asked, answer: Mapping[str, Any], key: str) -> Listed
 
 
 def next_of(asked: Asked, more: bool, token: str | None, last: str | None) -> str | None:
-    """How the next page is asked for: `token`, or else behind the `last` key; None: no more."""
+    """The cursor of the next page: `token`, or else the `last` key; None on the last page."""
     if more and token is None and last is None:
         raise asked.unexpected("it is cut off, and has no element NextContinuationToken")
     return (token or last) if more else None
 
 
 def believed(asked: Asked, error: StrandlineError, code: str) -> StrandlineError:
-    """An object is absent only if the store says so in words: any proxy answers 404."""
+    """The error to raise. NotFound needs a code in the answer's body, since any proxy answers 404;
+    without one it becomes `unexpected`.
+    """
     if isinstance(error, NotFound) and code.isdecimal():
         return asked.unexpected(f"the status is {code}, without an element Code")
     return error
 
 
 def _goes_on(asked: Asked, answer: Mapping[str, Any], prefix: str) -> bool:
-    """Whether a list is cut off; RetryLater if it is no answer to this question."""
+    """True if more pages follow; RetryLater if the answer does not fit the request."""
     asked.status(answer, ANSWERED)
     more = answer.get("IsTruncated")
     if not isinstance(more, bool):
         raise asked.unexpected("it has no element IsTruncated")
     if answer.get("Prefix", prefix) != prefix:
-        raise asked.unexpected("its element Prefix is another than was asked for")
+        raise asked.unexpected("its element Prefix is not the prefix asked for")
     return more
 
 
@@ -294,6 +297,6 @@ def _ms(time: datetime | None) -> int | None:
 
 
 def batches(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """The keys, so many at a time."""
+    """The keys in groups of `size`."""
     for at in range(0, len(keys), size):
         yield keys[at : at + size]

@@ -1,10 +1,9 @@
-"""Reads of S3 objects by plain calls, straight into the caller's memory.
+"""Blocking reads of S3 objects, straight into the caller's memory.
 
-A request goes past most of botocore (see `s3_signed_get`), and an answer other than the one hoped
-for is asked for again through all of it, so that it judges. The body goes from the socket into the
-buffer by one `recv_into` after another, past urllib3, which would copy it twice: that takes half
-the CPU of `body.readinto`, and a third of what the store of `rsm_backends.s3` takes to hand out
-pieces.
+A request bypasses most of botocore (see `s3_signed_get`); after any answer but 206 it is repeated
+through all of botocore, which then judges the answer. The body goes from the socket into the buffer
+by one `recv_into` after another, past urllib3, which would copy it twice: that takes half the CPU
+of `body.readinto`, and a third of the CPU that `rsm_backends.s3` needs to hand out pieces.
 """
 
 from __future__ import annotations
@@ -49,21 +48,21 @@ from rsm_backends.s3_signed_get import PLAIN_KEY, PROBE_KEY, GetTarget, signed_g
 from rsm_backends.store_config import StoreConfig
 
 STEP_BYTES = 1024 * 1024
-"""The deadline is looked at after each."""
+"""Bytes of one step; the deadline is checked after each."""
 
 WAKE_BYTES = 256 * 1024
-"""Without TLS a reader sleeps until so much is there: stores write some 32 KiB at a time, and to be
-woken for each takes about half of the system's share again. A body's last two steps come as they
-come.
+"""Without TLS a reader sleeps until this many bytes have arrived: stores write some 32 KiB at a
+time, and waking for each takes half as much system time again. It does not apply to the last two
+steps of a body.
 """
 
 KEPT_CLIENTS = 4
-"""How many of closed stores wait for the next of the same settings: each task opens its stores, and
-to make a client takes some 30 ms of CPU.
+"""Clients of closed stores kept for the next store with the same settings: each task opens its
+stores, and making a client takes some 30 ms of CPU.
 """
 
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RuntimeError)
-"""Of answers that the library's own code stumbles over."""
+"""Errors of the library's own code on an answer that it cannot read."""
 _CLIENT_ERRORS = (
     BotoCoreError, ClientError, ResponseParserError, HTTPError, HTTPException, OSError,
     *_UNREADABLE,
@@ -76,14 +75,14 @@ _SERVER_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """To a ranged GET: the body to come, and what of it was asked for."""
+    """The answer to a ranged GET: its body, not yet read, and its status and headers."""
 
     raw: Any
     head: AnswerHead
 
 
 class S3Reads:
-    """One bucket. A call ends within `deadline_s`, and a connection that is silent for
+    """Reads of one bucket. A call ends within `deadline_s`, and a connection that is silent for
     `read_timeout_s` is given up.
     """
 
@@ -110,7 +109,7 @@ class S3Reads:
     def close(self) -> None:
         """Close every connection."""
         config, self._config = self._config, None
-        if config is not None:  # else the client may be another's by now
+        if config is not None:  # a second close: the client may belong to another store by now
             self._client.close()
             _keep(config, self._made)
 
@@ -132,7 +131,7 @@ class S3Reads:
         return _Body(self, key, answer.raw, wanted, start)
 
     def read_into(self, body: _Body, buffer: memoryview) -> int:
-        """What comes next of a body: fewer bytes than fit only at its end."""
+        """Fill `buffer` with the next bytes of a body; returns fewer than fit only at its end."""
         ends_at = self._monotonic() + self._deadline_s
         self._made.deadlines.begin(self._deadline_s)
         buffer = buffer[: body.left]
@@ -148,14 +147,14 @@ class S3Reads:
 
     @contextmanager
     def translated(self, key: str | None) -> Iterator[None]:
-        """The client's errors as those of the store port."""
+        """Turns the client's errors into those of the store port."""
         try:
             yield
         except _CLIENT_ERRORS as error:
             raise self._translated(error, key) from error
 
     def _get(self, key: str, byte_range: str) -> _Answer | None:
-        """The answer hoped for; None: go the general way."""
+        """A 206 answer, past most of botocore; None if the general way has to be taken."""
         if PLAIN_KEY.fullmatch(key) is None:
             return None
         target, credentials = self._made.target(self._bucket), self._client._get_credentials()
@@ -175,7 +174,7 @@ class S3Reads:
             return _Answer(answer.raw, head_of({"ResponseMetadata": metadata}))
         answer.raw.close()
         if status >= _SERVER_ERROR or status == _TOO_MANY_REQUESTS:
-            # To ask again at once is the last thing that it needs.
+            # A store under pressure is not asked again at once.
             raise error_for_code(
                 str(status),
                 status,
@@ -188,7 +187,7 @@ class S3Reads:
         return None
 
     def _general_get(self, key: str, byte_range: str, start: int) -> _Answer | None:
-        """Through all of the client; None if the object ends before the range."""
+        """The answer through all of botocore; None if the object ends before the range."""
         try:
             answer = self._renewing(
                 lambda: self._client.get_object(Bucket=self._bucket, Key=key, Range=byte_range)
@@ -207,7 +206,7 @@ class S3Reads:
         return None
 
     def _renewing(self, attempt: Callable[[], Any]) -> Any:
-        """A refusal is asked again, once, where there are other keys by then."""
+        """Repeats a refused request once, if other credentials are found by then."""
         credentials = self._made.credentials
         if credentials is None:
             return attempt()
@@ -229,12 +228,14 @@ class S3Reads:
                 f"{type(error).__name__}: {str(error)[:200]}"
             )
         if isinstance(error, _UNREADABLE):
-            return self._asked(key).unexpected(f"a field of it is none: {type(error).__name__}")
+            return self._asked(key).unexpected(
+                f"one of its fields cannot be read: {type(error).__name__}"
+            )
         return store_error(error, self._asked(key))
 
 
 class _Body:
-    """An answer that is being read, by one thread."""
+    """The body of an answer, read by one thread."""
 
     def __init__(self, store: S3Reads, key: str, raw: Any, wanted: WantedBytes, start: int) -> None:
         self.key = key
@@ -248,7 +249,7 @@ class _Body:
                 self._wake_at(WAKE_BYTES)
 
     def step_into(self, buffer: memoryview) -> int:
-        """Some bytes, at most `STEP_BYTES`; RetryLater if none come any more."""
+        """Reads some bytes, at most `STEP_BYTES`; RetryLater if the connection has ended."""
         if self._waker is not None and self.left <= 2 * STEP_BYTES:
             self._wake_at(1)
             self._waker = None
@@ -263,8 +264,8 @@ class _Body:
         return size
 
     def _received_into(self, buffer: memoryview) -> int:
-        """One `recv_into`, and no more: the library's `readinto` waits until the buffer is full,
-        however slowly that goes, so that no deadline could be kept.
+        """Reads with one `recv_into` only: the library's `readinto` waits until the buffer is full,
+        however long that takes, so that no deadline could be kept.
         """
         answer = self._raw._fp
         if answer.fp is None:
@@ -282,7 +283,7 @@ class _Body:
         return size
 
     def close(self) -> None:
-        """Read to its end the connection is the next request's; otherwise it is closed."""
+        """Free the connection for the next request if the body was read whole, else close it."""
         if self._raw._fp.isclosed():
             self._raw.release_conn()
         else:
@@ -294,7 +295,7 @@ class _Body:
 
 
 class _S3Object:
-    """Nothing is held between reads: connections are the client's."""
+    """An object read by one request for each read; it holds no connection between reads."""
 
     def __init__(self, store: S3Reads, key: str) -> None:
         self._store = store
@@ -316,12 +317,12 @@ class _S3Object:
         return filled
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: no connection is held."""
 
 
 class _S3Stream:
-    """Reads that follow one another take from one answer, which was asked for to the end. After a
-    read that failed the next one asks anew, from where it is.
+    """An object read in order from one answer, requested up to `end`. After a failed read, or one
+    at another position, the next read sends a new request from its position.
     """
 
     def __init__(self, store: S3Reads, key: str, end: int) -> None:
@@ -350,7 +351,7 @@ class _S3Stream:
         return filled
 
     def close(self) -> None:
-        """Give the connection up, unless all of its answer was read."""
+        """Close the connection, unless its answer was read to the end."""
         if self._body is not None:
             self._body.close()
             self._body = None
@@ -358,14 +359,14 @@ class _S3Stream:
 
 @cache
 def _session() -> Session:
-    """One a process."""
+    """The session that all clients with fixed keys in this process share."""
     session = get_session()
     session.register_component("data_loader", service_descriptions())
     return session
 
 
 class _Clock:
-    """That of whoever has the client now."""
+    """The clock of the store that uses the client now."""
 
     now: Callable[[], float]
 
@@ -375,7 +376,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class _Client:
-    """The client of a store, its keys where they may change, and where it asks for objects."""
+    """The client of a store, its credentials if they may change, and the URL of its objects."""
 
     client: Any
     clock: _Clock
@@ -385,8 +386,8 @@ class _Client:
     _signs_otherwise: bool = False
 
     def target(self, bucket: str) -> GetTarget | None:
-        """None where the client can't sign a URL: without keys, which its errors then tell; there
-        may be some later.
+        """The URL of the bucket's objects, with a signature's scope. None if the client signs
+        otherwise, or cannot sign for now for lack of keys, which the general way then reports.
         """
         if self._target is None and not self._signs_otherwise:
             try:
@@ -416,12 +417,12 @@ def _client(config: StoreConfig) -> _Client:
     return _Client(client, clock, deadlines, credentials)
 
 
-_kept: dict[StoreConfig, _Client] = {}  # of nobody: who takes one takes it out
+_kept: dict[StoreConfig, _Client] = {}  # clients not in use; a store that takes one removes it
 
 
 def _keep(config: StoreConfig, made: _Client) -> None:
-    """For the next of the same settings, if these are all: credentials that a client looks for by
-    itself may be others by then.
+    """Keeps a client for the next store with the same settings, if these include the keys:
+    credentials that a client finds by itself may differ by then.
     """
     if config.access_key_id is not None:
         _kept[config] = made
@@ -430,7 +431,7 @@ def _keep(config: StoreConfig, made: _Client) -> None:
 
 
 def _plain_socket(raw: Any) -> socket.socket | None:
-    """The connection of an answer; None where TLS is spoken on it."""
+    """The socket of an answer; None if the connection uses TLS."""
     stream = getattr(raw._fp.fp, "raw", None)
     found = getattr(stream, "_sock", None)
     return found if type(found) is socket.socket else None

@@ -1,7 +1,7 @@
-"""A request body that goes to the socket as it lies in memory.
+"""A request body that goes from memory to the socket without a copy.
 
-aiohttp copies a file object's bytes twice on their way, and sends it in small steps; a `Payload` of
-our own writes large views of the caller's memory. botocore takes it for a file.
+aiohttp copies a file object's bytes twice and sends them in small steps; this `Payload` writes
+large views of the caller's memory. botocore takes it for a file.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from kafka_formats.crc32c import Buffer
 from rsm_backends.body_pace import current_pace
 
 WRITE_BYTES = 1024 * 1024
-"""So much is handed to the connection at once: what it holds beside the socket's own buffer."""
+"""Bytes handed to the connection at once, which it holds beside the socket's own buffer."""
 
 
 class MemoryBody(Payload):
-    """`data`, which must not change until the request has ended. Sent at the pace that holds where
-    it was made. A server that takes nothing of it for `silence_s` is given up.
+    """The body `data`, which must not change until the request has ended. It is sent at the pace
+    that is current where it is made. A server that takes no byte for `silence_s` is given up.
     """
 
-    _autoclose = True  # there is nothing to close
+    _autoclose = True  # it needs no close
 
     def __init__(self, data: Buffer, silence_s: float | None = None) -> None:
         super().__init__(data)
@@ -35,28 +35,28 @@ class MemoryBody(Payload):
         self._silence_s = silence_s
 
     def read(self, size: int = -1) -> bytes:
-        """As of a file: for the SHA-256 of a signed body."""
+        """As a file's `read`: for the SHA-256 of a signed body."""
         end = self._view.nbytes if size < 0 else self._at + size
         data = bytes(self._view[self._at : end])
         self._at += len(data)
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As of a file."""
+        """As a file's `seek`."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._view.nbytes}[whence]
         self._at = start + offset
         return self._at
 
     def tell(self) -> int:
-        """As of a file."""
+        """As a file's `tell`."""
         return self._at
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The text, as aiohttp wants it of every payload."""
+        """The body as text, which aiohttp demands of every payload."""
         return bytes(self._view).decode(encoding, errors)
 
     async def as_bytes(self, *_: str) -> bytes:
-        """A copy; there is no text to encode."""
+        """A copy of the body, which is bytes already."""
         return bytes(self._view)
 
     async def write(self, writer: AbstractStreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What an S3 client is made with: the same for the store on the event loop and for plain reads.
+"""Arguments of an S3 client, the same for the store on the event loop and for blocking reads.
 
 Retries and checksums of the client are off: the retrying decorator and the port's callers do both,
 once.
@@ -21,8 +21,8 @@ USER_AGENT = "strandline"
 
 
 def client_arguments(config: StoreConfig) -> dict[str, Any]:
-    """What `create_client` takes, but for the config object: whose, where, trusted by what. Keys
-    that are not fixed are the session's to find.
+    """The arguments of `create_client` except its config object: endpoint, keys, trusted CA. The
+    session finds keys that are not fixed.
     """
     keys = are_fixed(config)
     return {
@@ -45,13 +45,13 @@ def client_config(config: StoreConfig) -> dict[str, Any]:
         "max_pool_connections": config.connections_max,
         "retries": {"total_max_attempts": 1},
         "signature_version": "s3v4",
-        # Else it is put together from twenty parts, twice for each request.
+        # Otherwise it is composed of twenty parts, twice for each request.
         "user_agent": USER_AGENT,
         "request_checksum_calculation": "when_required",
         "response_checksum_validation": "when_required",
         "s3": {
             "addressing_style": config.addressing_style,
-            # The CRC32C, which the store checks, stands in the signed headers.
+            # The signed headers contain the CRC32C, which the store checks.
             # A SHA-256 of every body costs more CPU than all the rest together.
             "payload_signing_enabled": config.sign_payloads,
         },
@@ -59,16 +59,16 @@ def client_config(config: StoreConfig) -> dict[str, Any]:
 
 
 def without_waiting_for_leave(client: Any) -> None:
-    """No `Expect: 100-continue`: a server that never answers it would be sent no body at all, and
-    the library waits for it without a limit.
+    """Sends no `Expect: 100-continue`: the library would wait without limit, body unsent, for a
+    server that never answers it.
     """
     client.meta.events.unregister("before-call.s3", add_expect_header)
 
 
 @cache
 def service_descriptions() -> Loader:
-    """What the library's files say of S3, read once a process: 0.1 s of CPU for every client else.
-    Credentials are each session's own.
+    """The library's description files of S3, read once a process instead of 0.1 s of CPU for every
+    client. Credentials are each session's own.
     """
     found: Loader = get_session().get_component("data_loader")
     return found

@@ -21,7 +21,7 @@ from rsm_backends.s3_answers import Asked, believed
 from rsm_backends.s3_errors import error_for_code
 
 CLIENT_ERRORS = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, OSError)
-"""All that a call of the client raises."""
+"""Every error that a call of the client raises."""
 
 _MESSAGE_CHARS_MAX = 300
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
@@ -35,7 +35,7 @@ _CONNECTION = (
 
 
 def store_error(error: Exception, asked: Asked) -> StrandlineError:
-    """What the client's `error` means to whoever `asked`."""
+    """Our error for the client's `error` on the request `asked`."""
     if isinstance(error, ClientError):
         code = code_of(error)
         message = str(error.response.get("Error", {}).get("Message", ""))
@@ -70,7 +70,7 @@ def store_error(error: Exception, asked: Asked) -> StrandlineError:
 
 
 def code_of(error: ClientError) -> str:
-    """S3's word, or the status where there was none."""
+    """S3's error code, or the HTTP status if the answer had no code."""
     return str(error.response.get("Error", {}).get("Code") or status_of(error) or "unknown")
 
 
@@ -80,6 +80,6 @@ def status_of(error: ClientError) -> int:
 
 
 def _shown(error: Exception) -> str:
-    """One line of bounded length, whatever an answer put into it."""
+    """The error's text as one line of bounded length, since it may contain parts of an answer."""
     text = " ".join(str(error).split())
     return text if len(text) <= _MESSAGE_CHARS_MAX else text[:_MESSAGE_CHARS_MAX] + "…"

@@ -1,10 +1,9 @@
-"""Keys that are looked for when a request needs them, and again when they may be others by now.
+"""Credentials that are looked up when a request needs them, and again when they may have changed.
 
-botocore looks once, when a client is made: what isn't there then, it never finds, and what is
-rotated in a file later, it never reads. Here keys are looked for at the first signature; again,
-with growing pauses, as long as there are none; once their file is another one; on a refusal; and
-when somebody asked for it (`rsm_backends.key_rounds`, on SIGHUP). While a look fails, the keys from
-before stay.
+botocore looks once, when a client is made: keys that appear or are rotated later it never sees.
+Here keys are looked up at the first signature; again, with growing pauses, until some are found;
+when their file changes; on a refusal; and on SIGHUP (`rsm_backends.key_rounds`). If a look fails,
+the earlier keys stay in use.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from rsm_backends.key_rounds import current_round
 from rsm_backends.store_config import StoreConfig
 
 LOOK_PAUSE_BASE_S, LOOK_PAUSE_MAX_S = 1.0, 30.0
-"""Between two looks that find nothing; doubles."""
+"""Pause between two looks that find nothing; it doubles."""
 RENEWAL_PAUSE_S = 1.0
-"""Between two looks because of a refusal, or at the file's date."""
+"""Pause between two looks because of a refusal, and between two checks of the file's date."""
 
 _FAILURES = (
     BotoCoreError, ClientError, StrandlineError, OSError, RuntimeError, ValueError, LookupError,
@@ -44,7 +43,7 @@ _METHOD = "strandline"
 
 
 class _Looks:
-    """When to look. Not safe by itself: its owner holds a lock."""
+    """Decides when to look for keys. Not thread-safe: its owner holds a lock."""
 
     def __init__(self, files: tuple[Path, ...], monotonic: Callable[[], float]) -> None:
         self._files = files
@@ -55,7 +54,7 @@ class _Looks:
         self._next_date_at = 0.0
 
     def is_due(self, *, has_keys: bool, refused: bool = False) -> bool:
-        """Whether to look now."""
+        """True if keys should be looked up now."""
         now = self._monotonic()
         if self._not_before is not None and now < self._not_before:
             return False
@@ -67,11 +66,11 @@ class _Looks:
         return self._seen != self._dates()
 
     def begin(self) -> None:
-        """What is found is as new as this."""
+        """Notes the files' dates before a look: keys found by it are at least as new."""
         self._seen = self._dates()
 
     def end(self, *, found: bool) -> None:
-        """After nothing there is a pause that grows; after keys, of a second."""
+        """Starts the pause after a look: growing if nothing was found, else `RENEWAL_PAUSE_S`."""
         self._failures = 0 if found else self._failures + 1
         pause_s = LOOK_PAUSE_BASE_S * 2.0 ** min(self._failures - 1, 10)
         self._not_before = self._monotonic() + (
@@ -85,7 +84,7 @@ class _Looks:
 
 
 class RenewedCredentials(AioCredentials):
-    """For the client on the event loop."""
+    """Credentials of the client on the event loop."""
 
     def __init__(self, config: StoreConfig) -> None:
         super().__init__("", "", method=_METHOD)
@@ -95,18 +94,18 @@ class RenewedCredentials(AioCredentials):
         self._lock = asyncio.Lock()
 
     async def load_credentials(self) -> RenewedCredentials:
-        """As botocore's chain of providers, whose place this takes."""
+        """As botocore's chain of providers, which this replaces."""
         return self
 
     async def get_frozen_credentials(self) -> ReadOnlyCredentials:  # type: ignore[override]  # the stubs' mistake
-        """The keys to sign with now. NoCredentialsError or CredentialRetrievalError: none."""
+        """The keys to sign with now; NoCredentialsError or CredentialRetrievalError without any."""
         async with self._lock:
             if self._looks.is_due(has_keys=self._within is not None):
                 await self._look()
             return await self._frozen()
 
     async def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
-        """After a refusal: whether there are other keys by now."""
+        """True if, after a refusal, other keys than the refused ones are found."""
         async with self._lock:
             if self._looks.is_due(has_keys=True, refused=True):
                 await self._look()
@@ -145,7 +144,7 @@ class RenewedCredentials(AioCredentials):
 
 
 class BlockingCredentials(Credentials):
-    """For plain calls, from many threads."""
+    """Credentials of blocking clients, used from many threads."""
 
     def __init__(self, config: StoreConfig, monotonic: Callable[[], float]) -> None:
         super().__init__("", "", method=_METHOD)
@@ -155,18 +154,18 @@ class BlockingCredentials(Credentials):
         self._lock = threading.Lock()
 
     def load_credentials(self) -> BlockingCredentials:
-        """As botocore's chain of providers, whose place this takes."""
+        """As botocore's chain of providers, which this replaces."""
         return self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """As of `RenewedCredentials`."""
+        """As in `RenewedCredentials`."""
         with self._lock:
             if self._looks.is_due(has_keys=self._within is not None):
                 self._look()
             return self._frozen()
 
     def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
-        """As of `RenewedCredentials`."""
+        """As in `RenewedCredentials`."""
         with self._lock:
             if self._looks.is_due(has_keys=True, refused=True):
                 self._look()
@@ -201,12 +200,12 @@ class BlockingCredentials(Credentials):
 
 
 def are_fixed(config: StoreConfig) -> bool:
-    """Whether the keys are given, and nothing says where others could be."""
+    """True if the keys are given in the settings, without a file that could have others."""
     return config.access_key_id is not None and config.credentials_file is None
 
 
 def _given(config: StoreConfig, kind: type[Any]) -> Any:
-    """Keys that were read when the settings were: good as long as their file can't be read."""
+    """The keys read together with the settings; used as long as their file can't be read."""
     if config.access_key_id is None:
         return None
     return kind(config.access_key_id, config.secret_access_key, config.session_token)
@@ -221,7 +220,7 @@ def _unavailable(error: Exception) -> BotoCoreError:
 
 
 def _files_of(config: StoreConfig) -> tuple[Path, ...]:
-    """Whose dates tell that keys may be others."""
+    """The files whose dates show that keys may have changed."""
     if config.credentials_file is not None:
         return (config.credentials_file,)
     session: Session = get_session()

@@ -1,7 +1,7 @@
-"""What an S3 error code means for the caller: the one table from S3's words to our error tree.
+"""The one table from S3's error codes to our error tree.
 
-Pure: `rsm_backends.s3` takes botocore's exceptions apart and asks here. Codes: AWS S3's list of
-error responses, MinIO's additions. A HEAD has no body, so a bare HTTP status must do there.
+Pure: `rsm_backends.s3_client_errors` takes botocore's exceptions apart and asks here. Codes: AWS
+S3's list of error responses, MinIO's additions. A HEAD has no body, so its HTTP status counts.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ _PERHAPS_KEYS = _WRONG_CREDENTIALS | {"AccessDenied", "400", "403"}
 
 
 def may_be_of_keys(code: str) -> bool:
-    """Whether other keys may be taken where these were refused: a HEAD's refusal has no words, and
-    there are stores that say AccessDenied to a key they do not know.
+    """True if a refusal with this code may be due to outdated keys: a HEAD's refusal gives no code,
+    and some stores answer AccessDenied to an access key they do not know.
     """
     return code in _PERHAPS_KEYS
 
@@ -108,7 +108,7 @@ def error_for_code(
 ) -> StrandlineError:
     """Our error for S3's `code` (or, where the answer had no body, its HTTP `status`).
 
-    `retry_after` is that header's value.
+    `retry_after` is the value of the Retry-After header.
     """
     code = " ".join(code.split())[:_CODE_CHARS_MAX] or "nothing"
     what = (
@@ -118,15 +118,15 @@ def error_for_code(
     )
     said = f"the store said {code}: {_shortened(message)}" if message else f"the store said {code}"
     if code in _NO_SUCH_BUCKET:
-        # Not NotFound: that is said of an object, and believed.
+        # Not NotFound: callers would believe that the object is absent.
         return InvalidRequest(
             f"bucket {bucket!r} does not exist: create it, or correct the bucket setting",
             field="bucket",
         )
     if code in _NOT_FOUND:
-        return NotFound(f"{what}: not there ({said})")
+        return NotFound(f"{what}: it does not exist ({said})")
     if code in _EXISTS:
-        return AlreadyExists(f"{what}: an object is already there; it was left as it is")
+        return AlreadyExists(f"{what}: the object exists already and was not changed")
     if code in _WRONG_CREDENTIALS:
         return Refused(
             f"{what}: wrong or expired credentials ({said}); correct the keys in the store's "
@@ -143,7 +143,7 @@ def error_for_code(
             f"{what}: wrong region or endpoint for this bucket ({said})", field="region"
         )
     if code in _NOT_IMPLEMENTED:
-        return InvalidRequest(f"{what}: this store cannot do it ({said})")
+        return InvalidRequest(f"{what}: this store does not support it ({said})")
     if code in _RETRY or status >= 500:
         pause_s = told_pause_s(retry_after)
         failed = f"{what}: failed for now ({said})"
@@ -156,6 +156,6 @@ def error_for_code(
 
 
 def _shortened(message: str) -> str:
-    """The store's own words, cut; anything that looks like a key or signature is blotted out."""
+    """The store's own message, cut; anything that looks like a key or signature is masked."""
     plain = re.sub(r"[A-Za-z0-9/+=]{20,}", "…", " ".join(message.split()))
     return plain if len(plain) <= _MESSAGE_CHARS_MAX else plain[:_MESSAGE_CHARS_MAX] + "…"

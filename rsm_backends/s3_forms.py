@@ -1,7 +1,7 @@
-"""The form that the body of each of S3's answers has, by the answer's shape.
+"""Checks that the body of an S3 answer has the form that its shape demands.
 
-botocore takes an empty body, a page of HTML and somebody else's XML for an answer in which nothing
-stands: a list of no keys, a deletion without errors.
+botocore takes an empty body, an HTML page or foreign XML for an empty answer: a list without keys,
+a deletion without errors.
 """
 
 from __future__ import annotations
@@ -31,19 +31,23 @@ _ROOT = {
 
 
 def check_form(shape_name: str, body: object) -> None:
-    """ResponseParserError unless the body begins as this answer's does, or is empty as it is."""
+    """ResponseParserError unless the body begins with the answer's root element, or is empty for
+    an answer without a body.
+    """
     if not isinstance(body, bytes):
         return
     if shape_name in _WITHOUT_BODY and body.strip():
-        raise ResponseParserError(f"it has a body of {len(body)} bytes, where S3's has none")
+        raise ResponseParserError(f"it has a body of {len(body)} bytes, where S3 sends no body")
     root = _ROOT.get(shape_name)
     if root is not None and root.match(body) is None:
         what = f"{len(body)} bytes that begin otherwise" if body else "an empty body"
-        raise ResponseParserError(f"{what}, in place of an element {_ROOTS[shape_name]}")
+        raise ResponseParserError(f"{what}, instead of an element {_ROOTS[shape_name]}")
 
 
 def truth(text: str) -> bool:
-    """Of an element; botocore takes all but `true` for false. ResponseParserError: neither."""
+    """The value of a boolean element. ResponseParserError if it is neither true nor false, which
+    botocore would take for false.
+    """
     found = {"true": True, "false": False}.get(text.strip().lower())
     if found is None:
         raise ResponseParserError("an element is neither true nor false")

@@ -1,7 +1,7 @@
-"""The client's HTTP session, held to what an object store may do to it.
+"""HTTP sessions for the S3 clients that limit what a server can make them do.
 
-Redirects are not followed here: the library's session would send the request, body and all, to
-whatever host an answer names. What is read of a body that is no object has a bound.
+Redirects are not followed: the library's session would send the request, body included, to any host
+that an answer names. The body of an answer that is not an object's bytes has a bound.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from botocore.parsers import ResponseParserError
 from rsm_backends.s3_plain_connections import Deadlines, keep_deadlines
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""Of an answer that is no object's bytes: a page of a thousand of the longest keys, each character
-escaped, has 4 MiB.
+"""Longest answer that is not an object's bytes: a page of a thousand of the longest keys, each
+character escaped, has 4 MiB.
 """
 _PIECE_BYTES = 64 * 1024
 
 
 class S3HttpSession(AIOHTTPSession):
-    """aiobotocore's, as `http_session_cls` of its config."""
+    """aiobotocore's session with these limits, for `http_session_cls` of its config."""
 
     async def send(self, request: Any) -> Any:
         """As there; ResponseParserError for an answer that is too long."""
@@ -42,7 +42,7 @@ class S3HttpSession(AIOHTTPSession):
 
 
 class _WithoutRedirects:
-    """aiohttp's session, for the one method that is asked of it."""
+    """aiohttp's session without redirects; `request` is the only method that is used."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -73,14 +73,14 @@ class _BoundedAnswer(AioAWSResponse):
             except BaseException:
                 self.raw.close()
                 raise
-            self.raw.release()  # where there is no body to reach the end of
+            self.raw.release()  # an answer without a body is not released by reading its end
             self._content = b"".join(pieces)
         return self._content
 
 
 class BlockingHttpSession:
-    """botocore's session `within`; an answer, up to where an object's body begins, takes at most
-    `deadline_s`, however slowly its bytes come.
+    """botocore's session `within` with these limits. An answer, up to the start of an object's
+    body, takes at most `deadline_s`, however slowly its bytes come.
     """
 
     def __init__(self, within: Any, deadlines: Deadlines, deadline_s: float) -> None:
@@ -97,7 +97,7 @@ class BlockingHttpSession:
             answer = self._within.send(request)
         finally:
             request.stream_output = is_object
-        if not is_object or answer.status_code >= 300:  # as the library draws it
+        if not is_object or answer.status_code >= 300:  # the library's own condition
             answer._content = self._read(answer)
         found: AWSResponse = answer
         return found

@@ -1,9 +1,9 @@
-"""Connections for plain calls on which no answer takes longer than its deadline, however it comes.
+"""Connections for blocking calls on which no answer takes longer than its deadline.
 
-A time limit of a socket counts from the last byte. The library reads the lines of an answer (its
-status, headers, interim answers, the sizes of chunks and what follows them) one after another for
-as long as bytes come: a server that sends one now and then, or one interim answer after another,
-would hold a reader for ever.
+A socket's time limit counts from the last byte. The library reads the lines of an answer (status,
+headers, interim answers, sizes of chunks and trailers) one after another for as long as bytes come:
+a server that sends a byte now and then, or one interim answer after another, would hold a reader
+for ever.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from botocore.awsrequest import (
 
 
 class Deadlines:
-    """Until when the answer that a thread reads may take; each thread has its own."""
+    """The time by which the answer that a thread reads must end; each thread has its own."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._own = threading.local()
 
     def begin(self, within_s: float) -> None:
-        """What this thread reads from now on ends within so many seconds."""
+        """Starts this thread's deadline for the next answer: `within_s` seconds from now."""
         self._own.ends_at = self._monotonic() + within_s
 
     def check(self) -> None:
-        """TimeoutError once the time is over."""
+        """TimeoutError once this thread's deadline has passed."""
         if self._monotonic() >= getattr(self._own, "ends_at", float("inf")):
             raise TimeoutError("the answer did not end within the deadline")
 
 
 def keep_deadlines(session: Any, deadlines: Deadlines) -> None:
-    """botocore's `session` makes its connections so, from now on."""
+    """Makes botocore's `session` use such connections from now on."""
 
     class Reader(io.BufferedReader):
-        """Of an answer: asks for the time after each receipt of a part of a line."""
+        """Reader of an answer that checks the deadline after each received part of a line."""
 
         def readline(self, size: int | None = -1, /) -> bytes:
             limit = 2**31 if size is None or size < 0 else size

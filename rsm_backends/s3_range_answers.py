@@ -1,8 +1,8 @@
-"""What the answer to a GET holds: how much of its body are the bytes that were asked for.
+"""Checks the answer to a GET, and finds which bytes of its body were asked for.
 
-Pure. A proxy that leaves Range aside, cuts a body short or packs it would hand out wrong bytes.
-None of that is damage of the object: an answer that does not fit its question is asked for again,
-and never called corrupt.
+Pure. A proxy that ignores Range, cuts a body short or compresses it would deliver wrong bytes. None
+of that is damage of the object: a request whose answer does not fit is repeated, and the object is
+never called corrupt.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _UNPACKED = (None, "", "identity", "aws-chunked")
 
 
 class UnfitAnswerError(Exception):
-    """The answer is not one to the question; the message names the header that tells."""
+    """The answer does not fit the request; the message names the header that shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """Status and headers of an answer to a GET; None: not there."""
+    """Status and headers of an answer to a GET; None for an absent header."""
 
     status: int
     content_length: str | None
@@ -34,8 +34,9 @@ class AnswerHead:
 
 @dataclass(frozen=True, slots=True)
 class WantedBytes:
-    """The first `size` bytes of the body are those asked for; None: not told before, `size_max` at
-    most. `object_bytes` is how long the whole object is; None: not told.
+    """The part of the body that was asked for: its first `size` bytes, or, if that is None because
+    the headers do not tell, at most `size_max`. `object_bytes` is the size of the whole object;
+    None if the headers do not tell.
     """
 
     size: int | None
@@ -44,7 +45,9 @@ class WantedBytes:
 
 
 def wanted_bytes(head: AnswerHead, start: int, end: int | None) -> WantedBytes:
-    """Of the answer to a GET of [start, end). UnfitAnswerError: none of it may be handed out."""
+    """The wanted bytes in the answer to a GET of [start, end). UnfitAnswerError if the answer does
+    not fit: then no byte of it may be handed out.
+    """
     if head.content_encoding not in _UNPACKED:
         raise UnfitAnswerError(
             f"Content-Encoding is {head.content_encoding!a:.60}, which nobody asked for"
@@ -63,7 +66,7 @@ def wanted_bytes(head: AnswerHead, start: int, end: int | None) -> WantedBytes:
 
 
 def head_of(answer: Mapping[str, Any]) -> AnswerHead:
-    """Of an answer as the client gives it."""
+    """Status and headers of an answer as the client returns it."""
     metadata = answer.get("ResponseMetadata", {})
     headers = metadata.get("HTTPHeaders", {})
     return AnswerHead(
@@ -81,7 +84,7 @@ def head_of(answer: Mapping[str, Any]) -> AnswerHead:
 
 
 def bytes_of_object(content_range: str | None) -> int | None:
-    """How long the object is, as `bytes */SIZE` of a refused range tells; None: it does not."""
+    """The object's size from `bytes */SIZE`, the Content-Range of a refused range; else None."""
     kind, _, size = (content_range or "").partition("/")
     return int(size) if kind == "bytes *" and re.fullmatch("[0-9]{1,18}", size) else None
 
@@ -91,7 +94,7 @@ def _length(head: AnswerHead) -> int | None:
     if text is None:
         is_chunked = (head.transfer_encoding or "").lower() == "chunked"
         if head.status == _WHOLE and not is_chunked:
-            # Then the end of the connection is the end of the body: cut off looks like whole.
+            # The body would end with the connection: a body cut short could not be noticed.
             raise UnfitAnswerError("Content-Length is missing")
         return None
     if not re.fullmatch("[0-9]{1,18}", text):

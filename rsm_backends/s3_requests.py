@@ -1,4 +1,4 @@
-"""Requests to one bucket: sent with the keys that hold now, their errors told as the port's."""
+"""Sends requests to one bucket with the current credentials, and raises the port's errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SUM_HEADERS = ("x-amz-checksum-crc32", "x-amz-sdk-checksum-algorithm")
 
 
 class S3Requests:
-    """`credentials` None: they are the client's, and fixed."""
+    """Requests to one bucket. `credentials` is None if the client's keys are fixed."""
 
     def __init__(
         self, config: StoreConfig, client: S3Client, credentials: RenewedCredentials | None
@@ -37,7 +37,7 @@ class S3Requests:
         self.bucket = config.bucket
         self.client = client
         self.has_checksums = "no-checksums" not in config.compatibility
-        """Whether the store takes CRC32C in headers and fields."""
+        """True if the store accepts CRC32C in headers and fields."""
         self._store = f"the store {config.name!r} at {config.endpoint_url or 'AWS'}"
         self._read_timeout_s = config.read_timeout_s
         self._credentials = credentials
@@ -47,14 +47,14 @@ class S3Requests:
         return Asked(operation, self.bucket, key, self._store)
 
     async def call(self, asked: Asked, method: str, **parameters: Any) -> dict[str, Any]:
-        """The client's answer. Raises the port's errors."""
+        """Calls the client's `method` and returns its answer. Raises the port's errors."""
         ask = getattr(self.client, method)
         with translated(asked):
             return await self.renewing(lambda: ask(Bucket=self.bucket, **parameters))
 
     async def renewing(self, attempt: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """A refusal is asked again, once, where there are other keys by then. Raises the client's
-        errors.
+        """Repeats a refused request once, if other credentials are found by then. Raises the
+        client's errors.
         """
         if self._credentials is None:
             return await attempt()
@@ -69,7 +69,7 @@ class S3Requests:
         return await attempt()
 
     async def summed(self, data: Buffer, crc32c: int) -> dict[str, Any]:
-        """The parameters of a body that the store checks as it takes it."""
+        """The parameters of a body, with the checksum by which the store checks it."""
         found = {"Body": MemoryBody(data, self._read_timeout_s), "ContentLength": len(data)}
         if self.has_checksums:
             return found | {"ChecksumAlgorithm": "CRC32C", "ChecksumCRC32C": encoded(crc32c)}
@@ -88,7 +88,7 @@ def translated(asked: Asked) -> Iterator[None]:
 
 
 def sign_deletes_with_md5(client: Any, *, alone: bool) -> None:
-    """DeleteObjects goes with Content-MD5; `alone`: and without the checksum of newer clients."""
+    """Adds Content-MD5 to DeleteObjects; `alone` removes the checksum that newer clients send."""
 
     def add(request: Any, **_: Any) -> None:
         request.headers["Content-MD5"] = _md5(request.body)

@@ -1,8 +1,8 @@
-"""A GET of S3 as a client would send it, made without most of the client.
+"""Makes a signed GET as an S3 client would send it, without most of the client's work.
 
-What is the same at every GET (endpoint rules, how the bucket is addressed, what a signature is for)
-is taken once from a URL that the client signed; its signer, its credentials and its connections go
-on being used, so that time limits, TLS and proxies are the client's.
+Endpoint, bucket addressing and the signature's scope are the same at every GET and are taken once
+from a URL that the client signed. Its signer, credentials and connections are used, so that time
+limits, TLS and proxies are the client's.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
 PLAIN_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
-"""Nothing to escape, and no segment that a server might take for a way up."""
+"""Keys without characters to escape, and without parts that a server might take for `..`."""
 
 PROBE_KEY = "k"
-"""The key of the URL that `target_of` takes."""
+"""The key of the signed URL for `target_of`."""
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 @dataclass(frozen=True, slots=True)
 class GetTarget:
-    """Where the objects of a bucket are, and what a signature is for."""
+    """The URL of a bucket's objects, and the scope of a signature."""
 
     url: str
     region: str
@@ -37,7 +37,7 @@ class GetTarget:
 
 
 def target_of(signed_url: str) -> GetTarget | None:
-    """By a URL of `PROBE_KEY` that the client signed; None if it signs in another way."""
+    """The target, from a URL of `PROBE_KEY` that the client signed; None if it signs otherwise."""
     parts = urlsplit(signed_url)
     query = parse_qs(parts.query)
     scope = query.get("X-Amz-Credential", [""])[0].split("/")
@@ -50,7 +50,7 @@ def target_of(signed_url: str) -> GetTarget | None:
 def signed_get(
     target: GetTarget, key: str, *, byte_range: str | None, user_agent: str, credentials: Any
 ) -> AWSPreparedRequest:
-    """Ready to be sent; `key` matches `PLAIN_KEY`, `credentials` are frozen."""
+    """A request ready to be sent; `key` must match `PLAIN_KEY`, `credentials` are frozen."""
     headers = {"User-Agent": user_agent}
     if byte_range is not None:
         headers["Range"] = byte_range

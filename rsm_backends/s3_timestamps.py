@@ -1,7 +1,7 @@
-"""The times in a store's answers, without botocore's general parser.
+"""Parses the times in a store's answers without botocore's general parser.
 
-That one tries formats for as long as all the rest of a small request takes; and a page of a list
-has a thousand times.
+That parser tries formats for as long as the rest of a small request takes, and a page of a list has
+a thousand times.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from botocore.utils import parse_timestamp
 _HTTP_DATE = re.compile(
     r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}(:[0-9]{2}){2} GMT"
 )
-ISO_TIME = r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{1,6})?Z"
-_ISO = re.compile(ISO_TIME)
+_ISO = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{1,6})?Z")
 
 
 def parsed_timestamp(text: str) -> datetime:
-    """A time in one of the two usual forms, or what botocore makes of it. ValueError for none."""
+    """A time in one of the two usual forms, otherwise by botocore's parser. ValueError if neither
+    can read it.
+    """
     try:
         if _HTTP_DATE.fullmatch(text):
             return parsedate_to_datetime(text)
         if _ISO.fullmatch(text):
             return datetime.fromisoformat(text)
     except ValueError:
-        pass  # no such day: told by the general parser, in botocore's words
+        pass  # no such day: the general parser raises the error
     parsed: datetime = parse_timestamp(text)
     return parsed

@@ -1,7 +1,7 @@
 """Multipart uploads of S3.
 
-A completed upload carries the CRC32C of the full object where the store knows how (AWS since 2024,
-MinIO), elsewhere the store's checksum of checksums is compared.
+A completed upload carries the CRC32C of the full object if the store supports that (AWS since 2024,
+MinIO); otherwise the store's composite checksum is compared.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rsm_backends.s3_requests import S3Requests, translated
 from rsm_backends.store import ObjectInfo, UnfinishedUpload, UploadedPart
 
 UPLOAD_PAGES_MAX = 1000
-"""How many pages of uploads are followed before the list is called endless."""
+"""Pages of uploads that are read before the list is called endless."""
 
 _NOT_KNOWN = ("InvalidRequest", "InvalidArgument", "NotImplemented")
 
 
 class S3Uploads:
-    """Of one bucket; the methods are the port's, for arguments that were checked."""
+    """Uploads to one bucket; the methods are the port's, for arguments already checked."""
 
     def __init__(self, requests: S3Requests) -> None:
         self._requests = requests
-        # Whether the store takes FULL_OBJECT checksums: assumed until an upload's answer denies it.
+        # True while the store is thought to support FULL_OBJECT: until an answer shows otherwise.
         self._full_object_checksums = requests.has_checksums
 
     async def start_multipart(self, key: str) -> str:
@@ -136,7 +136,7 @@ class S3Uploads:
         return tuple(await self._uploads(prefix, last=None))
 
     async def _uploads(self, prefix: str, *, last: str | None) -> list[UnfinishedUpload]:
-        """Page by page, not beyond the one on which keys behind `last` begin."""
+        """Reads page by page, up to the page on which keys behind `last` begin."""
         found: list[UnfinishedUpload] = []
         markers: dict[str, str] = {}
         asked: Asked = self._requests.asked("list uploads", prefix)
@@ -155,4 +155,7 @@ class S3Uploads:
             if page.markers == markers:
                 raise asked.unexpected("its element NextKeyMarker leads to the same page again")
             markers = page.markers
-        raise RetryLater(f"{asked.operation} in bucket {asked.bucket!r}: it pages endlessly")
+        raise RetryLater(
+            f"{asked.operation} in bucket {asked.bucket!r}: the list does not end after "
+            f"{UPLOAD_PAGES_MAX} pages"
+        )

@@ -1,6 +1,6 @@
-"""Versions of an object in a versioned bucket, listed.
+"""Lists the versions of an object in a versioned bucket.
 
-A bucket without versioning has one version of each object, `null`, which is what a plain GET reads.
+A bucket without versioning has one version of each object, `null`, the one that a plain GET reads.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from rsm_backends.s3_requests import S3Requests
 from rsm_backends.store import VERSIONS_MAX, ObjectVersion
 
 VERSION_PAGES_MAX = 1000
-"""How many pages of versions are followed before the list is called endless."""
+"""Pages of versions that are read before the list is called endless."""
 
 
 async def list_versions(requests: S3Requests, key: str) -> tuple[ObjectVersion, ...]:
-    """Of exactly this key, newest first, deletions left out."""
+    """The versions of exactly this key, newest first, without delete markers."""
     found: list[ObjectVersion] = []
     markers: dict[str, str] = {}
     asked = requests.asked("list versions", key)
@@ -28,4 +28,7 @@ async def list_versions(requests: S3Requests, key: str) -> tuple[ObjectVersion, 
         if page.markers == markers:
             raise asked.unexpected("its element NextKeyMarker leads to the same page again")
         markers = page.markers
-    raise RetryLater(f"{asked.operation} in bucket {asked.bucket!r}: it pages endlessly")
+    raise RetryLater(
+        f"{asked.operation} in bucket {asked.bucket!r}: the list does not end after "
+        f"{VERSION_PAGES_MAX} pages"
+    )

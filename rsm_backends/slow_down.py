@@ -1,15 +1,15 @@
-"""A store that asks for a pause: 503 SlowDown or 429 with Retry-After."""
+"""The error of a store that asks for a pause: 503 SlowDown or 429 with Retry-After."""
 
 from __future__ import annotations
 
 from kafka_formats.errors import RetryLater
 
 PAUSE_S_MAX = 10.0
-"""However long a store says: more is the caller's to decide."""
+"""The longest pause taken, whatever a store asks for; the caller decides about longer ones."""
 
 
 class SlowDown(RetryLater):
-    """`pause_s` before the next attempt, at least."""
+    """The store asks for at least `pause_s` seconds before the next attempt."""
 
     def __init__(self, message: str, pause_s: float) -> None:
         super().__init__(message, retry_after_ms=round(pause_s * 1_000))
@@ -21,7 +21,7 @@ class SlowDown(RetryLater):
 
 
 def told_pause_s(header: object) -> float:
-    """What a Retry-After header says, in whole seconds; 0 for none, a date or nonsense."""
+    """Seconds of a Retry-After header; 0 if it is absent, a date or nonsense."""
     text = str(header or "").strip()
     if not text.isascii() or not text.isdigit():
         return 0.0

@@ -5,12 +5,12 @@ object. All methods raise only errors of `kafka_formats.errors`:
 
     RetryLater      throttled, timed out, cut off, or an answer that is not the store's: repeat
                     (reads always; writes after a look)
-    NotFound        no such object, upload or bucket
+    NotFound        no such object or upload
     AlreadyExists   create-only met an existing object; never repeat
-    Conflict        a replacement met another object than it was to replace; never repeat
+    Conflict        a replacement met another object than the one to replace; never repeat
     CorruptData     the store's or our checksum does not fit the bytes
     Refused         credentials or permissions
-    InvalidRequest  a key or range that no store takes
+    InvalidRequest  a key or range that no store accepts, or a bucket that does not exist
 
 Writes are idempotent as long as the bytes are the same; `create_only` writes are settled, when
 their answer is lost, by `head` and a comparison of `crc32c` and `size`.
@@ -26,7 +26,7 @@ from kafka_formats.crc32c import Buffer
 
 
 class ObjectInfo(NamedTuple):
-    """What the store knows of an object.
+    """The store's description of an object.
 
     `size` in bytes; `crc32c` of the whole object, or None where the store did not keep it;
     `last_modified_ms` since the epoch by the store's clock; `etag` opaque.
@@ -41,7 +41,7 @@ class ObjectInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page in key order. `next_cursor` is opaque; None means that was the last page."""
+    """One page in key order. `next_cursor` is opaque; None on the last page."""
 
     objects: tuple[ObjectInfo, ...]
     next_cursor: str | None
@@ -49,7 +49,7 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class FolderPage:
-    """One page of folders, each with its slash. `next_cursor` is opaque; None: the last page."""
+    """One page of folders, each with its slash. `next_cursor` is opaque; None on the last page."""
 
     folders: tuple[str, ...]
     next_cursor: str | None
@@ -75,7 +75,7 @@ class UnfinishedUpload:
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """One state of an object that a store kept, of `size` bytes; `version_id` opaque."""
+    """One version of an object that a store kept, of `size` bytes; `version_id` is opaque."""
 
     version_id: str
     size: int
@@ -96,13 +96,13 @@ class ObjectStore(Protocol):
     async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
         """Compare and set: as `put`, but only if the object there has this `etag` (of `head`).
 
-        Of many who replace one object exactly one wins. Conflict(CHANGED): it is another one by
-        now, or there is none; nothing was written.
+        If many replace one object at once, exactly one wins. Conflict(CHANGED) if the object was
+        changed or deleted meanwhile; then nothing was written.
         """
         ...
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """Stream bytes [start, end); `end` None means to the end, past the size is cut to it.
+        """Stream bytes [start, end). `end` None means to the object's end; a larger `end` is cut.
 
         NotFound is raised at the first step. Abandoning the iterator frees the connection.
         """
@@ -117,15 +117,15 @@ class ObjectStore(Protocol):
     ) -> ListPage:
         """List keys that start with `prefix`, at most `limit` (1 to 1000), in UTF-8 byte order.
 
-        `cursor` is a page's `next_cursor`, or any key: the list goes on behind it. What is written
-        while it goes on may be missing from its later pages.
+        `cursor` is a page's `next_cursor`, or any key: the list continues behind it. Keys written
+        during a list may be missing from its later pages.
         """
         ...
 
     async def list_folders(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
     ) -> FolderPage:
-        """List the folders right below `prefix`: of keys that start with it all up to the next
+        """List the folders directly below `prefix`: keys that start with it, cut behind the next
         slash, each once, in UTF-8 byte order. `cursor` is a page's `next_cursor`.
 
         A page has at most `limit` (1 to 1000), and may have fewer, or none, before the last.
@@ -133,7 +133,7 @@ class ObjectStore(Protocol):
         ...
 
     async def delete_many(self, keys: Sequence[str]) -> None:
-        """Delete; absent objects count as deleted. Raises when any key could not be deleted."""
+        """Delete objects; absent ones count as deleted. Raises if any could not be deleted."""
         ...
 
     async def start_multipart(self, key: str) -> str:
@@ -170,14 +170,14 @@ class ObjectStore(Protocol):
         ...
 
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
-        """Unfinished uploads whose keys start so. MinIO tells of none of them, so what is known by
-        its key is asked for by `list_uploads`.
+        """Unfinished uploads whose keys start with `prefix`. MinIO lists none of them, so use
+        `list_uploads` where the key is known.
         """
         ...
 
     async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
-        """What the store kept of exactly this key, newest first, at most `VERSIONS_MAX`; deletions
-        are left out. Empty where it keeps none: only some buckets do.
+        """Kept versions of exactly this key, newest first, at most `VERSIONS_MAX`, without delete
+        markers. Empty if the store keeps no versions: only some buckets do.
         """
         ...
 
@@ -191,7 +191,7 @@ class ObjectStore(Protocol):
 
 
 PART_BYTES_MIN = 5 * 1024 * 1024
-"""The smallest part but the last that S3 accepts (AWS S3 multipart limits)."""
+"""The smallest part that S3 accepts, except as the last one (AWS S3 multipart limits)."""
 
 VERSIONS_MAX = 100
-"""Of one key: a segment's is written once, so that more are somebody else's doing."""
+"""Versions listed of one key: a segment's is written once, so more come from somebody else."""

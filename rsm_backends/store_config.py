@@ -1,4 +1,4 @@
-"""Where a named store is and how to reach it. Picklable, since worker processes get it too."""
+"""A named store's location and settings. Picklable, since worker processes get it too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ StoreKind = Literal["s3", "filesystem", "memory"]
 AddressingStyle = Literal["auto", "path", "virtual"]
 Compatibility = Literal["delete-md5", "single-deletes", "no-checksums"]
 COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
-"""What a store may lack, by the word of its setting:
+"""Features that a store may lack, by the value of its setting:
 
     delete-md5      DeleteObjects is refused without Content-MD5
     single-deletes  there is no DeleteObjects: objects are deleted one by one
@@ -23,7 +23,7 @@ COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreLocation:
-    """Where a store is, without what it takes to get in: fit to be told."""
+    """A store's location without credentials, so that it may be passed on."""
 
     kind: StoreKind
     bucket: str
@@ -38,12 +38,12 @@ class StoreLocation:
 class StoreConfig:
     """One entry of `[stores.NAME]`.
 
-    `prefix` belongs to the keys of this store (it is put in front by whoever makes keys, not by the
+    `prefix` starts every key of this store (the code that makes keys puts it in front, not the
     store). Without `access_key_id` the AWS default chain is used (environment, profile, instance).
     `endpoint_url` None means AWS itself. `sign_payloads` puts a SHA-256 of every body under the
     request's signature, for stores that refuse UNSIGNED-PAYLOAD. `deadline_s` bounds one call, its
-    retries included. With `credentials_file` the keys are read there, anew when they are others;
-    those given beside it hold as long as it can't be read.
+    retries included. With `credentials_file` the keys are read from that file, again when it
+    changes; keys given beside it are used as long as the file can't be read.
     """
 
     name: str
@@ -69,7 +69,7 @@ class StoreConfig:
     compatibility: frozenset[Compatibility] = frozenset()
 
     def __post_init__(self) -> None:
-        """Refuse what can never work, naming the setting."""
+        """InvalidRequest for settings that can never work; it names the setting."""
         where = f"stores.{self.name}"
         if self.kind not in ("s3", "filesystem", "memory"):
             raise InvalidRequest(

@@ -15,7 +15,7 @@ _Item = TypeVar("_Item")
 async def closing_stream(stream: AsyncIterator[_Item]) -> AsyncIterator[AsyncIterator[_Item]]:
     """Close `stream` at the end of the block, so that its connection is free at once.
 
-    Without it an abandoned stream is closed too, but only when the garbage collector finds it.
+    An abandoned stream would be closed, too, but only when the garbage collector finds it.
     """
     try:
         yield stream
@@ -28,6 +28,6 @@ async def closing_stream(stream: AsyncIterator[_Item]) -> AsyncIterator[AsyncIte
 async def read_all(
     store: ObjectStore, key: str, *, start: int = 0, end: int | None = None
 ) -> bytes:
-    """The bytes [start, end) in one piece; for objects known to be small."""
+    """Read the bytes [start, end) in one piece; for objects known to be small."""
     async with closing_stream(store.get(key, start=start, end=end)) as stream:
         return b"".join([piece async for piece in stream])

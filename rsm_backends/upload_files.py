@@ -2,22 +2,23 @@
 
     <root>/.strandline/uploads/<id>/
         key              the object's key
-        data             the bytes; part n has its place at (n - 1) x stride
-        stride           a symbolic link that reads as a number: the size of the first part to come
-        claimed-<n>      somebody writes part n to its place, or did; nobody else will
-        <n>-<size>-<crc> part n: a link to `data` when it is whole in its place, else its bytes
+        data             the bytes; the place of part n is at (n - 1) x stride
+        stride           a symbolic link whose target is a number: the size of the first part sent
+        claimed-<n>      a writer has taken the place of part n; no other writer may use it
+        <n>-<size>-<crc> part n: a link to `data` if it is whole in its place, else its bytes
 
-Parts go to their places at once, and `data` becomes the object: no byte is written twice. A part
-that does not fit its place (the last one came first), or is sent again, is a file of its own; the
-upload is then joined into a new file. Order of a completion, and what a crash leaves:
+Parts are written to their places at once, and `data` becomes the object: no byte is written twice.
+A part that does not fit its place (the last one came first), or is sent again, becomes a file of
+its own; the upload is then joined into a new file. Order of a completion, safe against a crash:
 
-1. `data` is locked, so that nobody writes to it any more, and its parts are read and summed;
+1. `data` is locked, so that nobody writes to it any more; its parts are read and their checksums
+   compared;
 2. it gets a second name: from now on it is never written to, and never completed in place again;
 3. as for every object (`rsm_backends.object_files`): fsync, name, fsync of the folders;
 4. the upload's folder is removed.
 
-A completion that failed in 3 is repeated on a new file: after a failed fsync the pages of the old
-one may count as written although they are not.
+A completion that failed in step 3 is repeated with a new file: after a failed fsync the kernel may
+count the pages of the old one as written although they are not.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from rsm_backends.object_files import (
 from rsm_backends.store import ObjectInfo, UnfinishedUpload, UploadedPart
 
 PLACED_BYTES_MAX = 1 << 40
-"""Places beyond are not used: file systems bound the size of a file, holes included."""
+"""End of the places that are used: file systems bound the size of a file, holes included."""
 
 _ABORT_ATTEMPTS_MAX = 10
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -66,7 +67,7 @@ class UploadFiles:
         self._files = files
 
     def start(self, key: str) -> str:
-        """A new upload's id."""
+        """Begin an upload; returns its id."""
         folder = Path(tempfile.mkdtemp(prefix="u", dir=self._files.staging_folder("uploads")))
         fd = os.open(folder / _DATA, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
         try:
@@ -96,7 +97,7 @@ class UploadFiles:
         *,
         create_only: bool,
     ) -> ObjectInfo:
-        """Make the object of exactly these parts; their sum is the caller's business."""
+        """Make the object of exactly these parts; the caller has checked their combined CRC32C."""
         folder = self._folder(key, upload_id)
         with _opened_data(folder) as data_fd:
             alone = _locked(data_fd, fcntl.LOCK_EX)
@@ -122,8 +123,8 @@ class UploadFiles:
                 pass
         size = sum(source.part.size for source in sources)
         if os.fstat(fd).st_size != size:
-            os.ftruncate(fd, size)  # parts that were sent and are not named
-        # It stays when what follows fails: that is how the next try knows (2 above).
+            os.ftruncate(fd, size)  # drops parts that were sent but are not named
+        # It stays if a later step fails: it tells the next attempt that step 2 was done.
         second_name = self._second_name(folder)
         with suppress(FileNotFoundError):
             os.unlink(second_name)
@@ -136,7 +137,7 @@ class UploadFiles:
         try:
             self._files.place((fd, second_name), key, crc32c, create_only)
         except StrandlineError:
-            os.unlink(second_name)  # the object was refused its name; the bytes are durable
+            os.unlink(second_name)  # the name was refused; the bytes are durable
             raise
         with suppress(FileNotFoundError):
             os.unlink(second_name)
@@ -175,7 +176,7 @@ class UploadFiles:
         return tuple(each.upload_id for each in self.below(key) if each.key == key)
 
     def below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
-        """The unfinished uploads of keys that start so."""
+        """The unfinished uploads of keys that start with `prefix`."""
         folder = self._files.root / STAGING / "uploads"
         try:
             names = sorted(os.listdir(folder))
@@ -197,7 +198,7 @@ class UploadFiles:
 
 
 class _Source:
-    """Where the bytes of a stored part are: in their place, or in a file of its own."""
+    """The bytes of a stored part: in their place in `data`, or in a file of their own."""
 
     def __init__(self, folder: Path, data_fd: int, part: UploadedPart, key: str) -> None:
         self.part = part
@@ -213,7 +214,7 @@ class _Source:
         self.position = (part.number - 1) * _stride(folder) if self.in_place else 0
 
     def checked_pieces(self) -> Iterator[memoryview]:
-        """The part's bytes; CorruptData at their end unless their sum is right. A piece is good
+        """The part's bytes; CorruptData at their end if the CRC32C does not match. A piece is valid
         until the next is asked for.
         """
         crc32c = 0
@@ -222,7 +223,7 @@ class _Source:
             yield piece
         if crc32c != self.part.crc32c:
             raise CorruptData(
-                f"part {self.part.number} has CRC32C {crc32c:08x} on disk, "
+                f"part {self.part.number} has CRC32C {crc32c:08x} on disk, but "
                 f"{self.part.crc32c:08x} was written",
                 source=self._key,
                 position=0,
@@ -246,13 +247,13 @@ class _Source:
 
 
 def _put_in_place(folder: Path, part: UploadedPart, data: Buffer) -> bool:
-    """False: it has to be a file of its own."""
+    """Writes a part to its place in `data`; False if it has to be a file of its own."""
     stride = _agreed_stride(folder, part.size)
     position = (part.number - 1) * stride
     if part.size > stride or position + part.size > PLACED_BYTES_MAX:
         return False
     with _opened_data(folder) as fd:
-        # Shared with other writers; whoever completes or has completed the upload is alone.
+        # The lock is shared among writers; a completion holds it alone.
         if not _locked(fd, fcntl.LOCK_SH) or not _is_unnamed_elsewhere(fd, folder):
             return False
         claim = folder / f"claimed-{part.number}"
@@ -271,7 +272,7 @@ def _put_in_place(folder: Path, part: UploadedPart, data: Buffer) -> bool:
 
 
 def _stand_in_order(sources: Sequence[_Source]) -> bool:
-    """Whether their places, one behind the other, are the object."""
+    """True if the places of the parts follow one another and together form the object."""
     position = 0
     for source in sources:
         if not source.in_place or source.position != position:
@@ -281,7 +282,7 @@ def _stand_in_order(sources: Sequence[_Source]) -> bool:
 
 
 def _agreed_stride(folder: Path, size: int) -> int:
-    """The first part's size, whoever asks."""
+    """The size of the first part sent, the same for every caller."""
     with suppress(FileExistsError):
         os.symlink(str(size), folder / _STRIDE)
     return _stride(folder)
@@ -301,7 +302,7 @@ def _opened_data(folder: Path) -> Iterator[int]:
 
 
 def _locked(fd: int, how: int) -> bool:
-    """Until `fd` is closed; False where the file system knows no locks."""
+    """Locks `fd` until it is closed; False if the file system has no locks."""
     try:
         fcntl.flock(fd, how)
     except OSError as error:
@@ -312,7 +313,7 @@ def _locked(fd: int, how: int) -> bool:
 
 
 def _is_unnamed_elsewhere(fd: int, folder: Path) -> bool:
-    """Whether it is the upload's still, and nobody has begun to make it an object."""
+    """True if the file still belongs to the upload and no completion has given it a second name."""
     status = os.fstat(fd)
     return status.st_nlink == 1 and os.path.samestat(status, (folder / _DATA).lstat())
 

@@ -11,18 +11,10 @@ from typing import Any
 
 import uvloop
 
-from strandline.time_slice import set_time_slice
-
 _log = logging.getLogger("strandline")
 
 SWITCH_INTERVAL_S = 0.0005
 """Measured: at Python's default of 5 ms a busy thread makes an fdatasync completion 5 ms late."""
-
-
-SLICE_S = 0.0003
-"""About what one turn of the loop takes: it begins sooner where many programs want the cores
-(docs/BENCHMARKS.md has the figures, which differ from run to run).
-"""
 
 OBJECTS_A_COLLECTION = 5_000
 """New objects behind which Python looks for garbage; its default is 700."""
@@ -31,7 +23,6 @@ OBJECTS_A_COLLECTION = 5_000
 def node_runner() -> asyncio.Runner:
     """Runs a node's main coroutine; sets the process up for it."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    set_time_slice(SLICE_S)
     return asyncio.Runner(loop_factory=new_loop)
 
 

@@ -29,7 +29,7 @@ from rlm.kill_switches import KillSwitches
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.log_levels import LogLevels
 from rlm.mending import DIRECTORY as MENDING_DIRECTORY
-from rlm.mending import Mender, MendLimits
+from rlm.mending import Mender, MendLimits, ReplicasPort
 from rlm.node_problem import NodeProblem, ProblemLog
 from rlm.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
 from rlm.repairs import RepairLimits, Repairs
@@ -170,7 +170,7 @@ class Node:
             building.push_async_callback(snapshots.close)
             known = KnownSegments(log, metadata, view)
             collector = _new_collector(settings, known, stores, remote_log, audit, building)
-            scrubs, repairs = _new_repairs(settings, directory, remote_log, building)
+            scrubs, repairs = _new_repairs(settings, directory, remote_log, broker, building)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
             remote_log.tell_problems_of(*(part.problems for part in told))
             _watch_surroundings(settings, metadata, stores, remote_log)
@@ -211,6 +211,7 @@ def _new_repairs(
     settings: Settings,
     directory: DataDirectory,
     remote_log: RemoteLogManager,
+    broker: BrokerView | None,
     building: AsyncExitStack,
 ) -> tuple[ScrubResults, Repairs]:
     """What is known to be damaged, and what mends it."""
@@ -222,8 +223,9 @@ def _new_repairs(
         interval_s=repair.interval_s,
         per_hour_max=repair.per_hour_max,
         free_bytes_min=repair.free_bytes_min,
+        replica_deadline_s=settings.copier.mend_deadline_s,
     )
-    repairs = remote_log.new_repairs(limits, scrubs)
+    repairs = remote_log.new_repairs(limits, scrubs, _replicas(broker))
     building.push_async_callback(repairs.close)
     return scrubs, repairs
 
@@ -231,13 +233,17 @@ def _new_repairs(
 def _new_mender(
     settings: Settings, directory: DataDirectory, pool: WorkerPool, broker: BrokerView | None
 ) -> Mender:
-    replicas = None
-    if broker is not None:
-        from rlm.replica_fetch import ReplicaFetch  # slow to import, as the view of the broker
-
-        replicas = ReplicaFetch(broker)
     limits = MendLimits(settings.copier.mend_deadline_s, settings.copier.mend_bytes_max)
-    return Mender(pool, replicas, directory.path / MENDING_DIRECTORY, limits)
+    return Mender(pool, _replicas(broker), directory.path / MENDING_DIRECTORY, limits)
+
+
+def _replicas(broker: BrokerView | None) -> ReplicasPort | None:
+    """With connections of its own: who asks closes them in the end."""
+    if broker is None:
+        return None
+    from rlm.replica_fetch import ReplicaFetch  # slow to import, as the view of the broker
+
+    return ReplicaFetch(broker)
 
 
 def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:

@@ -1,7 +1,12 @@
-"""Files that hold secrets: nobody but the node's user should be able to read them."""
+"""Files that hold secrets: nobody but the node's user should be able to read them.
+
+A group that the node is in may read a file of another user: so Kubernetes (`fsGroup`) and systemd
+(`LoadCredential`) hand secrets to a process that is not root.
+"""
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +14,7 @@ from pathlib import Path
 from strandline.finding import Finding
 from strandline.settings import Settings
 
-_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+_OTHERS = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
 def private_files(settings: Settings) -> dict[str, Path]:
@@ -31,13 +36,19 @@ def check_private_files(settings: Settings) -> Iterator[Finding]:
     for setting, path in private_files(settings).items():
         check = f"{setting} {path}"
         try:
-            mode = stat.S_IMODE(path.stat().st_mode)
+            file = path.stat()
             path.open("rb").close()
         except OSError as error:
             yield Finding(check, False, f"can't be read: {error.strerror}")
             continue
-        if mode & _OTHERS:
+        mode = stat.S_IMODE(file.st_mode)
+        if mode & _OTHERS or (mode & stat.S_IRGRP and not _handed_to_us(file)):
             detail = f"others can read or change it (mode {mode:04o}): chmod 600 {path}"
             yield Finding(check, False, detail)
         else:
             yield Finding(check, True, f"private (mode {mode:04o})")
+
+
+def _handed_to_us(file: os.stat_result) -> bool:
+    """Whether the group's right to read is what lets this process read it."""
+    return file.st_uid != os.geteuid() and file.st_gid in (os.getegid(), *os.getgroups())

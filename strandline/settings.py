@@ -143,7 +143,9 @@ class CopierSettings(Section):
     )
     backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
     mend_deadline_s: PositiveSeconds = Field(
-        default=300.0, description="For asking other replicas for what a damaged segment lacks."
+        default=300.0,
+        description="For asking other replicas for what a damaged segment lacks; `repair` asks "
+        "each for as long.",
     )
     mend_bytes_max: PositiveInt = Field(
         default=2 * 2**30, description="Bytes fetched of one damaged segment, on disk."

@@ -12,7 +12,6 @@ from rlm.limits import Ambient
 from strandline import ambient
 from strandline.event_loop import new_loop
 from strandline.log_lines import WORKER_TEXT, start_logging
-from strandline.time_slice import USUAL_S, set_time_slice
 
 NICENESS = 5
 """Behind the supervisor, whose event loop must be on time, and the broker on the same machine."""
@@ -25,7 +24,6 @@ def main(arguments: list[str]) -> None:
     log_format, node_id, socket_fd = arguments
     start_logging("json" if log_format == "json" else "text", int(node_id), text=WORKER_TEXT)
     os.nice(NICENESS)
-    set_time_slice(USUAL_S)  # short ones are its supervisor's
     worker.run(
         int(socket_fd),
         Ambient(

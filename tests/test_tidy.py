@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,9 @@ PURE_MODULES = (
 )
 """Pure whatever they say of themselves; a module whose docstring says so is held to it as well."""
 SAYS_PURE = re.compile(r"\bPure[.:]")
+PLAIN_WORDS = ("kafka_formats", "rsm_backends")
+"""Packages and folders whose docstrings were put into plain words (docs/STYLE.md); add to it."""
+FOREIGN_OPENING = re.compile(r"(What|Whether|Who|Whose|How|When|Which)\b")
 CODECS_ALLOWED = {"rlmm/wire/": {"kio", "uuid"}}
 """The schemas and the UUID type of the one library that has its home there are plain values."""
 
@@ -165,6 +169,26 @@ def test_what_says_it_is_pure_imports_no_world() -> None:
         if found := imported_roots(path) & PURE_FORBIDDEN - allowed:
             worldly[name] = found
     assert worldly == {}
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, text) of every docstring, those below assignments included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        text = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield text.lineno, text.value.lstrip()
+
+
+@pytest.mark.parametrize("package", PLAIN_WORDS)
+def test_docstrings_say_first_what_a_thing_is_or_does(package: str) -> None:
+    paths = tracked(f"{package}/*.py")
+    assert paths, f"{package} has no file any more: bring PLAIN_WORDS up to date"
+    assert [
+        f"{relative(path)}:{line}: {text.splitlines()[0]}"
+        for path in paths
+        for line, text in docstrings(path)
+        if FOREIGN_OPENING.match(text)
+    ] == []
 
 
 ONE_HOME = {

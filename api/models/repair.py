@@ -55,8 +55,9 @@ class SegmentRepairView(Wire):
         Outcome,
         Field(
             description="`would`: only looked at, or not now. `repaired`. `copied`: the new one "
-            "serves, the damaged one is not retired yet. `unrepairable`: nothing has a whole copy. "
-            "`left`, `failed`: see `text`."
+            "serves, the damaged one is not retired yet. `unrepairable`: all was asked and nothing "
+            "has a whole copy. `left`, `failed` (a source that could not be asked, a full disk): "
+            "see `text`."
         ),
     ]
     text: str

@@ -115,7 +115,11 @@ class PolicyRequest(Wire):
     copy_paused: StrictBool
     delete_paused: StrictBool
     follow_delete_records: Annotated[
-        StrictBool, Field(description="The tier's log start follows DeleteRecords on the broker.")
+        StrictBool,
+        Field(
+            description="The tier's log start follows DeleteRecords on the broker. Left out, it "
+            "does not, whatever it did before."
+        ),
     ] = False
     why: Annotated[
         str,
@@ -204,6 +208,31 @@ class PolicyView(Wire):
             follow_delete_records=policy.follow_delete_records,
             offset=known(policy.offset),
         )
+
+
+class PolicySet(PolicyView):
+    """The policy that stands now."""
+
+    changed: Annotated[
+        list[str],
+        Field(
+            description="Fields that differ from the policy it replaced: also what the request "
+            "left out, which gets its default.",
+            examples=[["retention_ms"]],
+        ),
+    ]
+
+
+def changed_fields(before: PolicyView, after: PolicyView) -> dict[str, int | bool | None]:
+    """What a replacement of the one by the other changes, with the values before."""
+    names = (
+        "retention_ms", "retention_bytes", "copy_paused", "delete_paused", "follow_delete_records",
+    )  # fmt: skip
+    return {
+        name: getattr(before, name)
+        for name in names
+        if getattr(before, name) != getattr(after, name)
+    }
 
 
 def _id_text(topic_id: Uuid) -> str | None:

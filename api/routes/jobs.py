@@ -80,7 +80,7 @@ async def repair(
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> RepairView:
     """Role admin. Reads every byte of the partitions that this node leads. One runs at a time (409
-    RUNNING); ask for it by its id until it ended.
+    RUNNING, which names its id); ask for it by its id until it ended.
     """
     return RepairView.of(context.repairs.start(body.request(), principal.name))
 
@@ -90,7 +90,7 @@ async def describe_repair(
     context: Context,
     job_id: Annotated[str, Path(max_length=1_000, description="The job's id, a Kafka Uuid.")],
 ) -> RepairView:
-    """The last one is remembered until the node stops."""
+    """The last eight are remembered until the node stops, automatic ones among them."""
     return RepairView.of(context.repairs.run_of(parse_uuid(job_id, "job_id")))
 
 

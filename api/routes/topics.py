@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -14,10 +15,12 @@ from api.listing import first_after, statuses_of
 from api.models.topics import (
     PartitionSummary,
     PolicyRequest,
+    PolicySet,
     PolicyView,
     TopicPage,
     TopicSummary,
     TopicView,
+    changed_fields,
 )
 from api.routes.found import CheckedTopic, TopicIdParameter
 from api.tokens import Principal, Role
@@ -109,15 +112,26 @@ async def set_topic_policy(
     topic: CheckedTopic,
     body: PolicyRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
-) -> PolicyView:
-    """Needs the role admin. Takes effect at the metadata offset that the answer's header names."""
-    change = body.change(topic, context.manager.topic_policy(topic))
+) -> PolicySet:
+    """Needs the role admin. Takes effect at the metadata offset that the answer's header names. The
+    policy is replaced whole: what the request leaves out is not kept; `changed` tells it.
+    """
+    standing = context.manager.topic_policy(topic)
+    change = body.change(topic, standing)
+    changed = changed_fields(
+        *(PolicyView.of(topic, each.topic_id, each) for each in (standing, change.policy))
+    )
     request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(change)
     said = f"{body.why}: " if body.why else ""
-    why = f"{said}{topic}: {body.model_dump_json(exclude={'replaces_offset', 'why'})}"
+    differs = ", ".join(f"{name} from {dumps(value)}" for name, value in changed.items())
+    why = (
+        f"{said}{topic}: {body.model_dump_json(exclude={'replaces_offset', 'why'})}; "
+        f"changed {differs or 'nothing'}"
+    )
     context.audit.note(
         AuditLine(
             context.now_ms(), AuditAction.POLICY_SET, None, None, -1, -1, -1, why, principal.name
         )
     )
-    return _policy_of(context, topic, None if body.topic_id is None else change.policy.topic_id)
+    now = _policy_of(context, topic, None if body.topic_id is None else change.policy.topic_id)
+    return PolicySet(**now.model_dump(), changed=list(changed))

@@ -119,8 +119,8 @@ class ScrubReport:
             yield f"{unread} segments could not be read: scrub again once the store answers"
         if unverified := self._sum("unverified"):
             yield (
-                f"{unverified} aborted transactions begin below the segment that lists them, and "
-                "no producer snapshot tells whether they do: unverified"
+                f"{unverified} aborted transactions may begin below the segment that ends them, "
+                "and no producer snapshot tells whether they do: unverified"
             )
         damaged = self._sum("damaged_segments")
         yield f"{damaged} segments are damaged" if damaged else "no damage was found"

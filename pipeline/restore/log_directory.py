@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,8 @@ from pipeline.restore.log_segment import (
 from rlmm.synced_path import sync_path
 
 STAGING_PREFIX = ".strandline-restore-"
+FILE_NAME_BYTES_MAX = 255
+"""Of Linux's file systems. A topic has up to 249, a partition's directory has all of them."""
 PLAN_FILE = f"plan{NOTE_SUFFIX}"
 FINISHED_FILE = f"strandline{NOTE_SUFFIX}"
 """Brokers read files of their own suffixes only, and delete all of them with the partition."""
@@ -65,7 +68,17 @@ class Place:
     @property
     def staging(self) -> Path:
         """Where it is written until it is whole."""
-        return self.log_dir / f"{STAGING_PREFIX}{self.topic}-{self.partition}"
+        return staging_of(self.directory)
+
+
+def staging_of(directory: Path) -> Path:
+    """Beside a partition's directory. The longest topics leave no room for what is put before their
+    names: the name's hash stands for it then.
+    """
+    name = f"{STAGING_PREFIX}{directory.name}"
+    if len(name) > FILE_NAME_BYTES_MAX:
+        name = STAGING_PREFIX + hashlib.sha256(directory.name.encode()).hexdigest()
+    return directory.with_name(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +123,7 @@ def find_place(
     if len(found) > 1:
         raise Conflict(f"{name} is in {found[0]} and in {found[1]}: remove the one that is empty")
     # A run that was killed while it published may have removed the broker's directory, or a part.
-    left = [each for each in log_dirs if finished_log(each / f"{STAGING_PREFIX}{name}") is not None]
+    left = [each for each in log_dirs if finished_log(staging_of(each / name)) is not None]
     if not found and not left:
         if topic_id is None:
             raise InvalidRequest(
@@ -124,7 +137,7 @@ def find_place(
     done = finished_log(directory)
     if done is None or not restore.goes_on(parse_begun(done.restore)):
         check_empty(directory)
-    known = _known_topic_id(directory, log_dir / f"{STAGING_PREFIX}{name}")
+    known = _known_topic_id(directory, staging_of(directory))
     if topic_id not in (None, known):
         raise Conflict(
             f"{directory} belongs to the topic id {known}, not to {topic_id}: leave --topic-id "

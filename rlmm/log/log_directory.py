@@ -5,7 +5,7 @@ One thread (the writer) appends and cuts; any other may read. Nothing here is as
 Invariant: `synced_end` never exceeds what a crash of the machine leaves readable.
 
 The active segment's space is reserved up to its greatest size, behind its end: a sync need not look
-for blocks (BENCHMARKS.md), and other files can't take them.
+for blocks (docs/notes/quorum.md), and other files can't take them.
 """
 
 from __future__ import annotations

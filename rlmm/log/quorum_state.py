@@ -2,15 +2,18 @@
 
 One line of JSON, version 1 (KIP-595, KIP-853; Kafka's FileQuorumStateStore). It is on disk *before*
 anything done in that epoch takes effect. An unreadable file is a hard error: carrying on with an
-empty one could vote twice in an epoch.
+empty one could vote twice in an epoch. So could one with a turned bit, and Kafka's file has no
+checksum: ours has one behind its last field, which Kafka passes over. A file without is read.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, StrandlineError
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlmm.log.disk import Disk, replace_file
@@ -19,6 +22,16 @@ QUORUM_STATE = "quorum-state"
 DATA_VERSION = 1
 NOBODY = -1
 _INT32_MAX = 2**31 - 1
+_KAFKAS_FIELDS = (
+    frozenset({
+        "clusterId", "leaderId", "leaderEpoch", "votedId", "appliedOffset", "currentVoters",
+        "data_version",
+    }),
+    frozenset({"leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version"}),
+)  # fmt: skip
+"""By version. A name that is not among them may be one of ours in which a bit turned over."""
+_OUR_FIELDS = frozenset({"cutEpoch", "cutEndOffset", "crc32c"})
+_CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"(?=}$)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ class QuorumState:
 
 
 def encode(state: QuorumState) -> bytes:
-    """Kafka's field names and order."""
+    """Kafka's field names and order; then ours, the CRC-32C of all the text without it last."""
     fields: dict[str, object] = {
         "leaderId": state.leader_id,
         "leaderEpoch": state.leader_epoch,
@@ -48,7 +61,8 @@ def encode(state: QuorumState) -> bytes:
     if state.cut_end_offset != NOBODY:
         fields |= {"cutEpoch": state.cut_epoch, "cutEndOffset": state.cut_end_offset}
     fields["data_version"] = DATA_VERSION
-    return json.dumps(fields, separators=(",", ":")).encode()
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    return text[:-1] + b',"crc32c":"%08x"}' % crc32c(text)
 
 
 def parse(data: bytes, *, source: str) -> QuorumState:
@@ -58,6 +72,7 @@ def parse(data: bytes, *, source: str) -> QuorumState:
         version = _integer(fields, "data_version")
         if version not in (0, 1):
             raise ValueError(f"data_version {version} is not known here")
+        _check(data, fields, version)
         directory = Uuid.parse(fields["votedDirectoryId"]) if version else ZERO_UUID
         state = QuorumState(
             leader_epoch=_integer(fields, "leaderEpoch"),
@@ -77,6 +92,17 @@ def parse(data: bytes, *, source: str) -> QuorumState:
             position=0,
         ) from error
     return state
+
+
+def _check(data: bytes, fields: dict[str, object], version: int) -> None:
+    unknown = fields.keys() - _KAFKAS_FIELDS[version] - _OUR_FIELDS
+    if unknown:
+        raise ValueError(f"it has a field {min(unknown)!r}")
+    if "crc32c" not in fields:
+        return
+    found = _CHECKSUM.search(data)
+    if found is None or int(found[1], 16) != crc32c(data[: found.start()] + b"}"):
+        raise ValueError("it fails its checksum")
 
 
 def _integer(fields: dict[str, object], name: str) -> int:

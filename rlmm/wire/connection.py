@@ -130,7 +130,7 @@ class Connection:
         if not self.supports(type(request)):
             raise InvalidRequest(
                 f"{self.name} does not support {type(request).__name__} version "
-                f"{request.__version__}; Kafka 2.8 or newer is needed"
+                f"{request.__version__}; Kafka 3.1 or newer has it"
             )
         async with self._one_at_a_time:
             return await self._exchange(request, response_type)

@@ -14,7 +14,7 @@ from rlmm.wire.connection import Connection
 
 
 def can_ask_topic_ids(connection: Connection) -> bool:
-    """Whether the broker knows topic ids at all (Kafka 2.8 and newer, with KRaft or IBP 2.8)."""
+    """Whether the broker can be asked for topics by id (Kafka 3.1 and newer)."""
     return connection.supports(MetadataRequest)
 
 

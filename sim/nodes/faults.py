@@ -23,7 +23,7 @@ KINDS = (
     "old_program", "view_flushes", "feature_level", "few_addresses", "write_error", "read_error",
 )  # fmt: skip
 FLIPPED_SUFFIXES = (".log", ".checkpoint")
-"""quorum-state has no checksum in Kafka's format; one turned bit in it can be a vote forgotten."""
+"""Every bit of quorum-state is turned in tests/durability: its checksum refuses each."""
 
 
 class Faults:

@@ -165,7 +165,7 @@ class Damage:
         if leader is None or leader.bases[0] > row.start_offset or row.custom_metadata is None:
             return False
         batches = batches_within(leader.batches, row.start_offset, row.end_offset + 1)
-        data = b"".join(batch.data for batch in batches)
+        data = b"".join(batch.data for batch in batches if batch not in leader.lost)
         return crc32c(data) == CustomMetadata.decode(row.custom_metadata).log_crc32c
 
     def _finished(self) -> Iterator[RemoteLogSegmentMetadata]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,13 @@ from rlm.log_dir import LocalPartition, LocalSegment
 from rlm.segment_facts import segment_epochs
 from rlmm import queries
 from rlmm.lineage import within_lineage
-from rlmm.partition_state import PartitionState
+from rlmm.partition_state import LostOffsets, PartitionState
 from rlmm.records import LogStart, LostRange
 from rlmm.segment import Incarnation, TopicIdPartition
 from sim.forgetful_disk import PowerCut
 from sim.nodes.loop import LIFE
 from sim.tier.invariants import answer
+from sim.tier.readers import batches_of
 from sim.tier.replica import batches_within
 
 if TYPE_CHECKING:
@@ -123,8 +124,18 @@ class HoldAuditor:
         self._linked: dict[Path, Incarnation] = {}
 
     def held(self, process: Process, unit: Unit) -> None:
-        """A unit was linked."""
-        self._linked[unit.segment.log_path] = process.incarnation
+        """A unit was linked, to a file that no other one has: two would hide each other from the
+        budget. What could not be read counts for nothing.
+        """
+        path, world = unit.segment.log_path, self._world
+        self._linked[path] = process.incarnation
+        base, size = path.parent.name[:20], path.parent.name.rpartition("-")[2]
+        same = [each for each in path.parent.parent.glob(f"{base}-*-{size}") if each != path.parent]
+        world.auditor.check(
+            not same or "disk_error" in world.faults.kinds,
+            "held_once",
+            f"{process.machine.name} links {_told(path.parent)} again",
+        )
 
     def releasing(self, process: Process, unit: Unit) -> None:
         """A unit is about to go: it is copied, not this log's any more, or there is no room."""
@@ -148,15 +159,17 @@ class HoldAuditor:
 
     def lost(self, record: LostRange, state: PartitionState) -> None:
         """What is said to be lost is not held by who says so. Where DeleteRecords reached into a
-        segment, its head counts as lost, and may fill the range once it is held alone. What the
-        claim contradicts, because it knew less of the log's head, is kept and cannot be copied.
+        segment, its head counts as lost, and may fill the range once it is held alone; so do whole
+        segments that it took and the broker still has. What the claim contradicts, because it knew
+        less of the log's head, is kept and cannot be copied.
         """
         assert state.claim is not None
         node_id = state.claim.incarnation.node_id
         replica = self._world.brokers.partition(record.partition).replicas[node_id]
         for path, start, end in self._held_by_claimant(state):
             base, _ = _offsets(path)
-            if base in replica.cut_inside or base >= replica.bases[0]:
+            deleted = base >= replica.bases[0] and record.end < replica.log_start
+            if base in replica.cut_inside or deleted:
                 continue
             if not _fits(path, state):
                 continue
@@ -192,10 +205,9 @@ class HoldAuditor:
                 yield f"{machine.name} still has {path.relative_to(machine.hold_dir)}"
 
     def _waits(self, machine: Machine, log: Path) -> bool:
-        """For its broker to lead, or to remove its own segments there (DeleteRecords took the head
-        of one, or they end elsewhere), or to have other records at these offsets; or for its turn
-        when there is no room: a claim that knew less of the log's head contradicts it, and what it
-        holds stays lost.
+        """For its broker to lead, or to remove its own segment, whose head DeleteRecords took, or
+        to have other records at these offsets; or for its turn when there is no room: a claim that
+        knew less of the log's head contradicts it, and what it holds stays lost.
         """
         start, end = _offsets(log)
         partition = self._world.brokers.with_id(Uuid.parse(log.parent.parent.name))
@@ -205,11 +217,11 @@ class HoldAuditor:
         state = queries.partition_state(rows, partition.tip)
         lost = () if state is None else state.lost_ranges
         fills = any(each.start < end and start <= each.end for each in lost)
-        bases = partition.replicas[machine.node_id].bases
-        if end > bases[-1]:
+        if fills and not _has_any_of(log, lost):
+            return True  # damage took just that; what it has is in the tier
+        if end > partition.replicas[machine.node_id].bases[-1]:
             return _alone(log)
-        stands = start >= bases[0] and not {start, end} <= set(bases)
-        if not fills or partition.leader != machine.node_id or not _alone(log) or stands:
+        if not fills or partition.leader != machine.node_id or not _alone(log):
             return fills
         assert state is not None, "it has lost ranges"
         return not _fits(log, state)
@@ -280,6 +292,16 @@ def _fits(log: Path, state: PartitionState) -> bool:
     base, end = _offsets(log)
     epochs = segment_epochs(_epochs(log), _first_known(log, base), end)
     return within_lineage(base, end - 1, epochs, state.lineage, None)
+
+
+def _has_any_of(log: Path, lost: Sequence[LostOffsets]) -> bool:
+    """Whether a batch of it is among what is lost: damage took some through the broker's link."""
+    first = _first_known(log, _offsets(log)[0])
+    return any(
+        batch.base <= each.end and max(first, each.start) <= batch.last
+        for batch in batches_of(log.read_bytes())
+        for each in lost
+    )
 
 
 def _epochs(log: Path) -> leader_epoch_checkpoint.Epochs:

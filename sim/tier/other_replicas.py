@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlm.leadership import NoAnswer
+from rlmm.segment import TopicIdPartition
 from rlmm.wire.replica_answers import Batches, OutOfRange
 
 if TYPE_CHECKING:
@@ -18,18 +19,20 @@ class OtherReplicas:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
-        found = self._world.brokers.named((topic, partition))
+    async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
+        found = self._world.brokers.named((partition.topic, partition.partition))
         return NoAnswer("no such topic") if found is None else sorted(found.replicas)
 
     async def fetch(
-        self, node_id: int, topic: str, partition: int, offset: int
+        self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
-        found = self._world.brokers.named((topic, partition))
+        found = self._world.brokers.named((partition.topic, partition.partition))
         if found is None or not self._world.machine(node_id).broker_up:
             return NoAnswer("it is down")
         replica = found.replicas[node_id]
-        if offset >= replica.end or offset < max(replica.bases[0], replica.log_start):
+        if offset == replica.end:
+            return NoAnswer("it has nothing there yet")
+        if offset > replica.end or offset < max(replica.bases[0], replica.log_start):
             return OutOfRange()
         data = b"".join(
             each.data

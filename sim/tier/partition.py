@@ -15,7 +15,7 @@ NO_LEADER = -1
 
 class Partition:
     """`truth` is the whole log of the leader of each epoch: what was below it at its election, and
-    what it wrote. `deletions` are DeleteRecords, as (epoch, offset), exclusive.
+    what it wrote. `alive` says which brokers run.
     """
 
     def __init__(self, tip: TopicIdPartition, replicas: dict[int, Replica], random: Random) -> None:
@@ -26,7 +26,6 @@ class Partition:
         self.in_sync = sorted(replicas)
         self.truth: dict[int, list[Batch]] = {}
         self.open_from: int | None = None
-        self.deletions: list[tuple[int, int]] = []
         self._decided: list[tuple[int, int]] = []
         self.deleted = False
         self.random = random
@@ -92,7 +91,7 @@ class Partition:
             follower.start_over(before, before[-1].last + 1 if before else 0)
         for batch in leader.batches:
             if batch.base >= follower.end:
-                follower.append(batch)
+                follower.append(batch, lost=batch in leader.lost)
                 if self.random.randrange(100) < self.roll_percent:
                     follower.roll()
         if broker not in self.in_sync:
@@ -100,17 +99,6 @@ class Partition:
         self._advance(leader)
         follower.high_watermark = min(leader.high_watermark, follower.end)
         follower.cut(min(leader.log_start, follower.high_watermark))
-
-    def delete_records(self, broker: int, start: int) -> None:
-        """What a leader has below `start` is wanted by nobody any more."""
-        replica = self.replicas[broker]
-        self.deletions.append((replica.epoch, start))
-        replica.cut(start)
-
-    def is_deleted(self, batch: Batch, end: int) -> bool:
-        """Whether DeleteRecords of some leader took all that the batch has below `end`."""
-        end = min(end, batch.last + 1)
-        return any(end <= at and batch in self.truth[epoch] for epoch, at in self.deletions)
 
     def drop_from_in_sync(self, broker: int) -> None:
         """It is too slow, or dead."""

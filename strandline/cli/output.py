@@ -11,7 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+NAME_CHARACTERS_MIN = 12
 _PIPED_WIDTH = 250
+_GAP = 2
+"""Between two columns."""
 
 
 def _console(*, stderr: bool) -> Console:
@@ -31,17 +34,39 @@ def print_json(value: Any) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    names_first: bool = False,
 ) -> None:
-    """A plain table; numbers stand to the right."""
+    """A plain table; numbers stand to the right. With `names_first` the first column has names,
+    which are shortened where a row would not fit into one line otherwise.
+    """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    body = [[_cell(value) for value in row] for row in rows]
+    values = [list(row) for row in rows]
+    if names_first:
+        shown = [[_cell(value) for value in row[1:]] for row in values]
+        others = (max(map(len, column)) + _GAP for column in zip(columns[1:], *shown, strict=True))
+        room = console.width - sum(others)
+        values = [[shortened(str(row[0]), room), *row[1:]] for row in values]
+    body = [[_cell(value) for value in row] for row in values]
     raw_numeric = [all(_numeric(row[index]) for row in body) for index in range(len(columns))]
     for name, numeric in zip(columns, raw_numeric, strict=True):
         table.add_column(name, justify="right" if numeric and body else "left", overflow="fold")
     for row in body:
         table.add_row(*row)
     console.print(table)
+
+
+def shortened(name: str, characters_max: int) -> str:
+    """A long name without its middle: what tells names apart stands at their ends. At least
+    `NAME_CHARACTERS_MIN` of it stay.
+    """
+    kept = max(characters_max, NAME_CHARACTERS_MIN) - 1
+    if len(name) <= kept + 1:
+        return name
+    return f"{name[: kept - kept // 2]}\u2026{name[len(name) - kept // 2 :]}"
 
 
 def print_line(text: str) -> None:

@@ -29,6 +29,7 @@ from strandline.cli.output import (
     print_json,
     print_line,
     print_table,
+    shortened,
 )
 
 
@@ -103,7 +104,7 @@ def partitions_command(
     if json:
         print_json(found)
     elif waiting:
-        _print_waiting(found)
+        print_waiting(found)
     else:
         print_table(
             ["topic", "p", "role", "copied to", "size", "lag", "state"],
@@ -119,20 +120,29 @@ def partitions_command(
                 )
                 for p in found
             ],
+            names_first=True,
         )
     return ExitCode.OK
 
 
 def _waits(partition: dict[str, Any]) -> bool:
     why = partition["why_not_copying"]
-    return partition["blocked"] is not None or (why is not None and why not in AS_IT_SHOULD_BE)
+    stands = why is not None and why not in AS_IT_SHOULD_BE
+    return partition["blocked"] is not None or stands or _tries_again(partition)
 
 
-def _print_waiting(found: list[dict[str, Any]]) -> None:
-    """One line each, cut at the edge of a terminal: `--json` has the whole text."""
+def _tries_again(partition: dict[str, Any]) -> bool:
+    """A copy is under way, and the one before it failed: with a store that hangs it takes long."""
+    return partition["why_not_copying"] is None and partition["last_error"] is not None
+
+
+def print_waiting(found: list[dict[str, Any]]) -> None:
+    """One line each, cut at the edge of a terminal: `--json` has the whole names and texts."""
     for each in found:
         text = each["blocked"] or each["why_not_text"]
-        name = f"{each['topic']}-{each['partition']}"
+        if _tries_again(each):
+            text = text or each["last_error"]["text"]
+        name = f"{shortened(each['topic'], console.width // 3)}-{each['partition']}"
         print_line(f"{name}  {_lag_text(each['lag'])}  {_state(each)}: {text}")
     if not found:
         console.print("nothing waits", markup=False)
@@ -142,7 +152,9 @@ def _state(partition: dict[str, Any]) -> str:
     if partition["blocked"] is not None:
         return says(WhyNot.BLOCKED)
     why: str | None = partition["why_not_copying"]
-    return "copying" if why is None else says(why)
+    if why is None:
+        return "copying again" if _tries_again(partition) else "copying"
+    return says(why)
 
 
 def _lag_text(lag: dict[str, int] | None) -> str:

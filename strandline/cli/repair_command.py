@@ -34,9 +34,9 @@ def repair_command(
     """Copy damaged segments anew, from where a whole copy is; a dry run without `--yes`.
 
     Reads every byte of the segments of the partitions that the node leads. A segment that is
-    damaged or gone is copied under a new id from the broker's own segments, from what is held, or
-    from an earlier version of the object, read back, and only then is the damaged one deleted.
-    Exit code 8: damage stands.
+    damaged or gone is copied under a new id from the broker's own segments, from what is held,
+    from an earlier version of the object, or from the brokers of the other replicas, read back,
+    and only then is the damaged one deleted. Exit code 8: damage stands.
 
     Example: `strandline repair --topic orders --partition 0`, then the same with `--yes`
     """
@@ -75,7 +75,7 @@ def _print(job: dict[str, Any]) -> None:
                     f"{each['start_offset']}-{each['end_offset']}",
                     each["segment_id"],
                     each["wrong"],
-                    each["source"] or "none",
+                    each["source"] or ("none" if each["action"] == "copy_anew" else ""),
                     each["outcome"],
                 )
                 for each in job["segments"]

@@ -394,6 +394,7 @@ async def test_a_policy_is_replaced_by_the_one_who_saw_the_standing_one() -> Non
             "delete_paused": False,
             "follow_delete_records": False,
             "offset": 42,
+            "changed": ["retention_ms", "copy_paused"],
         }
         assert first.headers["Strandline-Metadata-Offset"] == "42"
         late = await client.put(path, json=body)
@@ -404,6 +405,34 @@ async def test_a_policy_is_replaced_by_the_one_who_saw_the_standing_one() -> Non
         lines = (await client.get("/v1/audit", params={"action": "policy_set"})).json()["lines"]
     assert [line["by"] for line in lines] == ["anonymous"] * 2, "none about what was refused"
     assert lines[0]["why"].startswith('payments: {"retention_ms":1000,')
+
+
+async def test_a_policy_that_leaves_following_out_turns_it_off_and_that_is_told() -> None:
+    node = make_node()
+    path = "/v1/topics/payments/policy"
+    body: dict[str, object] = {
+        "retention_ms": None,
+        "retention_bytes": None,
+        "copy_paused": False,
+        "delete_paused": False,
+        "follow_delete_records": True,
+    }
+    async with node.client() as client:
+        assert (await client.put(path, json=body)).json()["changed"] == ["follow_delete_records"]
+        assert (await client.put(path, json=body)).json()["changed"] == []
+        del body["follow_delete_records"]
+        answer = (await client.put(path, json=body)).json()
+        assert (answer["follow_delete_records"], answer["changed"]) == (
+            False,
+            ["follow_delete_records"],
+        )
+        lines = (await client.get("/v1/audit", params={"action": "policy_set"})).json()["lines"]
+    changes = [line["why"].partition("; ")[2] for line in reversed(lines)]
+    assert changes == [
+        "changed follow_delete_records from false",
+        "changed nothing",
+        "changed follow_delete_records from true",
+    ]
 
 
 async def test_a_node_is_alive_and_ready_unless_it_says_what_is_missing() -> None:

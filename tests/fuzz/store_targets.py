@@ -10,6 +10,7 @@ from botocore.parsers import ResponseParserError
 from botocore.session import get_session
 
 from kafka_formats.errors import StrandlineError
+from rsm_backends.s3_answer_parsers import AnswerParsers
 from rsm_backends.s3_answers import (
     Asked,
     check_deleted,
@@ -18,7 +19,6 @@ from rsm_backends.s3_answers import (
     listed_uploads,
 )
 from rsm_backends.s3_client import service_descriptions
-from rsm_backends.s3_list_pages import QuickParsers
 from rsm_backends.s3_range_answers import AnswerHead, UnfitAnswerError, wanted_bytes
 from tests.fuzz.engine import KIB, Target
 from tests.rsm_backends.test_conformance_lies import DELETES, FOLDERS, LIST, UPLOADS
@@ -35,7 +35,7 @@ def _shape(operation: str) -> Any:
 
 
 def _parsed(operation: str, body: bytes) -> dict[str, Any]:
-    parser: Any = QuickParsers().create_parser("rest-xml")
+    parser: Any = AnswerParsers().create_parser("rest-xml")
     answer = {"status_code": 200, "headers": {}, "body": body, "context": {}}
     try:
         parser.parse(answer, _shape(operation)).send(None)

@@ -20,6 +20,7 @@ from rlm.mending import Mender
 from rlm.replica_fetch import ReplicaFetch
 from rlm.segment_source import SegmentSource
 from rlm.segment_verification import SegmentVerification
+from rlmm.segment import TopicIdPartition
 from rlmm.wire.replica_answers import Batches, OutOfRange
 from tests.integration.test_broker_view import connection_settings, view_of
 from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker
@@ -51,19 +52,37 @@ class OnlyFrom:
     real: ReplicaFetch
     nodes: Sequence[int]
 
-    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
-        assigned = await self.real.replicas(topic, partition)
+    async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
+        assigned = await self.real.replicas(partition)
         assert not isinstance(assigned, NoAnswer), assigned
         assert set(self.nodes) < set(assigned)
         return self.nodes
 
     async def fetch(
-        self, node_id: int, topic: str, partition: int, offset: int
+        self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
-        return await self.real.fetch(node_id, topic, partition, offset)
+        return await self.real.fetch(node_id, partition, offset)
 
     async def close(self) -> None:
         await self.real.close()
+
+
+async def replicas(leader: KafkaBroker, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
+    async with view_of(connection_settings(leader)) as view:
+        return await ReplicaFetch(view).replicas(partition)
+
+
+async def asked_of_follower(
+    leader: KafkaBroker, known: TopicIdPartition, partition: TopicIdPartition, offset: int
+) -> Batches | OutOfRange | NoAnswer:
+    """What node 2, whose address comes with the replicas of `known`, has of `partition`."""
+    async with view_of(connection_settings(leader)) as view:
+        fetch = ReplicaFetch(view)
+        assert await fetch.replicas(known) == (1, 2)
+        try:
+            return await fetch.fetch(2, partition, offset)
+        finally:
+            await fetch.close()
 
 
 def only_partition(broker: KafkaBroker, topic: str) -> LocalPartition:
@@ -132,15 +151,39 @@ def test_a_follower_says_what_it_does_not_reach(leader: KafkaBroker, follower: K
     admin.create_topics([new])["short"].result(REQUEST_DEADLINE_S)
     produce(leader.bootstrap, "short", 0, [NewRecord(b"x")] * 5)
 
-    async def ask(offset: int) -> Batches | OutOfRange | NoAnswer:
-        async with view_of(connection_settings(leader)) as view:
-            fetch = ReplicaFetch(view)
-            assert await fetch.replicas("short", 0) == (1, 2)
-            try:
-                return await fetch.fetch(2, "short", 0, offset)
-            finally:
-                await fetch.close()
+    partition = only_partition(leader, "short").partition
 
-    leader.wait_until(lambda: isinstance(asyncio.run(ask(0)), Batches), "the follower has it")
-    assert isinstance(asyncio.run(ask(5)), NoAnswer)
-    assert asyncio.run(ask(1_000)) == OutOfRange()
+    def ask(offset: int) -> Batches | OutOfRange | NoAnswer:
+        assert asyncio.run(replicas(leader, partition)) == (1, 2)
+        return asyncio.run(asked_of_follower(leader, partition, partition, offset))
+
+    leader.wait_until(lambda: isinstance(ask(0), Batches), "the follower has it")
+    assert isinstance(ask(5), NoAnswer)
+    assert ask(1_000) == OutOfRange()
+
+
+def test_a_topic_that_was_made_again_under_its_name_does_not_answer_for_the_old_one(
+    leader: KafkaBroker, follower: KafkaBroker
+) -> None:
+    admin = leader.admin()
+    new = NewTopic("again", 1, replica_assignment=[[1, 2]])
+
+    def made() -> TopicIdPartition:
+        admin.create_topics([new])["again"].result(REQUEST_DEADLINE_S)
+        produce(leader.bootstrap, "again", 0, [NewRecord(b"x")] * 5)
+        return only_partition(leader, "again").partition
+
+    old = made()
+    admin.delete_topics(["again"])["again"].result(REQUEST_DEADLINE_S)
+    leader.wait_until(lambda: not (leader.log_dir / "again-0").exists(), "the topic goes")
+    now = made()
+    assert old.topic_id != now.topic_id
+
+    def ask(partition: TopicIdPartition) -> Batches | OutOfRange | NoAnswer:
+        return asyncio.run(asked_of_follower(leader, now, partition, 0))
+
+    leader.wait_until(lambda: isinstance(ask(now), Batches), "the follower has it")
+    assert ask(old) == NoAnswer("it answered unknown_topic_id")
+    asked = asyncio.run(replicas(leader, old))
+    assert isinstance(asked, NoAnswer)
+    assert "unknown_topic_id" in asked.reason

@@ -149,7 +149,7 @@ def test_a_batch_over_the_limit_that_the_data_has_room_for_is_no_damage() -> Non
             SOURCE, batch_bytes_max=size - 1, size_bytes=size_bytes, limit="copier.batch_bytes_max"
         )
 
-    with pytest.raises(InvalidRequest, match=rf"has {size} bytes.*: raise it") as caught:
+    with pytest.raises(InvalidRequest, match=rf"has {size} bytes.*: raise the limit") as caught:
         list(scanner(len(LOG)).feed(LOG))
     assert caught.value.field == "copier.batch_bytes_max"
     with pytest.raises(CorruptData):

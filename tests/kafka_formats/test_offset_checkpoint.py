@@ -33,7 +33,7 @@ def test_a_checkpoint_is_read_and_written() -> None:
         (b"0\n1\norders -1 0\n", 4, "not a number"),
         (b"0\n1\norders 2147483648 0\n", 4, "not a number"),
         (b"0\n1\norders 0 -7\n", 4, "not a number"),
-        (b"0\n2\norders 0 1\norders 0 2\n", 15, "stands twice"),
+        (b"0\n2\norders 0 1\norders 0 2\n", 15, "is listed twice"),
         (b"0\n2\norders 0 1\n", 2, "2 entries are announced and 1"),
         (b"0\n1\norders 0 1", 14, "no end"),
     ],

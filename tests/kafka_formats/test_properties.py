@@ -93,8 +93,8 @@ def test_the_syntax_of_java_properties_is_understood() -> None:
         (b"version=1\nnode.id=1\n", "cluster.id is missing"),
         (b"version=1\nnode.id=1\ncluster.id=\n", "cluster.id is missing"),
         (b"version=1\nnode.id=1\ncluster.id=a\ndirectory.id=x\n", "not a Kafka Uuid"),
-        (b"version=1\nnode.id=1\ncluster.id=a\\\n", "not whole"),
-        (b"version=1\nnode.id=1\ncluster.id=\\u12\n", "not whole"),
+        (b"version=1\nnode.id=1\ncluster.id=a\\\n", "is incomplete"),
+        (b"version=1\nnode.id=1\ncluster.id=\\u12\n", "is incomplete"),
     ],
 )
 def test_a_malformed_meta_properties_file_is_corrupt_data(data: bytes, message: str) -> None:

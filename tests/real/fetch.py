@@ -16,6 +16,7 @@ import pytest
 from tests.real.image_build import build_image
 from tests.real.kafka import KAFKA_VERSION, kafka_class_data, kafka_jars
 from tests.real.kcat import kcat_folder
+from tests.real.kustomize import KUSTOMIZE_VERSION, kustomize_program
 from tests.real.localstack import install_localstack
 from tests.real.minio import MINIO_VERSION, minio_program
 from tests.real.rclone import packaged_rclone
@@ -32,6 +33,7 @@ TOOLS: dict[str, Callable[[], object]] = {
     f"Spark's Kafka source {CONNECTOR_VERSION}": spark_kafka_jars,
     "kcat": kcat_folder,
     "Debian's rclone": packaged_rclone,
+    f"kustomize {KUSTOMIZE_VERSION}, built from its Go module": kustomize_program,
     "LocalStack": install_localstack,
     "a clean Debian root, and the image's layers in it": build_image,
 }

@@ -209,6 +209,11 @@ class KafkaBroker:
         """Whether it was started and neither stopped nor killed since."""
         return self._process is not None
 
+    @property
+    def pid(self) -> int:
+        """The process id of its JVM."""
+        return self._running().pid
+
     def stop(self) -> None:
         """A clean stop: SIGTERM, and wait for the end."""
         process, self._process = self._running(), None

@@ -70,6 +70,12 @@ class MinioServer:
             addressing_style="path",
         )
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None, "the server was not started"
+        return self._process.pid
+
     def start(self) -> None:
         """Start it and wait until it answers; the same data, port and credentials each time."""
         (self._home / "data").mkdir(parents=True, exist_ok=True)

@@ -411,7 +411,7 @@ class World:
             mender=Mender(plane, self.replicas, self.path / "mending"),
         )
         repairs = remote_log.new_repairs(
-            RepairLimits(self.path / "repair", free_bytes_min=0), self.scrubs
+            RepairLimits(self.path / "repair", free_bytes_min=0), self.scrubs, self.replicas
         )
         return Node(
             remote_log, manager, self.store, pool, events, hooked.proposed, hooked.accepted, holder,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_formats.batch_scan import scan
 from rlm.leadership import NoAnswer
+from rlmm.segment import TopicIdPartition
 from rlmm.wire.replica_answers import Batches, OutOfRange
 from tests.rlm.kafka_logs import KafkaLog
 
@@ -24,14 +25,14 @@ class Cluster:
     damage: Callable[[int, bytes], bytes] = lambda _, data: data
     asked: list[tuple[int, int]] = field(default_factory=list)
 
-    async def replicas(self, topic: str, partition: int) -> Sequence[int] | NoAnswer:
-        assert (topic, partition) == ("orders", 0)
+    async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
+        assert (partition.topic, partition.partition) == ("orders", 0)
         return sorted(self.brokers)
 
     async def fetch(
-        self, node_id: int, topic: str, partition: int, offset: int
+        self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
-        assert (topic, partition) == ("orders", 0)
+        assert (partition.topic, partition.partition) == ("orders", 0)
         self.asked.append((node_id, offset))
         has = self.brokers[node_id]
         if has is None:

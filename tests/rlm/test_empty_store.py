@@ -14,8 +14,17 @@ from rlm.node_problem import ProblemArea
 from rlm.object_keys import cluster_marker_key
 from rlmm.partition_state import TopicPolicy
 from rlmm.records import TopicPolicyChange
+from rlmm.segment import SegmentState
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, PREFIX, Bucket, Node, Steps, new_world
+from tests.rlm.one_node import (
+    CLEANED_UP_AFTER_S,
+    LIMITS,
+    PREFIX,
+    Bucket,
+    Node,
+    Steps,
+    new_world,
+)
 from tests.rlm.virtual_time import run_virtually, virtual_ambient
 
 
@@ -65,6 +74,42 @@ def test_an_empty_store_that_rows_name_gets_nothing_and_the_node_says_so(
             await node.remote_log.start()
             await asyncio.sleep(60)
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+
+    run_virtually(main)
+
+
+def test_a_store_of_which_all_is_to_be_deleted_is_not_taken_for_new(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """What waits to be deleted is in it still; what is copied into another store would be lost."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        right = world.store
+        async with world.boot() as node:
+            await node.remote_log.run_once()
+            await node.remote_log.start()
+            policy = TopicPolicy(retention_ms=0)
+            await node.metadata.set_topic_policy(TopicPolicyChange("orders", policy, -1))
+            while node.finished(orders.partition):
+                await asyncio.sleep(0.5)
+        world.store = Bucket(virtual_ambient().now_ms)
+        orders.write(20, 30, end=35)
+        async with world.boot() as node:
+            rows = node.metadata.list_remote_log_segments(orders.partition)
+            assert {row.state for row in rows} == {SegmentState.DELETE_SEGMENT_STARTED}
+            await node.remote_log.start()
+            await asyncio.sleep(60)
+            assert await node.keys() == set()
+            assert "empty or another one" in told(node)
+        world.store = right
+        async with world.boot() as node:
+            await node.remote_log.start()
+            await asyncio.sleep(CLEANED_UP_AFTER_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.segment_count) == (30, 0)
+            await node.assert_quiesced()
 
     run_virtually(main)
 

@@ -11,10 +11,14 @@ import pytest
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.log_names import segment_file_name
+from rlm.broker_answers import TopicConfig
 from rlm.events import HoldReleased
 from rlm.hold import HoldLimits
+from rlm.leadership import Leads
 from rlm.node_problem import ProblemArea
+from rlm.partition_status import Role
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
+from tests.rlm.fake_broker import DELETE, FakeBroker
 from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
@@ -28,6 +32,7 @@ from tests.rlm.held_segments import (
 )
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
+from tests.rlm.replicas import cluster, remove
 from tests.rlm.virtual_time import run_virtually
 
 
@@ -64,6 +69,28 @@ def test_what_local_retention_took_while_the_store_was_down_is_copied_from_the_h
             assert lost(node.events) == []
             assert units(tmp_path) == []
             assert {why for _, why, _ in released(node)} == {"copied"}
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_files_that_vanish_between_others_are_copied_from_the_hold_whoever_else_lacks_them(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        world.replicas = cluster(orders, b1=[*range(10), *range(20, 30)])
+        async with holding(world, outage) as node:
+            remove(orders, 10)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"]
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 19), (20, 29)]
+            assert lost(node.events) == []
+            assert units(tmp_path) == []
             await node.assert_quiesced()
 
     run_virtually(main)
@@ -185,6 +212,32 @@ def test_a_held_segment_of_a_log_that_diverged_is_never_copied(
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 24), (25, 39)]
+
+    run_virtually(main)
+
+
+def test_a_topic_that_is_left_out_for_a_while_loses_nothing_that_was_held(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Somebody sets cleanup.policy=compact, sees the mistake, and sets it back."""
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        broker = FakeBroker({("orders", 0): Leads(0, 30)})
+        async with world.boot(hook=outage, data_plane=True, hold=ROOM, broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            broker.config = TopicConfig("compact", -1, -1, False)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert node.remote_log.statuses()[0].role is Role.NOT_TIERED
+            broker.config = DELETE
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert lost(node.events) == []
 
     run_virtually(main)
 

@@ -86,6 +86,27 @@ def test_a_unit_says_nothing_of_the_epochs_that_delete_records_took_before_it_wa
     assert found.first_known_offset == 17
 
 
+def test_a_unit_has_the_lineage_up_to_its_end_as_a_copy_has(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    unit = held(directory, orders, 0)
+    replica = read_replica(unit.segment.log_path.parent, None)
+    assert replica.leader_epochs == epochs((0, 0))
+
+
+def test_what_the_batches_told_of_a_lost_head_is_held_too(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    """By the checkpoint alone nothing is known of its epochs: it was wanted and never held."""
+    orders.set_epochs((2, 15))
+    found = replace(local(orders), leader_epochs=epochs((0, 0), (2, 15)))
+    units = [directory.hold(found, segment) for segment in found.segments[:2]]
+    assert [unit and unit.leader_epochs for unit in units] == [
+        epochs((0, 0)),
+        epochs((0, 10), (2, 15)),
+    ]
+
+
 def test_what_is_held_is_found_again_and_not_taken_for_witnessed(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:

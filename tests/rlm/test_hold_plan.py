@@ -68,6 +68,12 @@ def test_sealed_committed_and_uncopied_segments_are_held_and_nothing_else() -> N
     assert held_bases(facts(live(0, 10, 20, 30)), unit(10, 20)) == [0, 20]
 
 
+def test_a_file_is_held_once_however_far_it_seems_to_reach_once_the_next_one_vanished() -> None:
+    assert held_bases(facts(live(0, 20, 30)), unit(0, 10), unit(10, 20)) == [20]
+    cut = (segment(0, 20, size=60), *live(20, 30))
+    assert held_bases(facts(cut), unit(0, 10)) == [0, 20]
+
+
 def test_a_lost_range_that_a_segment_cannot_fill_any_more_keeps_it_from_nothing() -> None:
     lost = (LostOffsets(12, 14, "why"),)
     planned = facts(live(0, 10, 20, 30), (0, 15), next_offset=30, lost=lost)
@@ -91,13 +97,27 @@ def test_a_segment_with_offsets_that_are_recorded_as_lost_is_held_though_the_tie
     assert why_let_go(planned, unit(10, 20)) is None
 
 
-def test_nothing_is_held_of_what_is_not_tiered_or_is_deleted() -> None:
-    for planned, why in (
-        (replace(facts(live(0, 10)), left_out=True), Release.NOT_TIERED),
-        (replace(facts(live(0, 10)), deleted=True), Release.PARTITION_DELETED),
+def test_nothing_is_held_of_what_is_deleted() -> None:
+    planned = replace(facts(live(0, 10)), deleted=True)
+    assert held_bases(planned) == []
+    assert why_let_go(planned, unit(0, 10)) is Release.PARTITION_DELETED
+
+
+def test_nothing_more_is_held_of_a_topic_that_is_left_out_and_what_is_stays_for_now() -> None:
+    planned = replace(facts(live(0, 10)), left_out=True)
+    assert held_bases(planned) == []
+    assert why_let_go(planned, unit(0, 10)) is None
+    assert why_let_go(replace(planned, next_offset=10), unit(0, 10)) is Release.COPIED
+
+
+def test_where_room_is_needed_what_is_left_out_goes_first() -> None:
+    wanted, left_out = unit(0, 10), replace(unit(10, 20), wanted=False)
+    for bytes_max, going in (
+        (200, ()),
+        (100, ((left_out, Release.NOT_TIERED),)),
+        (0, ((left_out, Release.NOT_TIERED), (wanted, Release.BYTES_MAX))),
     ):
-        assert held_bases(planned) == []
-        assert why_let_go(planned, unit(0, 10)) is why
+        assert over_budget((wanted, left_out), bytes_max=bytes_max, bytes_missing=0) == going
 
 
 def test_a_unit_goes_once_it_is_copied() -> None:

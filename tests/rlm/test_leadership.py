@@ -72,7 +72,14 @@ def test_an_epoch_that_the_checkpoint_does_not_end_with_is_waited_for(epoch: int
 
 
 def test_a_log_without_leader_epochs_is_not_claimed() -> None:
-    assert stand_by(replace(FACTS, checkpoint=())).why is WhyNot.NO_LEADER_EPOCH
+    never_written_to = replace(FACTS, checkpoint=(), word=Leads(2, 0))
+    assert stand_by(never_written_to).why is WhyNot.NO_LEADER_EPOCH
+
+
+def test_a_log_that_was_written_to_and_has_no_leader_epochs_lost_them() -> None:
+    decision = stand_by(replace(FACTS, checkpoint=()))
+    assert (decision.why, decision.cancel) == (WhyNot.EPOCHS_MISSING, False)
+    assert "reaches to offset 500" in decision.text
 
 
 def test_the_held_claim_that_stands_lets_planning_go_on_with_the_brokers_lso() -> None:

@@ -87,6 +87,39 @@ def test_whole_segments_below_the_first_epoch_are_waited_for_and_told(
     run_virtually(main)
 
 
+@pytest.mark.parametrize("left", [None, b"", b"0\n0\n"])
+def test_a_checkpoint_that_went_under_a_running_leader_is_told(
+    tmp_path: Path, orders: KafkaLog, left: bytes | None
+) -> None:
+    """Its broker knows the epochs in memory, and writes the file anew at its next election only."""
+    broker = FakeBroker({("orders", 0): Leads(0, 25)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert state_of(node, orders).next_offset == 20
+            path = orders.directory / "leader-epoch-checkpoint"
+            right = path.read_bytes()
+            orders.write(20, 30, end=35)
+            broker.words["orders", 0] = Leads(0, 35)
+            path.unlink()
+            if left is not None:
+                path.write_bytes(left)
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert why_not(node)[0] is WhyNot.EPOCHS_MISSING
+            assert "epochs_missing" in [each.name for each in node.remote_log.node_problems()]
+            path.write_bytes(right)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert (state_of(node, orders).next_offset, why_not(node)[0]) == (
+                30,
+                WhyNot.NO_SEALED_SEGMENT,
+            )
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize("said_by", ["checkpoint", "broker"])
 def test_what_the_broker_says_is_below_its_log_start_is_gone(
     tmp_path: Path, orders: KafkaLog, said_by: str

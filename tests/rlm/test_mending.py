@@ -222,24 +222,107 @@ def test_two_bytes_turned_in_one_segment_leave_what_is_between(
     assert [(each.start, each.end) for each in seen.lost] == [(12, 12), (16, 16)]
 
 
-def test_all_of_a_thinned_segment_is_copied_however_many_gaps_it_has(tmp_path: Path) -> None:
-    """Each legal gap ended a run, and the survey stops at so many: what was behind went missing."""
+def test_the_good_part_of_a_damaged_segment_fills_a_lost_range(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    """A disk came back, or another replica leads, with less than the whole segment."""
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)])
+    whole = log.log_bytes(10)
+    size = len(all_batches(log)[10])
+    remove(log, 10)
+
+    async def comes_back(_: Node) -> None:
+        data = bytearray(whole[: 8 * size])
+        data[5 * size + 65] ^= 1
+        (log.directory / f"{10:020d}.log").write_bytes(data)
+
+    seen = outcome(tmp_path, log, brokers, comes_back)
+    assert seen.finished == [(0, 9), (10, 14), (16, 17), (20, 29), (30, 39)]
+    assert [(each.start, each.end) for each in seen.lost] == [(15, 15), (18, 19)]
+    assert seen.why_not is WhyNot.NO_SEALED_SEGMENT
+    assert list((tmp_path / "mending").iterdir()) == []
+
+
+def test_what_another_replica_has_by_now_fills_the_rest_of_it(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    brokers = cluster(log, b1=[*range(10), *range(20, 40)])
+    kept = log.log_bytes(10)
+    remove(log, 10)
+
+    async def comes_back(_: Node) -> None:
+        brokers.brokers[2] = range(18, 40)
+        (log.directory / f"{10:020d}.log").write_bytes(kept[: len(kept) // 10 * 4])
+
+    seen = outcome(tmp_path, log, brokers, comes_back)
+    assert seen.finished == [(0, 9), (10, 13), (18, 19), (20, 29), (30, 39)]
+    assert [(each.start, each.end) for each in seen.lost] == [(14, 17)]
+
+
+def thinned_log(tmp_path: Path, *, left: range, bad: int) -> tuple[KafkaLog, dict[int, bytes]]:
+    """A log of which the cleaner has `left` these offsets, with a byte of the batch at `bad`
+    turned, and all batches there were.
+    """
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
     log.write(0, 2_400, end=2_405)
     cleaner = log.log_dir / offset_checkpoint.CLEANER_FILE
     cleaner.write_bytes(offset_checkpoint.encode({("orders", 0): 2_400}))
-    left = range(0, 2_400, 2)
     batches = {
         batch.header.base_offset: bytes(batch.data)
         for batch in scan(log.log_bytes(0), source="test")
     }
     thinned = bytearray(b"".join(batches[offset] for offset in left))
-    thinned[5 * len(batches[0]) + 65] ^= 1
+    thinned[left.index(bad) * len(batches[0]) + 65] ^= 1
     rewrite(log, 0, lambda _: bytes(thinned))
     for suffix in ("index", "timeindex"):  # of other positions
         (log.directory / f"{0:020d}.{suffix}").unlink()
+    return log, batches
+
+
+def test_all_of_a_thinned_segment_is_copied_however_many_gaps_it_has(tmp_path: Path) -> None:
+    """Each legal gap ended a run, and the survey stops at so many: what was behind went missing."""
+    left = range(0, 2_400, 2)
+    log, batches = thinned_log(tmp_path, left=left, bad=10)
     seen = outcome(tmp_path, log, Cluster({1: range(12, 2_400, 2), 2: left}, batches))
     assert seen.offsets == list(left)
+
+
+def test_what_the_cleaner_took_beside_a_mended_batch_is_not_lost(tmp_path: Path) -> None:
+    left = range(0, 2_400, 10)
+    log, batches = thinned_log(tmp_path, left=left, bad=20)
+    seen = outcome(tmp_path, log, Cluster({1: range(30, 2_400, 10), 2: left}, batches))
+    assert (seen.finished, seen.lost, seen.offsets) == ([(0, 2_399)], (), list(left))
+
+
+def test_another_batch_of_the_same_length_does_not_stand_in_for_a_lost_one(tmp_path: Path) -> None:
+    """A replica that was cleaned at another time, and lost some itself."""
+    left = range(0, 2_400, 10)
+    log, batches = thinned_log(tmp_path, left=left, bad=20)
+    brokers = Cluster({1: [0, 10, 25, *range(30, 2_400, 10)]}, batches)
+    assert len(batches[25]) == len(batches[20])
+    seen = outcome(tmp_path, log, brokers)
+    assert seen.finished == [(0, 10), (25, 25), (30, 2_399)]
+    assert [(each.start, each.end) for each in seen.lost] == [(11, 24), (26, 29)]
+
+
+def test_a_thinned_segment_waits_for_the_replica_that_may_have_more_of_the_batch(
+    tmp_path: Path,
+) -> None:
+    left = range(0, 2_400, 10)
+    log, batches = thinned_log(tmp_path, left=left, bad=20)
+    seen = outcome(tmp_path, log, Cluster({1: range(30, 2_400, 10), 2: None}, batches))
+    assert (seen.finished, seen.lost) == ([], ())
+
+
+def test_what_nobody_has_of_a_thinned_segment_is_lost_up_to_the_good_batches(
+    tmp_path: Path,
+) -> None:
+    """The header of a batch that fails its check does not tell which offsets it had."""
+    left = range(0, 2_400, 10)
+    log, batches = thinned_log(tmp_path, left=left, bad=20)
+    seen = outcome(tmp_path, log, Cluster({1: range(30, 2_400, 10)}, batches))
+    assert seen.finished == [(0, 10), (30, 2_399)]
+    assert [(each.start, each.end) for each in seen.lost] == [(11, 29)]
 
 
 def test_behind_as_many_runs_as_are_told_all_of_a_cleaned_segment_is_missing(

@@ -90,6 +90,44 @@ def test_a_copy_that_fails_before_its_row_is_told_and_counted_within_half_a_minu
     run_virtually(main)
 
 
+def test_a_directory_that_was_unreadable_from_the_start_on_is_told(
+    tmp_path: Path, orders: KafkaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rlm.trouble_report")
+    checkpoint = orders.directory / "leader-epoch-checkpoint"
+    right = checkpoint.read_bytes()
+    internal = KafkaLog.create(orders.log_dir, "__consumer_offsets", entries=((0, 0),))
+    internal.write(0, end=5)
+    for log in (orders, internal):
+        (log.directory / checkpoint.name).write_bytes(b"\x00 nonsense")
+
+    async def main() -> None:
+        key = ("partitions", "unusable_directory")
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot() as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s * 3)
+            text = told(node)[key]
+            assert text.startswith("1 partition is not copied (unusable directory): orders-0: ")
+            assert checkpoint.name in text
+            assert f"problem with partitions unusable_directory: {text}" in caplog.messages
+            checkpoint.write_bytes(right)
+            await asyncio.sleep(LIMITS.scan_interval_s * 3)
+            assert key not in told(node)
+            await node.remote_log.close()
+        checkpoint.write_bytes(b"\x00 nonsense")
+        async with world.boot() as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s * 3)
+            assert key in told(node)
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.UNUSABLE_DIRECTORY
+            assert checkpoint.name in page.why_not_text
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
 def test_a_silent_broker_is_told_and_is_over_once_it_answers(
     tmp_path: Path, orders: KafkaLog, caplog: pytest.LogCaptureFixture
 ) -> None:

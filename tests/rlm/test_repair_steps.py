@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from rlm.repair_run import Outcome, RepairState
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, Steps, new_world, no_hook
-from tests.rlm.test_repairs import (
+from tests.rlm.held_segments import four_segments
+from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.one_node import LIMITS, Node, Steps, World, new_world, no_hook
+from tests.rlm.repairing import (
     APPLY,
     GONE_AFTER_S,
     assert_tidy,
@@ -19,46 +22,60 @@ from tests.rlm.test_repairs import (
     row_at,
     whole,
 )
+from tests.rlm.replicas import cluster
 from tests.rlm.virtual_time import run_virtually
 
 
-def names_of_steps(tmp_path: Path, orders: KafkaLog) -> list[str]:
+def damaged_world(path: Path, *, elsewhere: bool) -> tuple[World, KafkaLog, bytes]:
+    """What a reader has to get in the end, too. `elsewhere`: only another replica has the segment
+    at 10 once it is damaged.
+    """
+    path.mkdir(parents=True)
+    orders = four_segments(path)
+    world = new_world(path, (orders.log_dir,))
+    if elsewhere:
+        world.replicas = cluster(orders, b2=range(35))
+    return world, orders, whole(orders)
+
+
+async def damage(world: World, node: Node, orders: KafkaLog) -> None:
+    await world.store.damage(keys_of(row_at(node, orders, 10)).log)
+    if world.replicas is not None:
+        orders.damage(10)
+
+
+def names_of_steps(path: Path, *, elsewhere: bool) -> list[str]:
     """All steps of a repair that goes well."""
     steps = Steps()
 
     async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
+        world, orders, _ = damaged_world(path, elsewhere=elsewhere)
         async with world.boot(hook=steps, data_plane=True) as node:
             await node.remote_log.run_once()
-            await world.store.damage(keys_of(row_at(node, orders, 10)).log)
+            await damage(world, node, orders)
             del steps.names[:]
-            await only(node)
+            told = await only(node)
+            assert (told.source == "the replica on broker 2") is elsewhere
 
     run_virtually(main)
     return steps.names
 
 
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["near", "elsewhere"])
 def test_a_repair_killed_at_any_step_is_finished_by_the_next(
-    many_worlds: Path,
+    many_worlds: Path, elsewhere: bool
 ) -> None:
-    def new_log(path: Path) -> KafkaLog:
-        path.mkdir(parents=True)
-        log = KafkaLog.create(new_log_dir(path / "kafka"), "orders", entries=((0, 0),))
-        log.write(0, 10, 20, 30, end=35)
-        return log
-
-    names = names_of_steps(many_worlds / "all", new_log(many_worlds / "all"))
+    names = names_of_steps(many_worlds / "all", elsewhere=elsewhere)
     assert "before COPY_SEGMENT_FINISHED" in names
     assert names.index("before get .log") < names.index("before COPY_SEGMENT_STARTED")
     for number, name in enumerate(names):
-        path = many_worlds / str(number)
-        orders = new_log(path)
 
-        async def main(path: Path = path, orders: KafkaLog = orders, number: int = number) -> None:
-            world = new_world(path, (orders.log_dir,))
+        async def main(number: int = number) -> None:
+            path = many_worlds / str(number)
+            world, orders, wanted = damaged_world(path, elsewhere=elsewhere)
             async with world.boot(data_plane=True) as node:
                 await node.remote_log.run_once()
-                await world.store.damage(keys_of(row_at(node, orders, 10)).log)
+                await damage(world, node, orders)
             async with world.boot(data_plane=True, hook=no_hook) as node:
                 pass
             steps = Steps()
@@ -73,7 +90,7 @@ def test_a_repair_killed_at_any_step_is_finished_by_the_next(
                 await asyncio.sleep(LIMITS.upload_deadline_s + GONE_AFTER_S)
                 run = await repaired(node)
                 assert [each.outcome for each in run.segments] in ([], [Outcome.REPAIRED]), run
-                assert await everything(node, orders) == whole(orders)
+                assert await everything(node, orders) == wanted
                 assert (await repaired(node)).segments == []
                 await assert_tidy(node)
 

@@ -3,104 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_formats import offset_checkpoint
-from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from rlm.clean_up_tasks import CleanUpTasks
 from rlm.kill_switches import Switch
-from rlm.node_problem import ProblemArea
-from rlm.object_keys import SegmentKeys, segment_keys
-from rlm.read_request import RecordsRequest
-from rlm.repair_run import DamagedSegmentRepair, Outcome, RepairRequest, RepairRun, RepairState
-from rlm.scrub_results import DamagedSegment, PartitionScrub, ScrubFinding
+from rlm.object_keys import segment_keys
+from rlm.repair_plan import RepairAction, RepairDecision, RepairFacts, plan_repair
+from rlm.repair_run import Outcome, RepairRequest, RepairState
+from rlm.repairs import RUNS_MAX
+from rlm.segment_repair import SegmentRepairs
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records import PartitionModeChange, TopicPolicyChange
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
-from rsm_backends.memory import MemoryStore
-from tests.rlm.held_segments import ROOM, retention
+from rlmm.records import PartitionClaim, PartitionModeChange, TopicPolicyChange
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
+from tests.rlm.held_segments import four_segments
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, PREFIX, Node, Steps, new_world
+from tests.rlm.one_node import LIMITS, PREFIX, Node, new_world
+from tests.rlm.planner_facts import epochs, uuid
+from tests.rlm.repairing import (
+    GONE_AFTER_S,
+    LOOK,
+    assert_tidy,
+    copied,
+    delete,
+    everything,
+    keys_of,
+    only,
+    repaired,
+    row_at,
+    scrubbed,
+    whole,
+)
 from tests.rlm.virtual_time import run_virtually
-
-GONE_AFTER_S = LIMITS.delete_delay_s + LIMITS.upload_margin_s + 1.0
-APPLY = RepairRequest("orders", apply=True)
-LOOK = RepairRequest("orders")
-EVERYTHING = RecordsRequest(0, 1 << 30)
 
 
 @pytest.fixture
 def orders(tmp_path: Path) -> KafkaLog:
-    """Four segments from 0 to 34; the last one is active."""
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, 30, end=35)
-    return log
-
-
-@asynccontextmanager
-async def copied(
-    tmp_path: Path, orders: KafkaLog, *, versioned: bool = False
-) -> AsyncIterator[Node]:
-    """A node that has copied all there is to copy, and goes on holding its claim."""
-    world = new_world(tmp_path, (orders.log_dir,), versioned=versioned)
-    async with world.boot(data_plane=True) as node:
-        await node.remote_log.run_once()
-        yield node
-
-
-def row_at(node: Node, orders: KafkaLog, start: int) -> RemoteLogSegmentMetadata:
-    """The finished segment that begins there."""
-    (found,) = [
-        row
-        for row in node.metadata.list_remote_log_segments(orders.partition)
-        if row.start_offset == start and row.state is SegmentState.COPY_SEGMENT_FINISHED
-    ]
-    return found
-
-
-def keys_of(row: RemoteLogSegmentMetadata) -> SegmentKeys:
-    return segment_keys(PREFIX, row.segment_id, row.start_offset)
-
-
-async def repaired(node: Node, request: RepairRequest = APPLY) -> RepairRun:
-    """The run, when it has ended."""
-    run = node.repairs.start(request, "an admin")
-    while run.state is RepairState.RUNNING:
-        await asyncio.sleep(1)
-    return run
-
-
-async def only(node: Node, request: RepairRequest = APPLY) -> DamagedSegmentRepair:
-    run = await repaired(node, request)
-    assert (run.state, run.text) == (RepairState.FINISHED, "")
-    (told,) = run.segments
-    return told
-
-
-async def everything(node: Node, orders: KafkaLog) -> bytes:
-    """What a reader gets, from the first offset on."""
-    pieces = node.remote_log.records(orders.partition, EVERYTHING)
-    return b"".join([piece async for piece in pieces])
-
-
-def whole(orders: KafkaLog) -> bytes:
-    return b"".join(map(orders.log_bytes, (0, 10, 20)))
-
-
-async def assert_tidy(node: Node) -> None:
-    """Nothing is left of what was damaged."""
-    await asyncio.sleep(GONE_AFTER_S)
-    await node.assert_quiesced()
-
-
-async def delete(store: MemoryStore, *keys: str) -> None:
-    """Behind everybody's back."""
-    await MemoryStore.delete_many(store, keys)
+    return four_segments(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes", "manifest"])
@@ -145,91 +88,6 @@ def test_a_look_changes_nothing_and_says_what_would_be_done(
             assert told.text == "it serves 10 to 19"
             assert len(node.proposed) == proposed
             assert not (tmp_path / "repair").exists()
-
-    run_virtually(main)
-
-
-def test_segments_that_begin_and_end_elsewhere_have_the_same_batches(
-    tmp_path: Path, orders: KafkaLog
-) -> None:
-    """Another replica, which leads now, rolled at other offsets."""
-
-    async def main() -> None:
-        async with copied(tmp_path, orders) as node:
-            await node.store.damage(keys_of(row_at(node, orders, 10)).log)
-            for base in (0, 10, 20, 30):
-                orders.delete_segment(base)
-            orders.write(0, 5, 13, 17, end=35)
-            async with asyncio.timeout(60):
-                await node.remote_log.start()
-                await asyncio.sleep(30)
-            told = await only(node)
-            assert (told.outcome, told.source) == (Outcome.REPAIRED, "the broker's segments")
-            await assert_tidy(node)
-
-    run_virtually(main)
-
-
-def test_what_the_broker_has_not_any_more_may_be_held(tmp_path: Path, orders: KafkaLog) -> None:
-    async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
-        steps = Steps()
-        async with world.boot(hook=steps, data_plane=True, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(30)
-            old = row_at(node, orders, 10)
-            await node.store.damage(keys_of(old).log)
-            # What is copied is let go; a unit that is there again is found by the next look.
-            told = await only(node, LOOK)
-            assert told.outcome is Outcome.WOULD
-            retention(orders, 0, 10, start=20)
-            await asyncio.sleep(30)
-            told = await only(node)
-            assert told.outcome is Outcome.UNREPAIRABLE
-            assert told.text.startswith("nothing has a whole copy: the broker's segments: ")
-            assert node.repairs.unrepairable == 1
-            (problem,) = node.repairs.problems()
-            assert problem.area is ProblemArea.DAMAGE
-            assert "without a whole copy anywhere" in problem.text
-            assert row_at(node, orders, 10) == old, "it stays as it is"
-
-    run_virtually(main)
-
-
-@pytest.mark.parametrize("gone", [False, True], ids=["damaged", "gone"])
-def test_an_earlier_version_of_the_object_is_a_source(
-    tmp_path: Path, orders: KafkaLog, gone: bool
-) -> None:
-    async def main() -> None:
-        async with copied(tmp_path, orders, versioned=True) as node:
-            wanted = whole(orders)
-            keys = keys_of(row_at(node, orders, 10))
-            for key in keys.all():
-                await (delete(node.store, key) if gone else node.store.damage(key))
-            retention(orders, 0, 10, start=20)
-            await node.remote_log.start()
-            await asyncio.sleep(30)
-            told = await only(node)
-            assert told.outcome is Outcome.REPAIRED, told
-            assert told.source.startswith("version ")
-            assert await everything(node, orders) == wanted
-            await assert_tidy(node)
-
-    run_virtually(main)
-
-
-def test_a_local_segment_that_is_not_the_same_bytes_is_no_source(
-    tmp_path: Path, orders: KafkaLog
-) -> None:
-    async def main() -> None:
-        async with copied(tmp_path, orders) as node:
-            old = row_at(node, orders, 10)
-            await node.store.damage(keys_of(old).log)
-            orders.damage(10)
-            told = await only(node)
-            assert told.outcome is Outcome.UNREPAIRABLE
-            assert "the broker's segments: CRC32C " in told.text
-            assert row_at(node, orders, 10) == old
 
     run_virtually(main)
 
@@ -363,11 +221,7 @@ def test_what_a_scrub_told_is_looked_at_and_forgotten_once_it_is_mended(
         async with world.boot(data_plane=True) as node:
             await node.remote_log.run_once()
             old = row_at(node, orders, 10)
-            finding = ScrubFinding("log", 3, None, "CRC32C", "repair it")
-            damage = DamagedSegment(old.segment_id.id, 10, 19, (finding,))
-            await world.scrubs.add(
-                [PartitionScrub(orders.partition, 0, 29, 3, 1, 0, 0, 1, 5, (damage,))]
-            )
+            await world.scrubs.add([scrubbed(orders, old)])
             request = RepairRequest(from_scrub=True, apply=True)
             run = await repaired(node, request)
             assert (run.checked, run.segments) == (1, [])
@@ -375,76 +229,6 @@ def test_what_a_scrub_told_is_looked_at_and_forgotten_once_it_is_mended(
             await node.store.damage(keys_of(old).log)
             assert (await only(node, request)).outcome is Outcome.REPAIRED
             assert world.scrubs.problems() == ()
-
-    run_virtually(main)
-
-
-def test_what_a_reader_met_is_told_and_mended_by_itself_where_that_is_asked_for(
-    tmp_path: Path, orders: KafkaLog
-) -> None:
-    async def main() -> None:
-        async with copied(tmp_path, orders) as node:
-            old = row_at(node, orders, 10)
-            await node.store.damage(keys_of(old).log)
-            assert await node.repairs.run_automatically() is None, "nobody met it"
-            with pytest.raises(CorruptData):
-                await everything(node, orders)
-            (problem,) = node.repairs.problems()
-            assert "reads met 1 damaged segments" in problem.text
-            assert "`strandline repair --topic orders --partition 0`" in problem.text
-            assert node.repairs.damaged == 1
-            run = await node.repairs.run_automatically()
-            assert run is not None
-            assert [each.outcome for each in run.segments] == [Outcome.REPAIRED]
-            assert (node.repairs.problems(), node.repairs.damaged) == ((), 0)
-            assert await everything(node, orders) == whole(orders)
-
-    run_virtually(main)
-
-
-def test_the_automatic_mode_is_bounded_by_the_hour(tmp_path: Path, orders: KafkaLog) -> None:
-    async def main() -> None:
-        async with copied(tmp_path, orders) as node:
-            node.repairs.limits = replace(node.repairs.limits, per_hour_max=2)
-            for start in (0, 10, 20):
-                row = row_at(node, orders, start)
-                await node.store.damage(keys_of(row).log)
-                with pytest.raises(CorruptData):
-                    async for _ in node.remote_log.open_log(row.segment_id.id):
-                        pass
-            run = await node.repairs.run_automatically()
-            assert run is not None
-            assert (len(run.segments), node.repairs.damaged) == (2, 1)
-            assert "repair.per_hour_max" in run.text
-            await asyncio.sleep(3601)
-            await node.repairs.run_automatically()
-            assert node.repairs.damaged == 0
-
-    run_virtually(main)
-
-
-def test_what_cannot_be_mended_keeps_nothing_else_from_the_automatic_mode(
-    tmp_path: Path, orders: KafkaLog
-) -> None:
-    async def main() -> None:
-        async with copied(tmp_path, orders) as node:
-            node.repairs.limits = replace(node.repairs.limits, per_hour_max=1)
-            for start in (0, 10, 20):
-                row = row_at(node, orders, start)
-                await node.store.damage(keys_of(row).log)
-                with pytest.raises(CorruptData):
-                    async for _ in node.remote_log.open_log(row.segment_id.id):
-                        pass
-            for start in (0, 10):
-                orders.damage(start)
-            outcomes = []
-            for _ in range(4):
-                run = await node.repairs.run_automatically()
-                assert run is not None
-                outcomes += [each.outcome for each in run.segments]
-                await asyncio.sleep(3601)
-            assert outcomes.count(Outcome.REPAIRED) == 1
-            assert (node.repairs.damaged, node.repairs.unrepairable) == (2, 2)
 
     run_virtually(main)
 
@@ -458,8 +242,11 @@ def test_what_was_asked_for_has_to_exist_and_one_run_goes_at_a_time(
                 node.repairs.start(RepairRequest("payments"), "an admin")
             with pytest.raises(InvalidRequest, match="name one"):
                 node.repairs.start(RepairRequest(), "an admin")
+            unknown = RepairRequest("orders", segment=Uuid(bytes(16)))
+            with pytest.raises(NotFound, match="nothing of orders, segment AAAA"):
+                node.repairs.start(unknown, "an admin")
             run = node.repairs.start(LOOK, "an admin")
-            with pytest.raises(Conflict, match="under way"):
+            with pytest.raises(Conflict, match=f"under way, {run.id}"):
                 node.repairs.start(LOOK, "an admin")
             assert node.repairs.run_of(run.id) is run
             with pytest.raises(NotFound):
@@ -478,5 +265,146 @@ def test_a_partition_of_another_leader_is_asked_for_there(tmp_path: Path, orders
         async with world.boot(data_plane=True, node_id=2) as node:
             run = await repaired(node)
             assert run.elsewhere == ["node 1 leads orders-0: ask there"]
+
+    run_virtually(main)
+
+
+def test_deletes_that_are_frozen_in_the_middle_leave_both_until_they_go_on(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """And what serves meanwhile is read again before the damaged one goes."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        lives: list[Node] = []
+
+        async def freezes(step: str) -> None:
+            if step == "before COPY_SEGMENT_FINISHED" and lives:
+                await lives.pop().remote_log.switches.pause(Switch.DELETING, by="me", why="look")
+
+        async with world.boot(data_plane=True, hook=freezes) as node:
+            await node.remote_log.run_once()
+            old = row_at(node, orders, 10)
+            await node.store.damage(keys_of(old).log)
+            lives.append(node)
+            told = await only(node)
+            assert told.outcome is Outcome.COPIED
+            assert "the damaged one is not retired yet: nothing is deleted now" in told.text
+            assert told.new_segment is not None
+            new = node.metadata.find_segment(told.new_segment)
+            assert new is not None
+            assert node.finished(orders.partition).count((10, 19)) == 2
+            await node.remote_log.switches.resume(Switch.DELETING, by="me")
+            await node.store.damage(keys_of(new).log)
+            for segment, outcome in (
+                (old, Outcome.LEFT), (new, Outcome.REPAIRED), (old, Outcome.REPAIRED),
+            ):  # fmt: skip
+                request = RepairRequest("orders", segment=segment.segment_id.id, apply=True)
+                told = await only(node, request)
+                assert told.outcome is outcome, told
+                assert ("has to be repaired first" in told.text) is (outcome is Outcome.LEFT)
+            assert await everything(node, orders) == whole(orders)
+            await assert_tidy(node)
+
+    run_virtually(main)
+
+
+def test_what_came_into_its_place_meanwhile_is_read_before_it_goes(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with copied(tmp_path, orders) as node:
+            first, old, last = (row_at(node, orders, start) for start in (0, 10, 20))
+            await node.store.damage(keys_of(old).log)
+            await node.store.damage(keys_of(last).log)
+
+            def decided(*others: RemoteLogSegmentMetadata) -> RepairDecision:
+                return RepairDecision(RepairAction.RETIRE, "others serve", None, others)
+
+            answers = [decided(first), decided(first), decided(first, last)]
+            with monkeypatch.context() as patch:
+                patch.setattr(SegmentRepairs, "decide", lambda *_: answers.pop(0))
+                request = RepairRequest("orders", segment=old.segment_id.id, apply=True)
+                told = await only(node, request)
+            assert told.outcome is Outcome.LEFT
+            assert f"{last.segment_id.id}, which serves in its place, has to be" in told.text
+            assert told.tried == (f"{first.segment_id.id} serves in its place and is whole",)
+
+    run_virtually(main)
+
+
+def test_a_copy_whose_damaged_one_could_not_be_marked_counts(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> bool:
+        raise RetryLater("no leader of the metadata quorum answers")
+
+    async def main() -> None:
+        async with copied(tmp_path, orders) as node:
+            old = row_at(node, orders, 10)
+            await node.store.damage(keys_of(old).log)
+            with monkeypatch.context() as patch:
+                patch.setattr(CleanUpTasks, "begin", away)
+                told = await only(node)
+            assert told.outcome is Outcome.COPIED
+            assert told.text.endswith("not retired yet: no leader of the metadata quorum answers")
+            assert await everything(node, orders) == whole(orders)
+            assert (await only(node)).outcome is Outcome.REPAIRED
+            await assert_tidy(node)
+
+    run_virtually(main)
+
+
+def test_a_claim_that_is_lost_in_the_middle_ends_the_repair(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The later leader's node finds both as they are, and finishes it."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        lives: list[Node] = []
+
+        async def another_claims(step: str) -> None:
+            if step != "before COPY_SEGMENT_FINISHED" or not lives:
+                return
+            other = Incarnation(7, uuid(77), 1)
+            claim = PartitionClaim(
+                orders.partition, Mode.SIDECAR, 1, other, 1, epochs((0, 0), (1, 35))
+            )
+            await lives.pop().metadata.claim_partition(claim)
+
+        async with world.boot(data_plane=True, hook=another_claims) as node:
+            await node.remote_log.run_once()
+            old = row_at(node, orders, 10)
+            await node.store.damage(keys_of(old).log)
+            lives.append(node)
+            told = await only(node)
+            assert told.outcome is Outcome.FAILED
+            assert "claim" in told.text
+            assert row_at(node, orders, 10) == old
+
+    run_virtually(main)
+
+
+def test_what_nothing_stands_in_for_is_never_retired(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with copied(tmp_path, orders) as node:
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            facts = RepairFacts(row_at(node, orders, 10), state, (), None, None, None)
+            decision = plan_repair(facts)
+            assert (decision.action, decision.in_its_place) == (RepairAction.LEAVE, ())
+            assert "nothing serves its offsets in its place" in decision.text
+
+    run_virtually(main)
+
+
+def test_a_run_is_remembered_though_others_followed(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with copied(tmp_path, orders) as node:
+            runs = [await repaired(node, LOOK) for _ in range(RUNS_MAX + 1)]
+            assert [node.repairs.run_of(run.id) for run in runs[1:]] == runs[1:]
+            with pytest.raises(NotFound, match="are remembered"):
+                node.repairs.run_of(runs[0].id)
 
     run_virtually(main)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.record_batch import Record, encode_batch
-from rlm.damage import Damage, Run, Survey, next_stretch
+from rlm.damage import Damage, Run, Survey, next_fill, next_stretch
 from rlm.replica_batches import take_batches
+from rlmm.partition_state import LostOffsets
 
 LINEAGE = (EpochEntry(1, 13),)
 FETCHED = Path("fetched")
@@ -46,3 +47,19 @@ def test_a_stretch_begins_with_the_batch_that_the_log_start_lies_in() -> None:
     stretch = next_stretch(damage, 13, ())
     assert stretch is not None
     assert (stretch.first, stretch.last, stretch.runs) == (10, 19, (run,))  # type: ignore[union-attr]
+
+
+def test_what_is_good_of_a_damaged_segment_fills_lost_ranges_one_stretch_after_the_other() -> None:
+    runs = (Run(10, 14, FETCHED, 0, 200), Run(17, 19, FETCHED, 200, 120))
+    damage = Damage(10, 20, 320, Survey(runs, ((15, 16),), (), -1))
+
+    def fill(lost: tuple[int, int], next_offset: int = 30, known: int = 0) -> object:
+        found = next_fill(damage, next_offset, (LostOffsets(*lost, "why"),), known)
+        return None if found is None else (found.first, found.last, found.runs)
+
+    assert fill((5, 25)) == (10, 14, runs[:1])
+    assert fill((15, 25)) == (17, 19, runs[1:])
+    assert fill((15, 16)) is None
+    assert fill((20, 25)) is None
+    assert fill((17, 19), next_offset=15) is None  # it would leave a gap
+    assert fill((5, 14), known=15) is None  # DeleteRecords took it

@@ -233,12 +233,32 @@ def test_without_a_snapshot_at_the_base_an_entry_from_below_is_unverified(
     right = path.read_bytes()
     entries = transaction_index.parse(right, source="right")
     assert part(build(second_job(replica)), IndexType.TRANSACTION) == right
-    assert "1 aborted transactions begin below the segment" in caplog.text
+    assert "1 aborted transactions may begin below the segment" in caplog.text
     above = replace(entries[1], first_offset=5)
     path.write_bytes(transaction_index.encode([entries[0], above]))
     if snapshot is None:
         with pytest.raises(CorruptData, match="begins at 5, and it does not but at 7"):
             build(second_job(replica))
+
+
+@pytest.mark.parametrize("snapshot", [None, b"no snapshot", producer_snapshot.encode(())])
+def test_an_abort_without_an_entry_is_unverified_where_its_transaction_may_begin_below(
+    tmp_path: Path, snapshot: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that lost its snapshots, too, makes such an index. It looks as if nothing began."""
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.append(2, producer_id=1, transactional=True)  # 0, 1
+    replica.roll()
+    replica.append(1)  # 2
+    replica.end_transaction(1, commit=False)  # 3
+    replica.roll()
+    replica.path(2, ".txnindex").unlink()
+    if snapshot is None:
+        replica.path(2, ".snapshot").unlink()
+    else:
+        replica.path(2, ".snapshot").write_bytes(snapshot)
+    assert build(second_job(replica)).txn_index_empty
+    assert "1 aborted transactions may begin below the segment" in caplog.text
 
 
 @pytest.mark.parametrize("shown", ["none", "another first offset", "one more"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import InvalidRequest, RetryLater
+from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
 from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.copy_plan import WhyNot
 from rlm.events import ClaimLost, PartitionClaimed, SegmentDeleted
-from rlm.follower_fetch import FollowerFetchQuery, FollowerPlan
+from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlm.list_offsets import OffsetAnswer, OffsetSpec
 from rlm.partition_status import Role
 from rlmm.partition_state import Mode
 from rlmm.records import ClaimReset, PartitionClaim
@@ -24,6 +26,7 @@ from tests.rlm.planner_facts import epochs, uuid
 from tests.rlm.virtual_time import run_virtually
 
 ORDERS = ("orders", 0)
+LATEST_TIERED = int(OffsetSpec.LATEST_TIERED)
 
 
 @pytest.fixture
@@ -290,6 +293,43 @@ def test_a_followers_question_is_taken_to_the_broker(tmp_path: Path, orders: Kaf
             broker.local_start = NotLeading()
             with pytest.raises(InvalidRequest, match="does not lead"):
                 await node.remote_log.follower_fetch(query)
+
+    run_virtually(main)
+
+
+def test_that_nothing_is_tiered_is_said_of_no_partition_whose_leadership_just_changed(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 0)}, local_start=LocalLogStart(20, 0))
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            ask, tip = node.remote_log, orders.partition
+            query = FollowerFetchQuery(tip, 5, 0, leader_local_log_start_offset=20)
+
+            async def answered() -> list[object]:
+                return await asyncio.gather(
+                    ask.follower_fetch(query),
+                    *(ask.offsets(tip, each) for each in (LATEST_TIERED, 0)),
+                    return_exceptions=True,
+                )
+
+            await asyncio.sleep(1)
+            assert [type(each) for each in await answered()] == [NotFound] * 3
+            await not_ready(node, answered)
+            await ask.run_once()  # claims it, and copies nothing
+            await not_ready(node, answered)
+            await asyncio.sleep(1)
+            follower, *offsets = await answered()
+            assert isinstance(follower, FollowerFetchAnswer)
+            assert follower.plan is FollowerPlan.TRUNCATE_FULLY
+            assert [each.offset for each in offsets if isinstance(each, OffsetAnswer)] == [-1, -1]
+
+    async def not_ready(node: Node, answered: Callable[[], Awaitable[list[object]]]) -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(node.metadata, "is_ready", lambda _: False)
+            refused = await answered()
+        assert [type(each) for each in refused] == [RetryLater] * 3
+        assert all("not ready" in str(each) for each in refused)
 
     run_virtually(main)
 

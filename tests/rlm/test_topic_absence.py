@@ -62,6 +62,23 @@ def test_many_topics_at_once_are_another_cluster_rather_than_deleted() -> None:
     assert "3 of 10 topics" in str(plan.stopped)
 
 
+@pytest.mark.parametrize("has", [frozenset({A}), frozenset({A, B})])
+def test_while_no_topic_of_the_tier_is_known_none_is_taken_for_deleted(
+    has: frozenset[Uuid],
+) -> None:
+    """A cluster whose metadata was lost, and that was made anew under its old id, knows none."""
+    before = {each: Absence(9, 0.0) for each in has}
+    plan = plan_absence(has, dict.fromkeys((1, 2), has), before, NOW_S)
+    assert plan.gone == frozenset()
+    assert "strandline topics delete" in str(plan.stopped)
+    assert plan.absent == {each: Absence(10, 0.0) for each in has}
+
+
+def test_one_of_two_is_deleted_where_the_other_is_known() -> None:
+    plan = plan_absence(frozenset({A, B}), {1: {A}, 2: {A}}, LONG_ABSENT, NOW_S)
+    assert (plan.gone, plan.stopped) == (frozenset({A}), None)
+
+
 @dataclass
 class Brokers:
     """Two brokers of one mind."""
@@ -93,6 +110,8 @@ async def looks(watch: TopicAbsence, number: int) -> None:
 def test_a_deleted_topic_is_marked_with_the_grace_and_once_only(tmp_path: Path) -> None:
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
     log.write(0, 10, 20, end=25)
+    other = KafkaLog.create(log.log_dir, "payments", entries=((0, 0),))
+    other.write(0, 10, end=15)
     enough = round(ABSENT_FOR_S / LOOK_INTERVAL_S) + 1
 
     async def main() -> None:

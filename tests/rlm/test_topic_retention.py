@@ -9,6 +9,7 @@ import pytest
 
 from kafka_formats.kafka_uuid import ZERO_UUID
 from rlm.broker_answers import TopicConfig
+from rlm.expirer import no_trouble
 from rlm.leadership import Leads, NoAnswer
 from rlm.topic_retention import (
     AGE_MAX_S,
@@ -87,6 +88,40 @@ async def test_the_last_answer_stands_while_the_broker_is_away_and_a_new_one_has
     assert "count once they stood" in str(rules.in_force("orders", ZERO_UUID).held_back)
     await rules.refresh(["others"])
     assert "not asked" in str(rules.in_force("orders", ZERO_UUID).held_back)
+
+
+def test_a_topic_made_again_expires_nothing_of_one_whose_directory_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    """Its log directory fails, and the topic is made again in another one of the broker."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, 30, end=35)
+    broker = FakeBroker({("orders", 0): Leads(0, 35)}, WEEK)
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log.log_dir,)).boot(broker=broker) as node:
+            await node.remote_log.run_once()
+            ambient, expirer = virtual_ambient(), node.remote_log.expirer
+            expirer.rules = ByTopicConfig(broker, node.metadata.topic_policy, ambient.monotonic)
+            metadata = log.log_dir / "orders-0" / "partition.metadata"
+            readable = metadata.read_bytes()
+            metadata.write_bytes(b"\0")
+            await node.remote_log.run_once()
+            broker.config = replace(WEEK, retention_ms=0)
+            for _ in range(3):
+                await expirer.run_pass()
+                await ambient.sleep(SETTLE_S + 1)
+            assert len(node.finished(log.partition)) == 3
+            metadata.write_bytes(readable)
+            await node.remote_log.run_once()
+            expirer.look_trouble = lambda: "a look at them takes long"
+            await expirer.run_pass()
+            assert len(node.finished(log.partition)) == 3
+            expirer.look_trouble = no_trouble
+            await expirer.run_pass()
+            assert node.finished(log.partition) == []
+
+    run_virtually(main)
 
 
 def test_a_node_expires_by_the_configs_and_says_so(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from rlm.worker_messages import (
     Data,
     End,
     Failed,
+    FromWorker,
     Heartbeat,
     PieceAt,
     Progress,
@@ -127,6 +128,22 @@ def replica(tmp_path: Path) -> ReplicaWriter:
         replica.append(10, value_bytes=20_000)
     replica.roll()
     return replica
+
+
+async def test_a_job_whose_result_cannot_be_sent_ends_all_the_same(
+    supervisor: Supervisor, replica: ReplicaWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_small_frames(message: FromWorker) -> bytes:
+        if isinstance(message, End):
+            raise InternalError("an End of 67108865 bytes is too large a frame")
+        return frame(message)
+
+    monkeypatch.setattr(worker, "frame", of_small_frames)
+    supervisor.send(StartJob(1, first_job(replica.log_dir)))
+    failed = await supervisor.until(Failed)
+    assert isinstance(failed, Failed)
+    assert failed.job_id == 1
+    assert "too large a frame" in str(failed.error)
 
 
 async def copied(supervisor: Supervisor, replica: ReplicaWriter) -> SegmentPiece:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +20,14 @@ from kafka_formats.errors import (
     NotFound,
     RetryLater,
 )
+from rlm import worker_handle
 from rlm.copy_job import CopyProgress
 from rlm.node_problem import ProblemArea
 from rlm.read_request import (
     LogRequest,
     RecordsRequest,
 )
+from rlm.worker_handle import WorkerHandle
 from rlm.worker_pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter
 from tests.rlm.real_workers import (
@@ -222,6 +226,92 @@ async def test_without_any_worker_calls_wait_and_then_fail(
     await restarted(pool, pid)
     await pool.copy(job)
     await pool.close()
+
+
+async def test_a_worker_is_replaced_once_files_can_be_opened_again(
+    pool: WorkerPool, replica: ReplicaWriter
+) -> None:
+    (pid,) = pool.pids
+    os.kill(pid, signal.SIGKILL)
+    while pool.pids:
+        await asyncio.sleep(0)
+    with no_descriptors_left():
+        while not (problems := pool.problems()):
+            await asyncio.sleep(0.01)
+    assert "Too many open files" in problems[0].text
+    await restarted(pool, pid)
+    await pool.copy(big_job(replica))
+
+
+async def test_a_worker_is_replaced_whatever_kept_one_from_starting(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pid,) = pool.pids
+    with monkeypatch.context() as patched:
+
+        async def fails(*_: object) -> None:
+            raise ValueError("nobody thought of this")
+
+        patched.setattr(WorkerHandle, "start", fails)
+        os.kill(pid, signal.SIGKILL)
+        while not (problems := pool.problems()):
+            await asyncio.sleep(0.01)
+        assert "nobody thought of this" in problems[0].text
+    await restarted(pool, pid)
+
+
+async def test_a_worker_that_no_kill_ends_is_left_behind_and_replaced(
+    tier: Path, replica: ReplicaWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in an uninterruptible wait for a disk: it is stopped, and kills do not reach it."""
+    limits = replace(LIMITS, silence_deadline_s=0.5, left_behind_max=1)
+    pool = pool_of(tier, limits=limits)
+    await pool.start()
+    (pid,) = pool.pids
+    monkeypatch.setattr(worker_handle, "END_GRACE_S", 0.2)
+    with monkeypatch.context() as patched:
+        patched.setattr(worker_handle, "_kill", lambda _: None)
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(RetryLater, match=r"silent.*does a disk hang.*still running"):
+            await pool.copy(big_job(replica))
+        while len(problems := pool.problems()) < 2:
+            await asyncio.sleep(0.01)
+        assert [str(pid) in each.text for each in problems] == [False, True]
+        assert "1 that were killed do not end" in problems[0].text
+    os.kill(pid, signal.SIGKILL)
+    await restarted(pool, pid)
+    await pool.copy(big_job(replica, attempt=1))
+    assert pool.problems() == ()
+    await pool.close()
+
+
+async def test_closing_waits_for_no_worker_that_no_kill_ends(
+    tier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of(tier)
+    await pool.start()
+    worker, pid = pool._workers[0], pool.pids[0]
+    monkeypatch.setattr(worker_handle, "END_GRACE_S", 0.2)
+    with monkeypatch.context() as patched:
+        patched.setattr(worker_handle, "_kill", lambda _: None)
+        os.kill(pid, signal.SIGSTOP)
+        await pool.close()
+    assert _alive(pid)
+    os.kill(pid, signal.SIGKILL)
+    while worker.is_left_behind:
+        await asyncio.sleep(0.01)
+
+
+@contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+    with ExitStack() as taken:
+        taken.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with suppress(OSError):
+            while True:
+                taken.enter_context(open(os.devnull, "rb"))
+        yield
 
 
 async def test_a_worker_dies_with_its_supervisor(tier: Path) -> None:

@@ -169,6 +169,39 @@ def test_a_row_keeps_what_is_not_known_yet_and_forgets_the_oldest_directories() 
     assert decode_node(1, encode_node(found)) == found
 
 
+def with_the_first_directory_forgotten(world: World) -> Incarnation:
+    """Who has node id 1 now, with a claim."""
+    for number in range(PAST_DIRECTORIES_MAX + 1):
+        latest = Incarnation(1, Uuid(b"directory-%06d" % number), 1)
+        world.accept(NodeRegistration(latest))
+    assert NODE_1.directory_id not in dict(node(world).past)
+    world.claim((4, 100), node=latest)
+    return latest
+
+
+def test_an_old_life_of_a_directory_that_is_forgotten_counts_as_a_new_one(world: World) -> None:
+    old_finish = world.a_finish(2)
+    latest = with_the_first_directory_forgotten(world)
+    world.accept(NodeRegistration(NODE_1))
+    assert world.state.claim is None
+    assert world.verdict(old_finish) is Verdict.FENCED, "nothing of what it claimed before"
+    world.accept(NodeContested(latest, node(world).boot_offset))
+    for incarnation in (NODE_1, latest):
+        claim = world.a_claim([(4, 100), (5, 300)], node=incarnation)
+        assert world.verdict(claim) is Verdict.FENCED, "two live: neither writes"
+
+
+def test_a_process_whose_directory_is_forgotten_has_no_say_in_who_has_the_node_id(
+    world: World,
+) -> None:
+    old_finish = world.a_finish(2)
+    latest = with_the_first_directory_forgotten(world)
+    assert world.verdict(NodeContested(NODE_1, node(world).boot_offset)) is Verdict.CONFLICT
+    assert world.verdict(old_finish) is Verdict.FENCED
+    assert world.state.claim is not None
+    assert world.state.claim.incarnation == latest
+
+
 def test_a_row_that_no_encoder_wrote_is_corrupt() -> None:
     world = World()
     world.accept(NodeRegistration(NODE_1))

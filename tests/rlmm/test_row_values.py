@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -24,17 +26,27 @@ ROWS: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     ),
     "offset": (values.encode_offset(7), values.decode_offset),
     "totals": (values.encode_totals(Totals()), values.decode_totals),
-    "policy": (
-        values.encode_policy(TopicPolicy(1, 2, topic_id=Uuid(b"orders-once-more"))),
-        values.decode_policy,
-    ),
-    "policy that follows": (
-        values.encode_policy(TopicPolicy(1, 2, follow_delete_records=True)),
-        values.decode_policy,
-    ),
     "restart": (values.encode_restart(Restart(1, 2)), values.decode_restart),
     "feature level": (values.encode_feature_level(1, 2), values.decode_feature_level),
 }
+
+
+def test_the_row_of_a_policy_that_follows_nothing_is_the_one_of_older_programs() -> None:
+    """The same bytes, so that nodes that wrote it then and now have one digest."""
+    policy = TopicPolicy(1, 2, True, False, 3, Uuid(b"orders-once-more"))
+    older = struct.pack(">qq??q16s", 1, 2, True, False, 3, b"orders-once-more")
+    assert values.encode_policy(policy) == older
+    assert values.decode_policy(older) == policy
+    assert values.decode_policy(older + b"\0") == policy
+    follows = replace(policy, follow_delete_records=True)
+    assert values.encode_policy(follows) == older + b"\1"
+    assert values.decode_policy(older + b"\1") == follows
+
+
+@pytest.mark.parametrize("wrong", [b"", bytes(41), bytes(42) + b"\2", bytes(44)], ids=len)
+def test_a_policy_row_that_no_program_wrote_is_corrupt_data(wrong: bytes) -> None:
+    with pytest.raises(CorruptData, match="topic policy"):
+        values.decode_policy(wrong)
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -11,10 +12,10 @@ from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from rlmm import queries
 from rlmm import row_keys as keys
 from rlmm import row_values as values
-from rlmm.coverage import cover, covered_ranges
+from rlmm.coverage import cover, covered_ranges, uncover
 from rlmm.queries import MetPartition, newest_incarnation
 from rlmm.rows import MemoryRows, OverlayRows
-from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
 from rlmm.segment_records import encode_segment_record
 from rlmm.served_ranges import ServedRange, served_ranges
 from tests.rlm.planner_facts import state
@@ -109,6 +110,40 @@ def test_what_serves_readers_ends_at_the_log_start_and_the_highest_copied() -> N
     assert list(queries.served_segments(rows, known, 35, 10**9)) == []
     nothing = replace(known, highest_copied=None)
     assert list(queries.served_segments(rows, nothing, 0, 10**9)) == []
+
+
+class SnapshotScans:
+    """A scan has the rows as they were when it began, as one of RocksDB."""
+
+    def __init__(self, rows: OverlayRows) -> None:
+        self._rows = rows
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._rows.get(key)
+
+    def scan(
+        self, start: bytes, end: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return iter(list(self._rows.scan(start, end, reverse=reverse)))
+
+
+def test_what_replaced_a_segment_while_ranges_are_read_is_named_for_it() -> None:
+    old = [finished(number, number * 10, number * 10 + 9) for number in range(4)]
+    lineage = epochs((0, 0))
+    rows = rows_of(lineage, old)
+    known = replace(state(lineage=lineage, log_start=0, highest=(39, 0)), partition=ORDERS)
+    served = queries.served_segments(SnapshotScans(rows), known, 0, 10**9)
+    assert next(served)[0].segment == segment_uuid(0)
+    marked = replace(old[1], state=SegmentState.DELETE_SEGMENT_STARTED)
+    for gone, by in ((old[1], finished(11, 10, 19)), (old[2], finished(12, 20, 29))):
+        rows.put(keys.segment_key(by.segment_id.id), encode_segment_record(by))
+        cover(rows, by)
+        uncover(rows, gone)
+    rows.put(keys.segment_key(old[1].segment_id.id), encode_segment_record(marked))
+    rows.delete(keys.segment_key(old[2].segment_id.id))
+    assert [(*each[:2], row.segment_id.id) for each, row in served] == [
+        (10, 19, segment_uuid(11)), (20, 29, segment_uuid(12)), (30, 39, segment_uuid(3)),
+    ]  # fmt: skip
 
 
 def test_the_newest_incarnation_is_the_one_met_last_with_all_its_partitions() -> None:

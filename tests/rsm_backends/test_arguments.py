@@ -58,7 +58,7 @@ def test_a_hostile_key_is_shown_escaped_and_cut() -> None:
 
 def test_checksums_say_what_was_expected_and_found() -> None:
     check_crc32c(b"data", crc32c(b"data"), source="k")
-    with pytest.raises(CorruptData, match=r"k at byte 0: .* sender said 00000001"):
+    with pytest.raises(CorruptData, match=r"k at byte 0: .* sender computed 00000001"):
         check_crc32c(b"data", 1, source="k")
     parts = [UploadedPart(n, 2, crc32c(piece), "") for n, piece in enumerate((b"da", b"ta"), 1)]
     check_combined_crc32c(parts, crc32c(b"data"), source="k")

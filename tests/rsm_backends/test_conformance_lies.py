@@ -169,7 +169,7 @@ def check_error(error: Exception, where: str) -> None:
     assert len(text) <= MESSAGE_CHARACTERS_MAX, f"{where}: {len(text)} characters"
     assert len(text.splitlines()) == 1, f"{where}: {text!r}"
     # What was not read is not damaged; only a store that names other bytes than were sent is.
-    assert not isinstance(error, CorruptData) or "the store holds CRC32C" in text, (
+    assert not isinstance(error, CorruptData) or "the store reports CRC32C" in text, (
         f"{where}: {text}"
     )
 

@@ -16,7 +16,8 @@ from rsm_backends.streams import read_all
 from tests.rsm_backends.stores import opened
 from tests.rsm_backends.test_blocking_reads import blocking
 
-SILENCE_S = 0.2
+SILENCE_S = 1.0
+"""Long for a machine that is at work; a test waits for it once or twice."""
 LARGE = bytes(16 * 1024 * 1024)
 """More than a connection's buffers take."""
 

@@ -8,31 +8,40 @@ from sim.invariants import InvariantError
 from sim.tier.planted_bugs import (
     BUGS,
     BUGS_OF_DAMAGE,
-    BUGS_OF_FOLLOWING,
+    BUGS_OF_HELD_DAMAGE,
     BUGS_OF_LOCAL_DAMAGE,
     BUGS_OF_SCRIPTS,
     DAMAGED_SEEDS_MAX,
     EVENTS,
     FIRST_SEEDS,
-    FOLLOWING_SEEDS_MAX,
     RARE_BUGS,
     RARE_SEEDS_MAX,
     SEEDS_MAX,
     planted,
 )
 from sim.tier.scripts import play
-from sim.tier.world import Plan, Result, run
-from tests.sim.test_tier import following
+from sim.tier.world import ROOM_BYTES, Plan, Result, run
 from tests.sim.test_tier_scripts import SCRIPTS
-from tests.sim.worlds import assert_found, held
+from tests.sim.worlds import assert_found, fresh, held
 
-DAMAGED_DISKS = 3
+DAMAGED_DISKS, ANY_DISKS = 3, 20
 
 
 def damaged_disks(seed: int, events: int) -> Result:
     """Brokers lose or cut sealed segments."""
     plan = Plan(nodes=3, hold_bytes_max=-1, damage=False, local_damage=True)
     return run(seed, events, plan=plan)
+
+
+def held_disks(seed: int, events: int) -> Result:
+    """They do so beside nodes that hold what is not copied."""
+    plan = Plan(nodes=3, hold_bytes_max=ROOM_BYTES, damage=False, local_damage=True)
+    return run(seed, events, plan=plan)
+
+
+def any_disks(seed: int, events: int) -> Result:
+    """They do so in any world."""
+    return run(seed, events, plan=Plan(local_damage=True))
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -57,19 +66,26 @@ def test_a_planted_mistake_about_a_brokers_disk_is_found(name: str) -> None:
         assert_found(name, damaged_disks, seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
 
 
-@pytest.mark.parametrize("name", BUGS_OF_FOLLOWING)
-def test_a_planted_mistake_about_delete_records_is_found(name: str) -> None:
+@pytest.mark.parametrize("name", BUGS_OF_HELD_DAMAGE)
+def test_a_planted_mistake_about_what_a_broker_lost_and_its_node_holds_is_found(name: str) -> None:
     with planted(name):
-        assert_found(name, following, seeds=FOLLOWING_SEEDS_MAX, events=EVENTS)
+        first = FIRST_SEEDS.get(name, 1)
+        assert_found(name, held_disks, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, first=first)
 
 
 def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:
     held("tier", damaged_disks, range(1, DAMAGED_DISKS + 1), events=EVENTS)
+    held("tier", held_disks, range(1, DAMAGED_DISKS + 1), events=EVENTS)
 
 
 @pytest.mark.soak
 def test_what_brokers_lose_over_long_runs() -> None:
     held("tier", damaged_disks, range(1_000, 1_040), events=6_000)
+
+
+@pytest.mark.soak
+def test_what_brokers_lose_over_long_runs_of_any_kind() -> None:
+    held("tier", any_disks, fresh(ANY_DISKS), events=6_000)
 
 
 @pytest.mark.soak

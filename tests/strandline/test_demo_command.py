@@ -16,6 +16,7 @@ import pytest
 
 from kafka_formats.errors import InternalError
 from strandline.demo_process import DemoProcess, wait_until
+from tests.capture.capture_demo_picture import picture_text, shape, shown
 from tests.e2e.http import PLAIN
 from tests.strandline.command import COMMAND, environment, strandline
 
@@ -90,6 +91,7 @@ def test_the_leader_is_killed_half_way_and_nothing_is_lost(tmp_path: Path) -> No
         for *_, pid in nodes:
             os.kill(int(pid), 0)  # it runs
         assert_every_line_to_paste_is_answered(printed)
+        assert shape(shown(printed)) == shape(picture_text()), "draw docs/demo.svg anew"
         for secret in tmp_path.glob("*/quorum-secret"):
             assert secret.stat().st_mode & 0o777 == 0o600
         process.send_signal(signal.SIGINT)

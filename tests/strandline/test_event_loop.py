@@ -18,7 +18,6 @@ from strandline.event_loop import (
     new_loop,
     node_runner,
 )
-from strandline.time_slice import USUAL_S, set_time_slice
 
 
 def test_a_node_runs_on_uvloop_and_threads_give_way_soon() -> None:
@@ -29,7 +28,6 @@ def test_a_node_runs_on_uvloop_and_threads_give_way_soon() -> None:
             assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
     finally:
         sys.setswitchinterval(before)
-        set_time_slice(USUAL_S)
 
 
 def test_what_is_built_is_left_out_of_collections_and_these_are_rarer() -> None:

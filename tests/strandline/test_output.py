@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from strandline.cli import output
+from strandline.cli import output, query_commands
 
 
 def test_a_line_stays_one_line_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +19,59 @@ def test_a_line_stays_one_line_at_80_columns(monkeypatch: pytest.MonkeyPatch) ->
     assert len(line) == 80
     assert line.startswith("orders-0  3.0 GiB, 61 s  backing off: the store [main] is away")
     assert line.endswith("\u2026")
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, width: int, show: Callable[[], None]) -> list[str]:
+    shown = StringIO()
+    monkeypatch.setattr(output, "console", Console(file=shown, width=width))
+    monkeypatch.setattr(query_commands, "console", output.console)
+    show()
+    return shown.getvalue().splitlines()
+
+
+LONG = "production.eu-west-1.payments.settlement-batches-reconciled.v2"
+
+
+@pytest.mark.parametrize(
+    ("name", "characters", "expected"),
+    [
+        ("orders", 12, "orders"),
+        (LONG, 100, LONG),
+        (LONG, 20, "production\u2026nciled.v2"),
+        (LONG, 3, "produc\u2026ed.v2"),
+    ],
+)
+def test_a_name_loses_its_middle(name: str, characters: int, expected: str) -> None:
+    assert output.shortened(name, characters) == expected
+    assert len(expected) <= max(characters, output.NAME_CHARACTERS_MIN) or expected == name
+
+
+def test_a_table_with_a_long_name_has_a_line_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(LONG, 0, "leader", 431, "0", "up to date"), ("[orders]", 11, "follower", 7, "0", "x")]
+    columns = ["topic", "p", "role", "copied to", "lag", "state"]
+
+    def show() -> None:
+        output.print_table(columns, rows, names_first=True)
+
+    lines = printed(monkeypatch, 80, show)
+    assert len(lines) == 3
+    assert lines[1].startswith("production.eu-west-")
+    assert " ".join(lines[1].split()).endswith("nciled.v2 0 leader 431 0 up to date")
+    assert lines[2].startswith("[orders] ")
+    assert LONG in printed(monkeypatch, 200, show)[1]
+
+
+def test_what_waits_is_told_beside_a_long_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = {
+        "topic": LONG, "partition": 3, "blocked": None, "why_not_copying": "waiting_for_lso",
+        "why_not_text": "the last stable offset is 7", "lag": None,
+    }  # fmt: skip
+    (line,) = printed(monkeypatch, 80, lambda: query_commands.print_waiting([partition]))
+    assert line.startswith(
+        "production.eu\u2026econciled.v2-3  -  waits for stable offset: the last"
+    )
+
+
+def test_a_table_without_rows_has_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(monkeypatch, 80, lambda: output.print_table(["t", "p"], [], names_first=True))
+    assert [line.split() for line in lines] == [["t", "p"]]

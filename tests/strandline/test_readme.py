@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -92,7 +93,28 @@ def test_the_lines_of_the_readme_work_with_its_settings(
             assert any("copied" in line for line in node.stderr)
             assert re.search(r"segments, copy finished\s+1\b", run("status"))
             assert re.search(r"^orders\b", run("partitions"), re.M)
+            the_first_questions_are_answered_as_shown(tmp_path, shell)
             run("pause")
             assert "copying" in run("status")
         finally:
             node.terminate()
+
+
+def the_first_questions_are_answered_as_shown(tmp_path: Path, shell: dict[str, str]) -> None:
+    """With the same fields; what is in them is of another topic."""
+    lines = block("$ curl").splitlines()
+    assert len(lines) == 4
+    for question, shown in zip(lines[::2], lines[1::2], strict=True):
+        asked = question.removeprefix("$ ").replace(
+            "http://127.0.0.1:9480", shell["STRANDLINE_URL"]
+        )
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; {asked}"],
+            cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=DEADLINE_S,
+        )  # fmt: skip
+        assert done.returncode == ExitCode.OK, done.stderr
+        assert list(json.loads(done.stdout)) == list(json.loads(shown))
+
+
+def test_the_readme_takes_ten_minutes() -> None:
+    assert len(README.read_text().splitlines()) < 150

@@ -116,6 +116,20 @@ def test_a_log_comes_back_byte_for_byte_with_its_indexes_and_producers(
         assert files["partition.metadata"].endswith(str(partition.topic_id).encode())
 
 
+@pytest.mark.parametrize("characters", [233, 234, 249])
+def test_a_topic_of_the_longest_names_is_restored_like_any_other(
+    tier: CapturedTier, log_dir: Path, characters: int
+) -> None:
+    (partition, *_) = tier.partitions("orders")
+    topic = "t" * characters
+    place = Place(log_dir, topic, 99_999, NEW_ID)
+    log = restore(tier, partition, place, *whole(tier, partition))
+    assert [path.name for path in log_dir.iterdir() if path.is_dir()] == [f"{topic}-99999"]
+    going_on = Begun(str(partition), *whole(tier, partition), "")
+    assert find_place([log_dir], topic, 99_999, None, going_on) == place
+    assert log.end_offset > 0
+
+
 def test_records_below_the_log_start_stay_hidden(tier: CapturedTier, log_dir: Path) -> None:
     partition = TopicIdPartition("events", tier.partitions("events")[1].topic_id, 1)
     place = Place(log_dir, "events", 1, NEW_ID)

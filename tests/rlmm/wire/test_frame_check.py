@@ -13,9 +13,11 @@ from kio.schema.api_versions.v3 import ApiVersionsResponse as FlexibleApiVersion
 from kio.schema.api_versions.v3.response import SupportedFeatureKey
 from kio.schema.describe_configs.v3 import DescribeConfigsResponse
 from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13 import FetchResponse
 from kio.schema.list_offsets import v5, v8
 from kio.schema.metadata.v8 import MetadataResponse
 from kio.schema.metadata.v8.response import MetadataResponseBroker
+from kio.schema.metadata.v12 import MetadataResponse as MetadataByIdResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
@@ -30,6 +32,8 @@ ENTITIES: tuple[type[Any], ...] = (
     FlexibleApiVersionsResponse,
     DescribeConfigsResponse,
     MetadataResponse,
+    MetadataByIdResponse,
+    FetchResponse,
     v5.ListOffsetsResponse,
     v8.ListOffsetsResponse,
 )

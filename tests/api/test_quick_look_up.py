@@ -1,31 +1,28 @@
-"""The prepared route answers what FastAPI would, byte for byte, and leaves the rest to it."""
+"""The quick look-up answers what FastAPI would, byte for byte, and leaves the rest to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from fastapi import Body, Cookie, Depends, FastAPI, Query, Response
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.gate import Gate
 from api.metrics import NodeMetrics
-from api.models.base import EpochStart
-from api.prepared_route import PreparedRoute
+from api.quick_look_up import QuickLookUp
 from api.tokens import Role, TokenBook
-from kafka_formats.errors import CorruptData, InternalError, RetryLater
+from kafka_formats.errors import CorruptData, RetryLater
 from tests.api.fakes import TOPIC_ID, FakeNode, make_node, shared_routes, write_tokens
 from tests.api.test_hostile_input import BAD_NUMBERS
 
 _, _INNER, ROUTES = shared_routes()
-assert isinstance(_INNER, PreparedRoute)
-PREPARED: PreparedRoute = _INNER
+assert isinstance(_INNER, QuickLookUp)
+QUICK: QuickLookUp = _INNER
 LOOKUP = "/v1/topics/payments/partitions/0/segments/lookup"
 
 
@@ -83,10 +80,10 @@ async def must_not_be_asked(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("a request that can be answered here was passed on")
 
 
-def only_prepared() -> ASGIApp:
-    """The prepared route with nothing behind it."""
-    alone = PreparedRoute.__new__(PreparedRoute)
-    alone.__dict__.update(vars(PREPARED), general=must_not_be_asked)
+def only_quick() -> ASGIApp:
+    """The quick look-up with nothing behind it."""
+    alone = QuickLookUp.__new__(QuickLookUp)
+    alone.__dict__.update(vars(QUICK), general=must_not_be_asked)
     return alone
 
 
@@ -174,8 +171,8 @@ async def test_the_answer_is_that_of_the_general_way(
         made.manager.ready, made.manager.error = ready, error
         return made
 
-    got = await answers(node(), PREPARED, asked)
-    assert got == await answers(node(), PREPARED.general, asked)
+    got = await answers(node(), QUICK, asked)
+    assert got == await answers(node(), QUICK.general, asked)
     assert got[0], "nothing was answered"
 
 
@@ -191,8 +188,8 @@ async def test_every_value_of_every_parameter_is_answered_as_the_general_way_doe
     ]
     statuses = set()
     for asked in wrong:
-        got = await answers(make_node(), PREPARED, asked)
-        assert got == await answers(make_node(), PREPARED.general, asked), asked
+        got = await answers(make_node(), QUICK, asked)
+        assert got == await answers(make_node(), QUICK.general, asked), asked
         statuses.add(got[0][0]["status"])
     assert statuses == {200, 400, 401, 404, 503}
 
@@ -217,57 +214,5 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> TokenBook:
     ],
 )
 async def test_a_request_with_valid_parameters_is_taken(asked: Asked, status: int) -> None:
-    sent, _ = await answers(make_node(), only_prepared(), asked)
+    sent, _ = await answers(make_node(), only_quick(), asked)
     assert sent[0]["status"] == status
-
-
-async def plain() -> EpochStart:
-    return EpochStart(epoch=1, start_offset=2)
-
-
-async def gives_back() -> Any:
-    yield 1
-
-
-async def with_cookie(session: Annotated[str, Cookie()] = "") -> EpochStart:
-    return await plain()
-
-
-async def with_body(text: Annotated[str, Body()]) -> EpochStart:
-    return await plain()
-
-
-async def with_list(number: Annotated[list[int], Query()]) -> EpochStart:
-    return await plain()
-
-
-async def with_response(response: Response) -> EpochStart:
-    return await plain()
-
-
-async def with_generator(value: Annotated[int, Depends(gives_back)]) -> EpochStart:
-    return await plain()
-
-
-def in_a_thread() -> EpochStart:
-    return EpochStart(epoch=1, start_offset=2)
-
-
-async def without_model() -> Any:
-    return {}
-
-
-@pytest.mark.parametrize(
-    "endpoint",
-    [with_cookie, with_body, with_list, with_response, with_generator, in_a_thread, without_model],
-)
-def test_what_it_would_do_otherwise_than_fastapi_is_refused_when_it_is_made(
-    endpoint: Callable[..., Any],
-) -> None:
-    app = FastAPI()
-    app.get("/plain")(plain)
-    app.get("/it")(endpoint)
-    made: Sequence[PreparedRoute] = [PreparedRoute(app, app.routes, plain)]
-    assert made
-    with pytest.raises(InternalError, match="leave it to FastAPI"):
-        PreparedRoute(app, app.routes, endpoint)

@@ -1,0 +1,39 @@
+"""Batches of a held segment, for one of the live log that lacks them: files that vanished from the
+broker's directory may be here still. Blocks: callers use a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rlm.segment_survey import walkable_header
+
+WINDOW_BYTES = 1 << 20
+"""Read at once. A batch that is larger comes whole."""
+
+
+def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
+    """What a held `.log` has from the batch with offset `at` on, or from the one behind it, and
+    where that stands, which is at or behind `position`. Empty: it has nothing there, can't be
+    read, or is damaged before it.
+    """
+    try:
+        descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b"", position
+    try:
+        size = os.fstat(descriptor).st_size
+        while position < size:
+            header = walkable_header(descriptor, position, size, str(log))
+            if header is None:
+                break
+            if header.last_offset >= at:
+                wanted = max(header.size_bytes, WINDOW_BYTES)
+                return os.pread(descriptor, wanted, position), position
+            position += header.size_bytes
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    return b"", position

@@ -1,0 +1,121 @@
+"""Calls that hang in the file system: told, counted, and as many as there are threads at most."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import RetryLater
+from rsm_backends import store_threads
+from rsm_backends.filesystem import FilesystemStore
+from rsm_backends.store_threads import StoreThreads
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Set: what hangs goes on."""
+    found = threading.Event()
+    yield found
+    found.set()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_threads, "HANGS_AFTER_S", 0.0)
+
+
+async def given_up(threads: StoreThreads, gate: threading.Event, number: int) -> None:
+    """So many calls begin, hang, and are cancelled."""
+    for _ in range(number):
+        begun = threading.Event()
+
+        def work(begun: threading.Event = begun) -> None:
+            begun.set()
+            gate.wait()
+
+        call = asyncio.ensure_future(threads.run("k", work))
+        await asyncio.to_thread(begun.wait)
+        call.cancel()
+        await asyncio.wait({call})
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0)
+
+
+async def test_while_all_threads_hang_nothing_more_is_taken_and_then_all_is_again(
+    gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads = StoreThreads("the store", 2)
+    with caplog.at_level(logging.WARNING):
+        await given_up(threads, gate, 2)
+        await until(lambda: threads.hanging == 2)
+        with pytest.raises(RetryLater, match="all 2 threads of the store hang"):
+            await threads.run("k", int)
+        assert "2 of 2 threads hang" in caplog.text
+        gate.set()
+        await until(lambda: threads.hanging == 0)
+    assert "a call that hung has ended; 0 hang" in caplog.text
+    assert await threads.run("k", lambda: 7) == 7
+    await threads.close()
+
+
+async def test_one_that_hangs_leaves_the_others_their_threads(gate: threading.Event) -> None:
+    threads = StoreThreads("the store", 2)
+    await given_up(threads, gate, 1)
+    await until(lambda: threads.hanging == 1)
+    assert await threads.run("k", lambda: 7) == 7
+
+
+async def test_a_call_that_was_given_up_before_it_began_never_begins(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_threads, "HANGS_AFTER_S", 3600.0)
+    threads = StoreThreads("the store", 1)
+    await given_up(threads, gate, 1)
+    begun: list[int] = []
+    call = asyncio.ensure_future(threads.run("late", lambda: begun.append(1)))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait({call})
+    gate.set()
+    assert await threads.run("k", lambda: 7) == 7
+    assert begun == []
+
+
+async def test_a_call_that_ends_soon_after_it_was_given_up_is_not_told(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_threads, "HANGS_AFTER_S", 3600.0)
+    threads = StoreThreads("the store", 1)
+    await given_up(threads, gate, 1)
+    assert threads.hanging == 0
+
+
+async def test_a_store_whose_disk_hangs_says_so_and_closes_all_the_same(
+    gate: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FilesystemStore(tmp_path)
+    monkeypatch.setattr("rsm_backends.object_files.ObjectFiles.describe", lambda *_: gate.wait())
+
+    async def says_so() -> bool:
+        try:
+            async with asyncio.timeout(0.02):
+                await store.head("k")
+        except TimeoutError:
+            return False
+        except RetryLater as error:
+            return str(tmp_path) in str(error)
+        return False
+
+    async with asyncio.timeout(30):
+        while not await says_so():
+            pass
+        await store.close()
