@@ -1,4 +1,4 @@
-"""The clocks and the randomness of the pipeline's processes; everything else is handed these.
+"""The clocks and the randomness of the pipeline's processes, which other code gets passed in.
 
 The pipeline runs in processes of its own, without the node's composition root.
 """
@@ -19,7 +19,7 @@ def now_ms() -> int:
 
 
 def monotonic() -> float:
-    """Seconds of a clock that never goes back; only differences mean something."""
+    """Seconds of a clock that never goes back; only differences are meaningful."""
     return time.monotonic()
 
 
@@ -29,7 +29,7 @@ async def sleep(seconds: float) -> None:
 
 
 def wait(seconds: float) -> None:
-    """The same where there is no loop: in a task."""
+    """Wait by blocking the thread, for tasks, which have no event loop."""
     time.sleep(seconds)
 
 

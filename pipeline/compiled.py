@@ -1,4 +1,4 @@
-"""The compiled modules: whether they are there, and of the source that lies beside them."""
+"""Finds the compiled modules, and checks that each was built from the source beside it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ logger = logging.getLogger(__name__)
 
 
 def say_what_is_not_compiled() -> None:
-    """In the process that somebody looks at: what executors say stands in their logs."""
+    """Warns in the driver of modules that are not compiled: executors warn only in their logs."""
     for name in MODULES:
         compiled(name)
 
 
 @cache
 def compiled(name: str) -> ModuleType | None:
-    """The module; None where it is not built or not of its source, which is said once a process.
+    """The module; None, with a warning once a process, if it is not built or not of its source.
 
-    What it does is then done by pure Python, many times slower.
+    Pure Python then does its work, many times slower.
     """
     try:
         module = importlib.import_module(name)
@@ -37,8 +37,8 @@ def compiled(name: str) -> ModuleType | None:
         return None
     if not _is_of_its_source(module):
         logger.warning(
-            "%s was built from another source than lies beside it and is not used: pure Python "
-            "does its work, many times slower, until you run `make .venv/.dev`",
+            "%s is not used, since it was built from another source than the file beside it: pure "
+            "Python does its work, many times slower, until you run `make .venv/.dev`",
             name,
         )
         return None
@@ -46,12 +46,12 @@ def compiled(name: str) -> ModuleType | None:
 
 
 def _is_of_its_source(module: ModuleType) -> bool:
-    """Where no source lies beside it there is no question."""
+    """True if the module was built from the source beside it, or if no source lies there."""
     name = module.__name__.rpartition(".")[2]
     assert module.__file__ is not None
     try:
         source = Path(module.__file__).with_name(f"{name}.pyx").read_bytes()
     except OSError:
         return True
-    built_from = getattr(module, "SOURCE", "")  # which old ones do not say
+    built_from = getattr(module, "SOURCE", "")  # missing in old builds
     return bool(built_from == hashlib.sha256(source).hexdigest())

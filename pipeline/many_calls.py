@@ -1,4 +1,4 @@
-"""Small requests of a task to its stores, many at once: one by one each waits for its answer."""
+"""Sends many small requests of a task to its stores at once, instead of one after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Answer = TypeVar("_Answer")
 async def many_calls(
     ask: Callable[[_Item], Awaitable[_Answer]], items: Iterable[_Item]
 ) -> list[_Answer]:
-    """The answers in the order of the items. The first error ends all of it."""
+    """The answers in the order of the items. The first error cancels the other requests."""
     slots = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def asked(item: _Item) -> _Answer:

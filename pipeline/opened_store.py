@@ -1,4 +1,4 @@
-"""A store with its retries, and the pipeline's clock and chance; what it tells of uploads."""
+"""Opens a store with retries and the pipeline's clocks and randomness; lists its uploads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rsm_backends.store_config import StoreConfig
 
 @asynccontextmanager
 async def opened(config: StoreConfig) -> AsyncIterator[ObjectStore]:
-    """The store; a client of S3 takes some 20 ms of CPU to make, the first one 150, so keep it."""
+    """The open store; keep it: making an S3 client takes some 20 ms of CPU, the first one 150."""
     store = await open_store(
         config,
         sleep=ambient.sleep,
@@ -29,8 +29,8 @@ async def opened(config: StoreConfig) -> AsyncIterator[ObjectStore]:
 
 
 async def told_uploads(store: ObjectStore, prefix: str) -> tuple[UnfinishedUpload, ...]:
-    """Unfinished uploads below the prefix; none of a store that cannot tell, or does not let us
-    ask: a right of its own in AWS.
+    """Unfinished uploads below the prefix; empty if the store cannot list them, or does not permit
+    it: AWS has a separate right for that.
     """
     try:
         return await store.uploads_below(prefix)

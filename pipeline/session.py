@@ -1,4 +1,4 @@
-"""The Spark session of a job, with what Strandline needs of it set and nothing else."""
+"""The Spark session of a job, with only those settings that Strandline needs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ DEFAULT_MASTER = "local[*,4]"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_OWN = 200
 PER_CORE = 8
-"""Of a shuffle on one machine: Spark's own 200 take 60 to 80 ms each, whatever is in them."""
+"""Partitions of a shuffle for each core of one machine: each of Spark's own 200 takes 60 to 80 ms,
+however little it holds.
+"""
 
 
 def open_session(
     name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start a session, or take the one that runs. `master` None: what spark-submit says, or all
-    cores of this machine. `conf` wins over our defaults.
+    """Start a session, or take the running one. `master` None: spark-submit's master, or all cores
+    of this machine. `conf` wins over our defaults.
     """
     check_spark_version()
-    # Spark would take the first python3 on the path, which need not be the one that has us.
+    # Spark would take the first python3 on the path, which may not have Strandline installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"strandline {name}")
     defaults = {
@@ -42,8 +44,8 @@ def open_session(
         said["spark.master"] = master
     elif "spark.master" not in said and not master_was_said(os.environ):
         said["spark.master"] = DEFAULT_MASTER
-    # In how many parts shuffles of a session that runs end is its user's to say, and how its
-    # workers are spoken to has been settled.
+    # In a running session the number of shuffle partitions is up to its user, and the sockets of
+    # its workers are set already.
     is_ours = SparkContext._active_spark_context is None
     if is_ours:
         defaults |= worker_sockets(said.get("spark.master", ""))
@@ -56,8 +58,8 @@ def open_session(
 
 
 def fit_shuffles(spark: SparkSession) -> None:
-    """To the cores of a session that has just started, unless somebody said in how many parts they
-    are to end.
+    """Set the shuffle partitions by the cores of a session that has just started, unless its
+    configuration sets them.
     """
     context = spark.sparkContext
     parts = shuffle_partitions(context.master or "", context.defaultParallelism)
@@ -66,15 +68,15 @@ def fit_shuffles(spark: SparkSession) -> None:
 
 
 def shuffle_partitions(master: str, cores: int) -> str | None:
-    """In how many parts a shuffle ends; None: in as many as Spark says, on a cluster."""
+    """The number of shuffle partitions on one machine; None on a cluster: Spark's own number."""
     if not master.startswith("local"):
         return None
     return str(min(PER_CORE * cores, SPARKS_OWN))
 
 
 def master_was_said(environment: Mapping[str, str]) -> bool:
-    """Whether spark-submit started this process (it hands over the port of its gateway), or a
-    variable does for it what its arguments would.
+    """True if spark-submit started this process (it passes the port of its gateway), or if
+    PYSPARK_SUBMIT_ARGS names a master.
     """
     arguments = environment.get("PYSPARK_SUBMIT_ARGS", "")
     return "PYSPARK_GATEWAY_PORT" in environment or "--master" in arguments.split()

@@ -1,9 +1,9 @@
-"""Small objects read whole, a hundred thousand of them: manifests.
+"""Reads small objects whole, a hundred thousand of them: manifests.
 
-To hand each file to a thread by itself takes several times as long as to open and read it. So a
-thread takes a run of keys, by plain calls, as few as can be. A store on the network is asked on the
-event loop: threads would take the interpreter from each other for half as long again as the
-requests take.
+Handing each file to a thread takes several times as long as opening and reading it. So a thread
+takes a run of keys and reads them with as few blocking calls as possible. A store on the network is
+asked on the event loop: with threads the requests would take half as long again, since threads take
+the interpreter from each other.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from rsm_backends.streams import read_all
 FILE_READERS = 8
 FILES_A_RUN = 64
 FILES_TURN_S = 0.05
-"""So long a run of files goes on alone: threads take the interpreter from each other at every file,
-which takes half as long again, unless the disk is waited for.
+"""Time that a run of files proceeds alone: threads take the interpreter from each other at every
+file, which takes half as long again, unless they wait for the disk.
 """
 
 BUFFER_BYTES = 128 * 1024
-"""A file that is longer is read once more, into memory of its own."""
+"""First buffer for a file; a longer file is read again into a larger one."""
 
 Read = bytes | NotFound | CorruptData
-"""An object's bytes, or why there are none."""
+"""An object's bytes, or the error of reading it."""
 
 
 class SmallObjects:
-    """Those of one store, which is the caller's. Whoever makes this closes it."""
+    """Reads the small objects of one store. The caller closes this and the store."""
 
     def __init__(self, config: StoreConfig, store: ObjectStore, *, bytes_max: int) -> None:
         self._store = store
@@ -50,13 +50,13 @@ class SmallObjects:
         self._files = None if path is None else _Files(config, path, bytes_max)
 
     def close(self) -> None:
-        """What is being read ends with RetryLater, or as cancelled."""
+        """End reads in progress with RetryLater, or by cancelling them."""
         if self._files is not None:
             self._files.close()
 
     async def read(self, keys: Sequence[str]) -> list[Read]:
-        """The first `bytes_max` bytes of each, in the order of the keys. Other errors of the store
-        port are raised.
+        """The first `bytes_max` bytes of each object, in the order of the keys, or its NotFound or
+        CorruptData. Other errors of the store port are raised.
         """
         if self._files is not None:
             return await asyncio.to_thread(self._files.read, keys)
@@ -70,7 +70,7 @@ class SmallObjects:
 
 
 class _Files:
-    """By plain calls, in threads."""
+    """Reads files by blocking calls in threads."""
 
     def __init__(self, config: StoreConfig, path: Path, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -96,7 +96,7 @@ class _Files:
         runs = [keys[at : at + run] for at in range(0, len(keys), run)]
         try:
             read = self._threads.map(self._run, runs)
-        except RuntimeError:  # the threads take no more
+        except RuntimeError:  # the threads were shut down
             raise _closed() from None
         return list(chain.from_iterable(read))
 
@@ -134,4 +134,4 @@ class _Files:
 
 
 def _closed() -> RetryLater:
-    return RetryLater("the store was closed before all was read")
+    return RetryLater("the store was closed before everything was read")

@@ -1,4 +1,4 @@
-"""Which versions of Spark this runs on. Imported in every worker: no session, nothing of Java."""
+"""The supported versions of Spark. Imported in every worker, so it needs no session and no Java."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ SPARK_SUPPORTED = ((4, 1), (4, 4))
 
 
 def check_spark_version(version: str | None = None) -> None:
-    """InvalidRequest for a Spark whose Python data sources are another interface. None: this one's
-    version.
+    """InvalidRequest for a version of Spark with another interface of Python data sources.
+    `version` None: the installed one.
     """
     version = pyspark.__version__ if version is None else version
     lowest, end = SPARK_SUPPORTED

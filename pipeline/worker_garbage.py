@@ -1,8 +1,8 @@
-"""Spark's Python workers look for garbage after every task, among all that is loaded there too.
+"""Keeps loaded modules out of the garbage collection that Spark's workers run after every task.
 
-That takes some 50 ms of CPU with the modules of Spark, Arrow and ours, which is as much as decoding
-150 MB of records. What is alive once a worker has done a task of ours is nearly all of it modules:
-set aside, it is not looked at any more, and only what tasks make is.
+With the modules of Spark, Arrow and Strandline it takes some 50 ms of CPU, as much as decoding
+150 MB of records. After a worker's first task nearly all live objects belong to modules: they are
+frozen, and from then on only objects of later tasks are examined.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _tasks = count()
 
 
 def begin_task() -> None:
-    """At the start of each task; a process's second sets aside, and only in Spark's workers: other
-    processes, as the driver's, are their users'.
+    """Call at the start of each task. The second task of a process freezes the live objects, but
+    only in Spark's workers: other processes, such as the driver, belong to their users.
     """
-    # The first task imports what it needs, and Spark clears away behind it. To ask how much is set
-    # aside counts all of it: as much CPU as it spares.
+    # The first task imports its modules, and Spark collects garbage after it. gc.get_freeze_count()
+    # would cost as much CPU as freezing saves, so tasks are counted here.
     if TaskContext.get() is not None and next(_tasks) == 1:
         gc.freeze()

@@ -1,1 +1,1 @@
-"""What is tiered, as readers see it: from a node, or from the bucket alone."""
+"""The tiered segments as readers see them: from a node, or from the bucket alone."""

@@ -1,4 +1,4 @@
-"""What stands in a bucket, found by its folders instead of by listing every key."""
+"""Finds the segments in a bucket by its folders instead of by listing every key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGES_MAX = 1_000_000
 
 
 async def folder_names(store: ObjectStore, prefix: str) -> list[str]:
-    """What the folders right below `prefix` are called behind it: a request for a thousand."""
+    """Names of the folders directly below `prefix`, without it; one request lists a thousand."""
     found: dict[str, None] = {}
     cursor: str | None = None
     for _ in range(PAGES_MAX):
@@ -27,12 +27,12 @@ async def folder_names(store: ObjectStore, prefix: str) -> list[str]:
         cursor = page.next_cursor
         if cursor is None:
             return list(found)
-    raise RetryLater(f"{PAGES_MAX} pages of folders below {prefix!r}, and no end")
+    raise RetryLater(f"the list of folders below {prefix!r} does not end after {PAGES_MAX} pages")
 
 
 class ListedSegments:
-    """The segments of some partitions, whole or not, as pages of a list in any order tell them.
-    Other objects are left out.
+    """The segments of some partitions, complete or not, collected from list pages in any order.
+    Other objects are ignored.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ListedSegments:
         }
 
     def add(self, page: ListPage) -> None:
-        """A page's objects; those of a segment are neighbours, and its key is read once."""
+        """Adds a page's objects. Those of one segment are neighbours, so its key is parsed once."""
         stem_before: str | None = None
         sizes: dict[ObjectSuffix, int] | None = None
         for each in page.objects:
@@ -58,7 +58,7 @@ class ListedSegments:
                 sizes[suffix] = each.size
 
     def _sizes(self, stem: str) -> dict[ObjectSuffix, int] | None:
-        """Where the lengths of a segment's objects go; None: it is none that is looked for."""
+        """The sizes of the segment's objects, to fill in; None if it is not a wanted segment."""
         named = parse_segment_stem(self._prefix, stem)
         found = None if named is None else self._found.get(named[0].partition)
         if named is None or found is None:
@@ -72,11 +72,11 @@ class ListedSegments:
 
     @property
     def partitions_seen(self) -> int:
-        """How many partitions have a segment so far."""
+        """Number of partitions with a segment so far."""
         return sum(map(bool, self._found.values()))
 
     def finished(self) -> dict[TopicIdPartition, list[StoredSegment]]:
-        """Those with a manifest, in the order in which they were listed."""
+        """The segments with a manifest, by partition, in the order in which they were listed."""
         return {
             partition: [each for each in found.values() if ObjectSuffix.MANIFEST in each.sizes]
             for partition, found in self._found.items()

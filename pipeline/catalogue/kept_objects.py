@@ -1,4 +1,6 @@
-"""While a catalogue or a plan is made: a hundred thousand segments, none of which is garbage."""
+"""Keeps Python's full garbage collection off while a catalogue or a plan of 100,000 segments is
+made: none of them is garbage.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from threading import Lock
 NEVER = 1_000_000_000
 _lock = Lock()
 _before: list[tuple[int, int, int]] = []
-"""Of each that is under way, what there was when the first of them began."""
+"""One entry for each block in progress: the thresholds before the first of them began."""
 
 
 @contextmanager
 def kept_objects() -> Iterator[None]:
-    """Without looking for garbage among what has been there for a while, which takes as long as to
-    make it; what is young is looked through as ever. For the whole process, by several threads too.
+    """Suspends collection of the oldest generation, which would take as long as making the objects;
+    young objects are collected as always. For the whole process; threads may overlap.
     """
     with _lock:
         young, middle, old = _before[-1] if _before else gc.get_threshold()

@@ -1,4 +1,4 @@
-"""The catalogue of a bucket alone: what its manifests say, with no service running."""
+"""The catalogue of a bucket alone, from its manifests, with no service running."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from rlmm.segment import OFFSET_MAX, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 
 Progress = Callable[[int, int], None]
-"""Called with (manifests read, manifests known of), on a thread of the catalogue."""
+"""Called with (manifests read, manifests found), on a thread of the catalogue."""
 
 OnDamage = Callable[[DamagedSegment], None]
 """Called on a thread of the catalogue, again after each refresh."""
 
 DEADLINE_S = 3_600.0
 READ_AT_ONCE = 512
-"""Manifests, each of up to 0.1 MB where segments are large, that are held until they are judged."""
+"""Manifests read and held at once; each has up to 0.1 MB where segments are large."""
 
 Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
 
 
 class ManifestCatalogue:
-    """Lists the stores and reads the manifests of what is asked for, and remembers them.
+    """Lists the stores, reads the manifests of the partitions asked for, and remembers them.
 
     `deadline_s` bounds each question. CorruptData names the manifest that cannot be read, or whose
-    `.log` is missing: what it says is not guessed. `on_damage`, for who looks for just that, is
-    told of it instead, and the answers are those of the rest. Not for several threads at once.
+    `.log` is missing: its content is not guessed. With `on_damage` such segments go there instead,
+    and the answers come from the rest. Not for several threads at once.
     """
 
     def __init__(
@@ -86,19 +86,19 @@ class ManifestCatalogue:
         return self._topics
 
     def partitions(self, topic: str) -> Sequence[TopicIdPartition]:
-        """Those of the topic whose latest copy is the newest, where several have had the name."""
+        """The topic's partitions. If several topics have had the name: of the one copied last."""
         check_topic_name(topic)
         if topic not in self._partitions:
             found = self._answer(lambda buckets: self._newest(buckets, topic))
             if not found:
                 raise NotFound(
-                    f"nothing of topic {topic} is in {self._places()}; is the prefix right?"
+                    f"topic {topic} has no segment in {self._places()}; is the prefix right?"
                 )
             self._partitions[topic] = found
         return self._partitions[topic]
 
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
-        """From the first offset that a segment serves to behind the last one."""
+        """The first offset that a segment serves, and the offset behind the last one."""
         chain = self._chain(partition)
         return PartitionBounds(chain[0].first_offset, chain[-1].last_offset + 1)
 
@@ -115,8 +115,8 @@ class ManifestCatalogue:
             self._answer(lambda buckets: self._load(buckets, wanted))
 
     def refresh(self) -> None:
-        """The stores are listed anew when they are asked for next; manifests never change, and are
-        not read again.
+        """Makes the next question list the stores anew. Manifests never change and are not read
+        again.
         """
         self._topics = None
         self._partitions.clear()
@@ -124,7 +124,7 @@ class ManifestCatalogue:
         self._chains.clear()
 
     def close(self) -> None:
-        """Nothing stays open between two questions."""
+        """Does nothing: no connection stays open between two questions."""
 
     def _places(self) -> str:
         return ", ".join(
@@ -136,7 +136,7 @@ class ManifestCatalogue:
         self.prepare([partition])
         chain = self._chains[partition]
         if not chain.segments:
-            raise NotFound(f"nothing of {partition} can be read from {self._places()}")
+            raise NotFound(f"{partition} has no readable segment in {self._places()}")
         return chain.segments
 
     async def _newest(
@@ -189,14 +189,14 @@ class ManifestCatalogue:
             self._chains[partition] = served
             for doubtful in sorted(served.in_doubt):
                 log.warning(
-                    "segment %s of %s contradicts others about which leader wrote its offsets: it "
-                    "is not read",
+                    "segment %s of %s is not read: it contradicts other segments about which "
+                    "leader wrote its offsets",
                     doubtful,
                     partition,
                 )
 
     def _keep(self, listed: Mapping[TopicIdPartition, Sequence[StoredSegment]]) -> None:
-        """Of what was read, what still stands in a store."""
+        """Forgets segments that were read and are no longer in a store."""
         for partition, stored in listed.items():
             before = self._read.get(partition, {})
             there = (each.segment_id.id for each in stored)
@@ -207,7 +207,7 @@ class ManifestCatalogue:
         buckets: Mapping[str, OpenBucket],
         listed: Mapping[TopicIdPartition, Sequence[StoredSegment]],
     ) -> None:
-        """Of segments not read yet, what the stores' metadata snapshots tell."""
+        """Takes segments not read yet from the stores' metadata snapshots, as far as these go."""
         by_store: defaultdict[str, list[StoredSegment]] = defaultdict(list)
         for each in chain.from_iterable(self._unread(listed)):
             by_store[each.store].append(each)
@@ -229,8 +229,8 @@ class ManifestCatalogue:
             self._progress(read, known)
 
     def _answer(self, ask: Callable[[Mapping[str, OpenBucket]], Awaitable[Answer]]) -> Answer:
-        """Run it on a loop of its own, in a thread: the caller may be in a loop already. Whoever is
-        interrupted meanwhile, by Ctrl-C, does not wait for the rest.
+        """Runs `ask` on its own event loop in a thread, since the caller may be in a loop already.
+        A caller interrupted by Ctrl-C does not wait for the rest.
         """
 
         async def run() -> Answer:
@@ -239,7 +239,7 @@ class ManifestCatalogue:
                     return await ask(await self._opened(stack))
             except TimeoutError:
                 raise RetryLater(
-                    f"{self._places()} was not looked through in {self._deadline_s:g} s"
+                    f"reading {self._places()} did not end within {self._deadline_s:g} s"
                 ) from None
 
         loop = asyncio.new_event_loop()
@@ -266,7 +266,7 @@ class ManifestCatalogue:
 
 
 def _run_until_complete(loop: asyncio.AbstractEventLoop, answer: asyncio.Task[Answer]) -> Answer:
-    """Of requests that were made together, those whose neighbour failed are cancelled behind it."""
+    """Runs `answer` to its end, then cancels requests that are left after one of a group failed."""
     with asyncio.Runner(loop_factory=lambda: loop):
         return loop.run_until_complete(answer)
 

@@ -1,4 +1,4 @@
-"""What a topic's folders and manifests say, read with many requests at once, but bounded."""
+"""Reads a topic's folders and manifests with many requests at once, within a bound."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from rsm_backends.store_config import StoreConfig
 
 ASKED_AT_ONCE = 16
 PARTITIONS_A_PAGE = 3
-"""Partitions that are listed together are listed apart where a page has fewer of them."""
+"""If the first page of a common list has fewer partitions than this, each is listed by itself."""
 
 
 @dataclass
 class OpenBucket:
-    """One store while a question is answered."""
+    """One store, open while a question is answered."""
 
     config: StoreConfig
     store: ObjectStore
     asked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_ONCE))
     inner: dict[str, list[str]] = field(default_factory=dict)
-    """Of topics' folders that were looked into: the names of all folders there."""
+    """The names of all folders in each topic's folder that was listed."""
 
     _manifests: SmallObjects | None = field(default=None, init=False)
 
     def close(self) -> None:
-        """Give up what is being read. The store is the caller's."""
+        """Give up reads in progress. The caller closes the store."""
         if self._manifests is not None:
             self._manifests.close()
 
@@ -89,7 +89,7 @@ class OpenBucket:
     async def listed(
         self, partitions: Iterable[TopicIdPartition]
     ) -> dict[TopicIdPartition, list[StoredSegment]]:
-        """Their segments with a manifest."""
+        """The partitions' segments with a manifest."""
         topics: defaultdict[str, dict[int, TopicIdPartition]] = defaultdict(dict)
         for each in partitions:
             folder = partition_prefix(self.config.prefix, each).removesuffix(f"{each.partition}/")
@@ -104,7 +104,7 @@ class OpenBucket:
     async def _listed(
         self, prefix: str, partitions: Sequence[TopicIdPartition]
     ) -> dict[TopicIdPartition, list[StoredSegment]]:
-        """By the keys with this prefix; by those of each partition, where they are too many."""
+        """Lists the keys with this prefix, or partition by partition if these keys are too many."""
         found = ListedSegments(self.config.name, self.config.prefix, partitions)
         cursor: str | None = None
         async with self.asked:
@@ -118,7 +118,7 @@ class OpenBucket:
                 if is_first and found.partitions_seen < PARTITIONS_A_PAGE <= len(partitions):
                     break
             else:
-                raise RetryLater(f"{PAGES_MAX} pages of keys in {prefix!r}, and no end")
+                raise RetryLater(f"the list of {prefix!r} does not end after {PAGES_MAX} pages")
         return _merged(
             await asyncio.gather(
                 *(
@@ -129,8 +129,8 @@ class OpenBucket:
         )
 
     async def read(self, group: Sequence[StoredSegment]) -> list[FoundSegment | DamagedSegment]:
-        """The segments as their manifests tell them, without those that went meanwhile. Damaged:
-        the manifest is, or its segment is not there or not as long as it says.
+        """The segments by their manifests, without those deleted meanwhile. A segment is damaged if
+        its manifest is, or if its objects are missing or have another length.
         """
         await asyncio.gather(*(self._add_late(each) for each in group if not each.is_complete))
         keys = [self._keys(each).manifest for each in group]
@@ -160,8 +160,8 @@ class OpenBucket:
         else:
             missing += (f".{suffix}" for suffix in ObjectSuffix if suffix not in stored.sizes)
             why = (
-                f"its {' and '.join(missing)} is not in the store: the segment cannot be read; "
-                "find it, or delete the manifest to give its offsets up"
+                f"its {' and '.join(missing)} is not in the store, so the segment cannot be read: "
+                "restore it, or delete the manifest to give up the segment's offsets"
             )
         keys = self._keys(stored)
         return DamagedSegment(
@@ -174,7 +174,9 @@ class OpenBucket:
         )
 
     async def _add_late(self, stored: StoredSegment) -> None:
-        """A list may have passed `.log` before it was written, and met the manifest after."""
+        """Looks for missing objects again: a list may pass `.log` before it is written, and meet
+        the manifest after that.
+        """
         keys = self._keys(stored)
         for missing, key in ((ObjectSuffix.LOG, keys.log), (ObjectSuffix.INDEXES, keys.indexes)):
             if missing not in stored.sizes:
@@ -202,7 +204,7 @@ def _end_offset(stored: StoredSegment, manifest_bytes: bytes) -> int | None:
 
 
 async def partitions_of(buckets: Iterable[OpenBucket], topic: str) -> set[TopicIdPartition]:
-    """Of all stores together."""
+    """The topic's partitions in all stores together."""
     found = await asyncio.gather(*(bucket.partitions(topic) for bucket in buckets))
     return {partition for part in found for partition in part}
 
@@ -210,7 +212,7 @@ async def partitions_of(buckets: Iterable[OpenBucket], topic: str) -> set[TopicI
 async def listed_of(
     buckets: Mapping[str, OpenBucket], partitions: Sequence[TopicIdPartition]
 ) -> dict[TopicIdPartition, list[StoredSegment]]:
-    """The segments of each partition, of all stores together; of one in two stores one."""
+    """The segments of each partition from all stores; a segment found in two counts once."""
     lists = await asyncio.gather(*(bucket.listed(partitions) for bucket in buckets.values()))
     found: dict[TopicIdPartition, list[StoredSegment]] = {}
     for partition in partitions:

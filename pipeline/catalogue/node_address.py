@@ -1,4 +1,4 @@
-"""Which node to ask, and with what, from the options of a data source or a job.
+"""The address of the node to ask and its access, from the options of a data source or a job.
 
 strandline.url          http://host:port of any node
 strandline.token.file   file with a bearer token of role read; STRANDLINE_TOKEN without it
@@ -31,13 +31,13 @@ class NodeAddress:
 
 
 def node_address(options: Mapping[str, str], env: Mapping[str, str]) -> NodeAddress | None:
-    """None where no option names a node. InvalidRequest names the option that is wrong."""
+    """The node that the options name, or None. InvalidRequest names the option that is wrong."""
     given = {name.lower(): value for name, value in options.items()}
     url = given.get(URL_OPTION)
     if url is None:
         for name in (TOKEN_FILE_OPTION, CA_FILE_OPTION):
             if name in given:
-                raise InvalidRequest(f"means nothing without {URL_OPTION}", field=name)
+                raise InvalidRequest(f"has no effect without {URL_OPTION}: give both", field=name)
         return None
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -57,5 +57,5 @@ def _read_token(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"cannot read {path}: {error}", field=TOKEN_FILE_OPTION) from None
     if not token or not token.isascii() or any(char.isspace() for char in token):
-        raise InvalidRequest(f"{path} does not hold one token", field=TOKEN_FILE_OPTION)
+        raise InvalidRequest(f"{path} must hold exactly one token", field=TOKEN_FILE_OPTION)
     return token

@@ -1,4 +1,4 @@
-"""The catalogue of a node: what its metadata says is tiered, asked over HTTP.
+"""The catalogue of a node: the segments in its metadata, asked for over HTTP.
 
 The node decides which segment serves which offsets, by the rule that its own reads follow.
 """
@@ -25,15 +25,15 @@ from rsm_backends.store_config import StoreConfig
 
 TOPICS_PER_PAGE = 1_000
 WHOLE_PARTITIONS_ONE_BY_ONE = 4
-"""Whole partitions of a topic that are asked for one by one, before all the others are at once."""
+"""Whole partitions of a topic that are read one by one before the rest is read at once."""
 
 
 class NodeCatalogue:
-    """Asks one node. Segments are as fresh as its view; what is known of a topic's partitions and
-    their bounds is kept until `refresh`.
+    """Asks one node. Segments are as fresh as its view; a topic's partitions and their bounds are
+    kept until `refresh`.
 
-    `stores` are those that segments may name. A segment whose custom metadata is not ours was
-    copied by another RemoteStorageManager, and is looked for in `default_store`.
+    `stores` are the stores that segments may name. A segment whose custom metadata is not ours was
+    copied by another RemoteStorageManager, and is read from `default_store`.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class NodeCatalogue:
         return list(self._coverage(topic))
 
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
-        """What can be read of a partition, as at the first question since `refresh`."""
+        """The readable offsets of a partition, as of the first question since `refresh`."""
         try:
             return self._coverage(partition.topic)[partition]
         except KeyError:
-            raise NotFound(f"nothing of {partition} is tiered") from None
+            raise NotFound(f"{partition} has no tiered segment") from None
 
     def _coverage(self, topic: str) -> Mapping[TopicIdPartition, PartitionBounds]:
         if topic not in self._known:
@@ -80,9 +80,9 @@ class NodeCatalogue:
     def segments(
         self, partition: TopicIdPartition, first_offset: int = 0, last_offset: int = OFFSET_MAX
     ) -> Sequence[TieredSegment]:
-        """The readable segments that hold offsets of the range, as the node answers now. Who asks
-        for many whole partitions of a topic gets the rest of them as they were at one moment, from
-        one answer, until `refresh`.
+        """The readable segments that hold offsets of the range, as the node answers now. After some
+        whole partitions of a topic, the rest of them comes from one answer, as of one moment, until
+        `refresh`.
         """
         topic = (partition.topic, partition.topic_id)
         if topic not in self._whole_topics and self._is_whole(partition, first_offset):
@@ -127,8 +127,8 @@ class NodeCatalogue:
     def _check_stores(self, segments: Sequence[TieredSegment]) -> None:
         for name in {segment.store for segment in segments} - self.stores.keys():
             raise InvalidRequest(
-                f"segments of {segments[0].partition} are in the store {name!r}, and the node does "
-                "not say where that is: do",
+                f"segments of {segments[0].partition} are in the store {name!r}, whose address the "
+                "node does not give: set this option to it",
                 field=f"{STORE_OPTION}.{name}",
             )
 
@@ -155,14 +155,16 @@ class NodeCatalogue:
             )
         except (KeyError, TypeError, ValueError, StrandlineError) as error:
             raise CorruptData(
-                f"a line that no node of this version sends: {error}", source=path, position=0
+                f"a line that does not come from a node of this version: {error}",
+                source=path,
+                position=0,
             ) from None
 
     def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
-        """Nothing is to be done: `segments` finds out by itself what pays."""
+        """Does nothing: `segments` decides by itself when to read the whole topic."""
 
     def refresh(self) -> None:
-        """Everything is asked for anew."""
+        """Forgets all answers, so that everything is asked for anew."""
         self._known.clear()
         self._whole_topics.clear()
         self._asked.clear()
@@ -173,12 +175,12 @@ class NodeCatalogue:
 
 
 def _uuid(text: str) -> Uuid:
-    """`Uuid.parse` in a tenth of its time, for what a node wrote; ValueError."""
+    """`Uuid.parse` in a tenth of the time, for ids written by a node; ValueError."""
     return Uuid(binascii.a2b_base64(text.replace("-", "+").replace("_", "/") + "=="))
 
 
 def _objects(custom_metadata: str | None) -> CustomMetadata | None:
-    """None for what another RemoteStorageManager wrote."""
+    """Our custom metadata; None if another RemoteStorageManager wrote it."""
     if custom_metadata is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Questions to one node over HTTP, from a driver: blocking, each with deadlines."""
+"""Blocking HTTP requests from a driver to one node, each with deadlines."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PAGES_MAX = 100_000
 
 
 class NodeClient:
-    """Asks one node. Methods raise the error kind that the node answered; RetryLater where none
-    came. Not for several threads at once.
+    """Asks one node. Methods raise the error kind that the node answered, or RetryLater without an
+    answer. Not for several threads at once.
     """
 
     def __init__(self, address: NodeAddress) -> None:
@@ -52,7 +52,7 @@ class NodeClient:
             raise self._no_node(answer) from None
 
     def post(self, path: str, body: object) -> Any:
-        """The JSON that `body`, sent as JSON, is answered with."""
+        """Posts `body` as JSON; returns the JSON of the answer."""
         with self._speaking():
             answer = self._http.post(path, json=body)
         self._raise_for_problem(answer)
@@ -62,7 +62,7 @@ class NodeClient:
             raise self._no_node(answer) from None
 
     def pages(self, path: str, key: str, **params: str | int) -> Iterator[Any]:
-        """What stands under `key` on all pages."""
+        """The entries under `key` of all pages."""
         for _ in range(PAGES_MAX):
             page = self.get(path, **params)
             yield from page[key]
@@ -72,7 +72,7 @@ class NodeClient:
         raise InvalidRequest(f"{path} has more than {PAGES_MAX} pages", field=URL_OPTION)
 
     def lines(self, path: str, **params: str | int) -> Iterator[dict[str, Any]]:
-        """The JSON objects of an answer with one a line. RetryLater when it broke off."""
+        """The JSON objects of an answer with one object a line. RetryLater if it breaks off."""
         with self._speaking(), self._http.stream("GET", path, params=params) as answer:
             if answer.is_error:
                 answer.read()
@@ -83,7 +83,7 @@ class NodeClient:
                 if whole:  # at once: a call a line would take as long as the parsing
                     yield from _parse(b"[" + b",".join(whole) + b"]", path)
             if rest:
-                raise CorruptData("ends within a line", source=path, position=0)
+                raise CorruptData("the answer ends within a line", source=path, position=0)
 
     @contextmanager
     def _speaking(self) -> Iterator[None]:
@@ -91,8 +91,8 @@ class NodeClient:
             yield
         except httpx.HTTPError as error:
             raise RetryLater(
-                f"no whole answer from {self._address.url} ({error or type(error).__name__}); is "
-                f"the node running? {URL_OPTION} may name any node of the cluster"
+                f"no complete answer from {self._address.url} ({error or type(error).__name__}); "
+                f"is the node running? {URL_OPTION} may name any node of the cluster"
             ) from None
 
     def _raise_for_problem(self, answer: httpx.Response) -> None:
@@ -105,17 +105,17 @@ class NodeClient:
         raise error_of_problem(problem, answer.status_code) or self._no_node(answer)
 
     def _no_node(self, answer: httpx.Response) -> StrandlineError:
-        message = f"HTTP {answer.status_code} from {answer.url} is no answer of a Strandline node"
+        message = f"HTTP {answer.status_code} from {answer.url} did not come from a Strandline node"
         if answer.status_code >= 500:
             return RetryLater(f"{message}; is there a proxy in between, and the node down?")
-        return InvalidRequest(message, field=URL_OPTION)
+        return InvalidRequest(f"{message}: correct the address", field=URL_OPTION)
 
 
 def _parse(data: bytes, path: str) -> list[dict[str, Any]]:
     try:
         found: list[dict[str, Any]] = json.loads(data)
     except ValueError as error:
-        raise CorruptData(f"is no JSON: {error}", source=path, position=0) from None
+        raise CorruptData(f"the answer is not JSON: {error}", source=path, position=0) from None
     return found
 
 

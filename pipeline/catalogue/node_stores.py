@@ -1,4 +1,4 @@
-"""The stores that a node's segments are in: where the node says, reached as the options say."""
+"""The stores of a node's segments: locations from the node, access from the options."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rsm_backends.store_config import StoreConfig
 def node_stores(
     client: NodeClient, options: StoreOptions, env: Mapping[str, str]
 ) -> tuple[dict[str, StoreConfig], str]:
-    """The stores by name, and the name of the one that copies go to. An address among the options
-    wins over the node's, which may be one that only the node can reach.
+    """The stores by name, and the name of the store for new copies. An address among the options
+    wins over the node's, which perhaps only the node can reach.
     """
     listed = client.get("/v1/stores", counted="false")["stores"]
     default = next((str(each["name"]) for each in listed if each["default"]), DEFAULT_STORE)
     if options.has_unnamed:
         raise InvalidRequest(
-            f"means nothing beside a node, which has named stores: give {STORE_OPTION}.{default}",
+            f"has no effect with a node, which has named stores: give {STORE_OPTION}.{default}",
             field=STORE_OPTION,
         )
     stores = options.addressed(env)

@@ -1,4 +1,4 @@
-"""From options to a catalogue: a node if `strandline.url` names one, else the bucket alone."""
+"""Opens the catalogue by options: of a node if `strandline.url` names one, else of a bucket."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def open_catalogue(
 ) -> Catalogue:
     """The catalogue that the store and node options name; its `stores` are what tasks open.
 
-    `env` None: this process's. `progress` is told of manifests while a bucket is looked through,
-    and `on_damage` of segments that it cannot read; without it they are CorruptData to who asks.
+    `env` None: this process's. `progress` is called while the manifests of a bucket are read, and
+    `on_damage` for each segment that cannot be read; without it such a segment is CorruptData.
     InvalidRequest names the option that is wrong or missing.
     """
     environment = os.environ if env is None else env
@@ -36,8 +36,8 @@ def open_catalogue(
     stores = store_configs(options, environment)
     if not stores:
         raise InvalidRequest(
-            f"say where the tier is: {URL_OPTION} = http://host:port of a node, or {STORE_OPTION} "
-            "= s3://bucket/prefix or file:///path"
+            f"the location of the tier is missing: give {URL_OPTION} = http://host:port of a node, "
+            f"or {STORE_OPTION} = s3://bucket/prefix or file:///path"
         )
     return ManifestCatalogue(stores, progress=progress, on_damage=on_damage)
 
@@ -45,7 +45,7 @@ def open_catalogue(
 def _of_node(
     address: NodeAddress, options: Mapping[str, str], env: Mapping[str, str]
 ) -> NodeCatalogue:
-    # Here, for an HTTP client is a third of what a process imports that asks a bucket alone.
+    # Imported here, since an HTTP client makes a third of the imports of a process without a node.
     from pipeline.catalogue.node_catalogue import NodeCatalogue
     from pipeline.catalogue.node_client import NodeClient
     from pipeline.catalogue.node_stores import node_stores

@@ -1,7 +1,7 @@
-"""From the segments that a bucket has of a partition to those that readers get. Pure.
+"""Chooses, from a partition's segments in a bucket, the ranges that readers get. Pure.
 
-The lineage is made of what the segments say of it, and the rest is decided as a node decides it:
-coverage by epoch, cut where each epoch ends in the lineage.
+The lineage is resolved from the segments' own epochs; the rest is decided as on a node: coverage by
+epoch, cut where each epoch ends in the lineage.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rlmm.served_ranges import served_ranges
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A segment whose objects are whole. `objects`, where they are known, and `store` count, not
-    the row's custom metadata, which may name the store otherwise.
+    """A segment whose objects are complete. `store` and, if known, `objects` count, not the row's
+    custom metadata, which may give the store another name.
     """
 
     row: RemoteLogSegmentMetadata
@@ -35,8 +35,8 @@ class FoundSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChain:
-    """`segments` ascend and are disjoint. Those of `in_doubt` may hold what the log never kept, as
-    the segments contradict each other; no reader gets them.
+    """`segments` ascend and are disjoint. The segments `in_doubt` contradict others and may hold
+    records that the log never kept; no reader gets them.
     """
 
     segments: tuple[TieredSegment, ...]
@@ -44,7 +44,7 @@ class PartitionChain:
 
 
 def partition_chain(found: Iterable[FoundSegment]) -> PartitionChain:
-    """The chain of one partition; of those copied twice in equal parts the one copied later."""
+    """The chain of one partition; of equal ranges copied twice, the later copy."""
     by_id = {each.row.segment_id.id: each for each in found}
     in_order = sorted(by_id.values(), key=_start_offset)
     if _follow_one_another(in_order):
@@ -80,8 +80,8 @@ def _start_offset(found: FoundSegment) -> int:
 
 
 def _follow_one_another(in_order: Iterable[FoundSegment]) -> bool:
-    """As nearly always: no offset is in two of them, and no epoch falls. Then each serves all that
-    it has, and there is nothing to decide.
+    """True if no offset is in two segments and epochs never descend, as is nearly always the case.
+    Then each segment serves all its offsets.
     """
     last_offset, last_epoch = -1, -1
     for each in in_order:
@@ -123,5 +123,5 @@ def _tiered(found: FoundSegment, first_offset: int, last_offset: int) -> TieredS
 
 
 def newest_topic(latest_copy_ms: Mapping[Uuid, int]) -> Uuid:
-    """Of the ids of topics with one name, each with the time of its latest copy, the newest's."""
+    """The id of the topic copied last, from the latest copy of each topic with the same name."""
     return max(latest_copy_ms, key=lambda id_: (latest_copy_ms[id_], id_))

@@ -1,8 +1,8 @@
-"""Which partitions of a topic are listed together: by keys that start alike. Pure.
+"""Groups partitions of a topic that one list can cover, by a common prefix of their keys. Pure.
 
-The folders of a topic are numbers, so that a first digit is the prefix of many of them. A list goes
-by such a prefix where nothing stands behind it but partitions that are wanted: no list brings what
-nobody asked for, and none needs the store to list in order.
+The folders of a topic are numbers, so a first digit is the prefix of many of them. Such a prefix is
+listed only if all partitions with it are wanted: no list returns unwanted partitions, and no list
+needs the store's order.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 
 TOGETHER_MAX = 16
-"""Partitions in one list: its pages come one after the other, different lists at once."""
+"""Most partitions in one list: pages of one list come one by one, several lists run at once."""
 
 
 def shared_prefixes(
     wanted: Iterable[int], folders: Collection[str] | None
 ) -> list[tuple[str, list[int]]]:
-    """Prefixes behind the topic's folder, each with the partitions that stand behind it; together
-    they are those `wanted`. `folders` are the names of all that the topic's folder has; None: not
-    known.
+    """Prefixes within the topic's folder, each with its partitions; together these are all of
+    `wanted`. `folders` are all names in the topic's folder; None if unknown.
     """
     if folders is None:
         return [(f"{number}/", [number]) for number in sorted(set(wanted))]

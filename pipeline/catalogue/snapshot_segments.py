@@ -1,12 +1,12 @@
-"""Segments whose manifests need not be read: the newest metadata snapshot in the bucket has them.
+"""Reads segments from the newest metadata snapshot in the bucket instead of from their manifests.
 
-A manifest never changes, and the row of a finished segment has what it says, with the lengths and
-checksums of all three objects. So a row is as good as the manifest it was made with, however old
-the snapshot is: that a segment still stands in the bucket, whole and with these very lengths, is
-for the listing to say. What is not so, or in another layout, is left to its manifest.
+A manifest never changes, and the row of a finished segment has its content, with the lengths and
+checksums of all three objects. So a row is as good as its manifest, however old the snapshot is, if
+the listing shows the segment in the bucket, complete and with these very lengths. All other
+segments, and those in another layout, are left to their manifests.
 
-Two things are the snapshot's own: a row has the time at which its copy ended, not began; and it
-names the store as the node does.
+A row differs from a manifest in two fields: its time is the end of the copy, not the beginning, and
+its store has the node's name.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import closing_stream
 
 MANIFESTS_MIN = 500
-"""For fewer no snapshot is looked for."""
+"""Fewer manifests than this are read without looking for a snapshot."""
 BYTES_A_MANIFEST = 16 * 1024
-"""Reading so much of a snapshot takes no longer than asking a store for one manifest."""
+"""Bytes of a snapshot that are read in the time that one manifest takes."""
 SNAPSHOT_BYTES_MAX = 4 << 30
-"""So much room for temporary files is asked of a driver at most."""
+"""Largest snapshot that is read: a driver needs this room for temporary files."""
 SNAPSHOTS_LISTED_MAX = 1_000
 
 log = logging.getLogger(__name__)
@@ -48,10 +48,10 @@ log = logging.getLogger(__name__)
 async def segments_in_snapshot(
     store: ObjectStore, config: StoreConfig, listed: Iterable[StoredSegment]
 ) -> dict[Uuid, FoundSegment]:
-    """Those of `listed`, all of this store, that its newest snapshot tells, by segment id.
+    """The segments of `listed`, all in this store, that its newest snapshot has, by segment id.
 
-    Empty where there is no snapshot, where it is not worth it for so few, and where it cannot be
-    read, of which a line is logged: the manifests say the same.
+    Empty if the store has no snapshot, if `listed` is too short to be worth it, or if the snapshot
+    cannot be read, which is logged: the manifests give the same answers.
     """
     wanted = {each.segment_id.id: each for each in listed if each.is_complete}
     if len(wanted) < MANIFESTS_MIN:
@@ -81,14 +81,14 @@ async def segments_in_snapshot(
 
 
 async def _newest(store: ObjectStore, prefix: str) -> ObjectInfo | None:
-    """The snapshot uploaded last, of whichever cluster."""
+    """The snapshot uploaded last, from any cluster."""
     page = await store.list_page(snapshots_prefix(prefix), limit=SNAPSHOTS_LISTED_MAX)
     snapshots = [each for each in page.objects if is_snapshot_key(prefix, each.key)]
     return max(snapshots, key=lambda each: (each.last_modified_ms or 0, each.key), default=None)
 
 
 def _rows(path: Path, wanted: Mapping[Uuid, StoredSegment], store: str) -> dict[Uuid, FoundSegment]:
-    """Rows count once all of the snapshot was read."""
+    """The wanted segments of a snapshot. Raises before returning any if a part of it is damaged."""
     found = {}
     for control_type, value in read_snapshot(OsDisk(), path):
         if control_type is not None or not value.startswith(SEGMENT_FRONT):
@@ -103,7 +103,7 @@ def _rows(path: Path, wanted: Mapping[Uuid, StoredSegment], store: str) -> dict[
 
 
 def _told(row: RemoteLogSegmentMetadata, stored: StoredSegment, store: str) -> FoundSegment | None:
-    """The segment, if the row is one of ours and finished, about this very one as it is listed."""
+    """The segment, if its row is finished, written by us, and matches the objects as listed."""
     if (
         row.state is not SegmentState.COPY_SEGMENT_FINISHED
         or row.custom_metadata is None

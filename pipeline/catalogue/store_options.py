@@ -1,6 +1,6 @@
-"""Where the objects are and how to get at them, from the options of a data source or a job.
+"""The stores and the access to them, from the options of a data source or a job.
 
-    strandline.store            s3://bucket/folder or file:///path; for a key prefix that is no
+    strandline.store            s3://bucket/folder or file:///path; for a key prefix that is not a
                                 folder s3://bucket/?prefix=text
     strandline.store.NAME       the same, for stores that segments name
     strandline.s3.endpoint      of an S3-compatible store; AWS without it
@@ -9,9 +9,9 @@
     strandline.s3.ca.file       PEM bundle to trust for https
     strandline.s3.access.key, strandline.s3.secret.key, strandline.s3.session.token
                                 the usual AWS look-up (environment, profile, instance) without them
-    strandline.s3.compatibility what the store lacks, as a node's `compatibility`, with commas
+    strandline.s3.compatibility features the store lacks, as a node's `compatibility`, with commas
 
-The names of the keys are such that Spark redacts their values wherever it shows options.
+Spark recognises the names of the keys and redacts their values wherever it shows options.
 `strandline.store.NAME.s3.KEY` is `strandline.s3.KEY` for one store. Names are case-insensitive.
 """
 
@@ -28,7 +28,7 @@ from rlm.object_keys import check_prefix
 from rsm_backends.store_config import COMPATIBILITY, StoreConfig
 
 DEFAULT_STORE = "main"
-"""What the store of `strandline.store` is called."""
+"""The name of the store of `strandline.store`."""
 
 STORE_OPTION = "strandline.store"
 S3_OPTION = "strandline.s3."
@@ -43,16 +43,16 @@ _NAMED = re.compile(r"strandline\.store\.(?P<name>[a-z][a-z0-9-]{0,15})(\.s3\.(?
 
 
 def is_store_option(name: str) -> bool:
-    """Whether `store_configs` looks at an option, or refuses it."""
+    """True if `store_configs` reads or refuses the option."""
     lower = name.lower()
     return lower == STORE_OPTION or lower.startswith((f"{STORE_OPTION}.", S3_OPTION))
 
 
 def store_configs(options: Mapping[str, str], env: Mapping[str, str]) -> dict[str, StoreConfig]:
-    """The stores that `options` name, by name; empty where they name none.
+    """The stores that `options` name, by name; may be empty.
 
-    Options of others are passed over. InvalidRequest names the option that is unknown, malformed,
-    given twice or without effect.
+    Other options are ignored. InvalidRequest names the option that is unknown, malformed, given
+    twice or without effect.
     """
     found = StoreOptions.of(options)
     configs = found.addressed(env)
@@ -61,7 +61,7 @@ def store_configs(options: Mapping[str, str], env: Mapping[str, str]) -> dict[st
 
 
 class StoreOptions:
-    """The options that are about stores, taken apart."""
+    """The parsed options about stores."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class StoreOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoreOptions:
-        """Sort them; InvalidRequest names one that is unknown or given twice."""
+        """Parse the options; InvalidRequest names one that is unknown or given twice."""
         addresses: dict[str, str] = {}
         s3: dict[str, str] = {}
         own: dict[str, dict[str, str]] = {}
@@ -109,7 +109,7 @@ class StoreOptions:
 
     @property
     def has_unnamed(self) -> bool:
-        """Whether `strandline.store` is among them."""
+        """True if `strandline.store` is given."""
         return self._unnamed
 
     def addressed(self, env: Mapping[str, str]) -> dict[str, StoreConfig]:
@@ -124,8 +124,8 @@ class StoreOptions:
         return configs
 
     def access(self, name: str, env: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
-        """How an S3 store is reached, as arguments of StoreConfig: options win over what is `known`
-        of it, and that over `env`.
+        """The access to an S3 store, as arguments of StoreConfig: options win over the `known`
+        fields, and these over `env`.
         """
         given = {**self._s3, **self._own.get(name, {})}
         found: dict[str, Any] = {
@@ -160,21 +160,23 @@ class StoreOptions:
             )
         if found["session_token"] is not None and access is None:
             raise InvalidRequest(
-                "means nothing without access.key and secret.key", field=f"{S3_OPTION}session.token"
+                "has no effect without access.key and secret.key: give all three",
+                field=f"{S3_OPTION}session.token",
             )
 
     def check_used(self, configs: Mapping[str, StoreConfig]) -> None:
-        """InvalidRequest for S3 options where no store of S3 takes them."""
+        """InvalidRequest for S3 options that apply to no S3 store."""
         s3_stores = {name for name, config in configs.items() if config.kind == "s3"}
         for name, keys in self._own.items():
             if name not in s3_stores:
                 raise InvalidRequest(
-                    f"there is no S3 store {name!r} that it could be about",
+                    f"no S3 store is named {name!r}: correct the name, or give its address",
                     field=f"{STORE_OPTION}.{name}.s3.{min(keys)}",
                 )
         if self._s3 and configs and not s3_stores:
             raise InvalidRequest(
-                "means nothing for stores on a file system", field=S3_OPTION + min(self._s3)
+                "has no effect for stores on a file system: leave it out",
+                field=S3_OPTION + min(self._s3),
             )
 
 
@@ -186,7 +188,7 @@ def _once(into: dict[str, str], key: str, value: str, given: str) -> None:
 
 def _s3_key(key: str, given: str) -> str:
     if key not in S3_KEYS:
-        raise InvalidRequest(f"is unknown; there are {', '.join(S3_KEYS)}", field=given)
+        raise InvalidRequest(f"is unknown; known are {', '.join(S3_KEYS)}", field=given)
     return key
 
 

@@ -1,4 +1,4 @@
-"""What the driver knows of a segment and hands to tasks, and the port that finds segments."""
+"""A tiered segment as the driver hands it to tasks, and the port that finds segments."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rsm_backends.store_config import StoreConfig
 class TieredSegment:
     """One finished segment. Picklable, and small: the driver holds 100,000 of them.
 
-    Offsets are inclusive. `first_offset` to `last_offset` are those that a reader takes from this
-    segment, within its own `start_offset` to `end_offset`: where leaders copied the same offsets
-    twice, or the log start lies inside a segment, the rest of it counts for nothing.
-    `max_timestamp_ms` -1: unknown. `objects` None: nothing is known of lengths and checksums before
-    the manifest is read (segments of Aiven's plug-in).
+    Offsets are inclusive. A reader takes `first_offset` to `last_offset` from this segment, within
+    its own `start_offset` to `end_offset`: if leaders copied the same offsets twice, or the log
+    start lies inside the segment, the rest of it is ignored.
+    `max_timestamp_ms` -1: unknown. `objects` None: lengths and checksums are unknown until the
+    manifest is read (segments of Aiven's plug-in).
     """
 
     segment_id: RemoteLogSegmentId
@@ -40,18 +40,18 @@ class TieredSegment:
 
     @property
     def partition(self) -> TopicIdPartition:
-        """Whose segment it is."""
+        """The partition of the segment."""
         return self.segment_id.partition
 
     def keys(self, prefix: str) -> SegmentKeys:
-        """Its objects in a store with this key prefix."""
+        """The keys of its objects in a store with this key prefix."""
         return segment_keys(prefix, self.segment_id, self.start_offset)
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedSegment:
-    """One whose manifest, at `key`, cannot be read or is not of the objects that are there:
-    `missing` are the keys of those that are not. `end_offset` None: the manifest does not tell.
+    """A segment whose manifest, at `key`, cannot be read or does not match the stored objects;
+    `missing` are the keys of absent objects. `end_offset` None: the manifest does not tell.
     """
 
     segment_id: RemoteLogSegmentId
@@ -64,7 +64,7 @@ class DamagedSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
-    """`earliest` is the first readable offset, `latest` the one behind the last (exclusive)."""
+    """The readable offsets of a partition, from `earliest` to `latest` (exclusive)."""
 
     earliest: int
     latest: int
@@ -86,9 +86,9 @@ def within(
 
 
 class Catalogue(Protocol):
-    """Where segments are found. Implementations: from a node, from manifests in the bucket.
+    """The port that finds segments. Implementations: from a node, from manifests in the bucket.
 
-    NotFound: no such topic or partition is tiered. RetryLater, Refused: node or store.
+    NotFound: the topic or partition has no tiered segment. RetryLater, Refused: node or store.
     """
 
     @property
@@ -101,31 +101,31 @@ class Catalogue(Protocol):
         ...
 
     def partitions(self, topic: str) -> Sequence[TopicIdPartition]:
-        """The topic's partitions, ascending. Of topics of one name the one created last."""
+        """The topic's partitions, ascending; of topics with the same name, the newest."""
         ...
 
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
-        """What can be read of a partition."""
+        """The readable offsets of a partition."""
         ...
 
     def segments(
         self, partition: TopicIdPartition, first_offset: int = 0, last_offset: int = OFFSET_MAX
     ) -> Sequence[TieredSegment]:
-        """The readable segments that hold offsets of this range: ascending, `first_offset` to
-        `last_offset` disjoint. A hole between two is an offset that is lost or was never tiered.
+        """The readable segments that hold offsets of this range, ascending and disjoint by
+        `first_offset` and `last_offset`. Offsets between two are lost or were never tiered.
         """
         ...
 
     def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
-        """These are asked about next: what takes a while is done for all of them at once. Asking
-        without it gives the same answers.
+        """Prepares for questions about these partitions: slow work is done for all at once. The
+        answers are the same without this call.
         """
         ...
 
     def refresh(self) -> None:
-        """What is asked from here on is looked up anew: call it before each look at new data."""
+        """Makes later questions look everything up anew: call it before each look at new data."""
         ...
 
     def close(self) -> None:
-        """Give back what is open; nothing is asked any more."""
+        """Close connections; no questions may follow."""
         ...

@@ -1,4 +1,4 @@
-"""The options of `strandline pipeline export`, and what they mean to the job."""
+"""The options of `strandline pipeline export`, and their translation for the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TopicsOption = Annotated[
     list[str] | None, typer.Option("--topic", help="A topic; may be repeated.")
 ]
 TopicPatternOption = Annotated[
-    str | None, typer.Option(help="All topics that this regular expression fits, instead.")
+    str | None, typer.Option(help="Instead: all topics that match this regular expression.")
 ]
 PartitionsOption = Annotated[
     list[int] | None,
@@ -40,8 +40,8 @@ FirstOffsetOption = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Export from this offset on what is not exported yet. Default: from where the "
-        "last commit ended, at first from the beginning.",
+        help="Export records from this offset on that are not exported yet. Default: from where "
+        "the last commit ended, at first from the beginning.",
     ),
 ]
 LastOffsetOption = Annotated[
@@ -51,16 +51,18 @@ NameOption = Annotated[
     str, typer.Option(help="Identity of the export: one table can take several.")
 ]
 PartitionByDayOption = Annotated[
-    bool, typer.Option("--partition-by-day", help="By the UTC day of the record's timestamp.")
+    bool,
+    typer.Option("--partition-by-day", help="Partition by the UTC day of the record's timestamp."),
 ]
 IsolationOption = Annotated[str, typer.Option(help="read_committed or read_uncommitted.")]
 CodecOption = Annotated[str, typer.Option(help="zstd, snappy, gzip, lz4 or none.")]
 LevelOption = Annotated[
-    int | None, typer.Option(help="Of the codec. Default: 1 for zstd, else its own.")
+    int | None,
+    typer.Option(help="Compression level. Default: 1 for zstd, else the codec's own."),
 ]
-FileMibOption = Annotated[int, typer.Option(min=1, help="Size of a file, about.")]
-TaskMibOption = Annotated[int, typer.Option(min=1, help="Log that a task reads, about.")]
-CommitGibOption = Annotated[int, typer.Option(min=1, help="Log in one commit, about.")]
+FileMibOption = Annotated[int, typer.Option(min=1, help="Approximate size of a file.")]
+TaskMibOption = Annotated[int, typer.Option(min=1, help="Approximate log bytes that a task reads.")]
+CommitGibOption = Annotated[int, typer.Option(min=1, help="Approximate log bytes in one commit.")]
 CatalogOption = Annotated[str, typer.Option(help="Iceberg: name of the catalog.")]
 CatalogPropertiesOption = Annotated[
     list[str] | None,
@@ -87,7 +89,7 @@ ValueSubjectOption = Annotated[str | None, typer.Option(help="Default: TOPIC-val
 KeySchemaVersionOption = Annotated[int | None, typer.Option(help="Default: the latest.")]
 ValueSchemaVersionOption = Annotated[int | None, typer.Option(help="Default: the latest.")]
 OnErrorOption = Annotated[
-    str, typer.Option(help="A record that can't be exported: fail, skip or dead-letter.")
+    str, typer.Option(help="On a record that can't be exported: fail, skip or dead-letter.")
 ]
 DeadLettersToOption = Annotated[
     str | None, typer.Option(help="Where dead letters go. Default: beside --to.")
@@ -152,7 +154,7 @@ def _subscription(
     if not partitions:
         return Subscription(tuple(topics), pattern)
     if len(topics) != 1:
-        raise InvalidRequest("is about one topic: give --topic once", field="--partition")
+        raise InvalidRequest("needs exactly one topic: give --topic once", field="--partition")
     return Subscription(assign={topics[0]: tuple(partitions)})
 
 

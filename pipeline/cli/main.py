@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "restore": (
         "restore_command:restore_command",
-        "A topic back into Kafka: a cluster, or a stopped broker's log directories.",
+        "Restore a topic into Kafka: a cluster, or a stopped broker's log directories.",
     ),
     "scrub": (
         "scrub_command:scrub_command",
@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Bytes, objects and requests of each topic by age, and what a month costs.",
     ),
 }
-"""Name -> (module in this package and what to take from it, first line of its help)."""
+"""Name -> (module:function in this package, first line of its help)."""
 
 app = typer.Typer(
     cls=lazy_commands("pipeline.cli", COMMANDS),

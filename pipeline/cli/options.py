@@ -1,4 +1,4 @@
-"""The options that every job has: where Spark runs, where the tier is, how to report."""
+"""The options of every job: Spark's master, the tier's location, the report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import typer
 from kafka_formats.errors import InvalidRequest
 
 ENVIRONMENT_OPTIONS = "STRANDLINE_PIPELINE_OPTIONS"
-"""JSON of options that stand below those of the command line. `strandline pipeline --config` hands
-the settings' stores over here: an environment does not show in a process list.
+"""JSON of options, overridden by the command line. `strandline pipeline --config` passes the
+settings' stores here: an environment does not show in a process list.
 """
 
 MasterOption = Annotated[
@@ -24,7 +24,7 @@ MasterOption = Annotated[
     typer.Option(
         "--master",
         envvar="STRANDLINE_SPARK_MASTER",
-        help="Spark master, such as spark://host:7077. Default: what spark-submit says, else all "
+        help="Spark master, such as spark://host:7077. Default: spark-submit's master, else all "
         "cores of this machine.",
     ),
 ]
@@ -44,7 +44,7 @@ TierOption = Annotated[
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", help="The bucket alone: s3://bucket/prefix or file:///folder; no node is asked."
+        "--store", help="Ask the bucket, not a node: s3://bucket/prefix or file:///folder."
     ),
 ]
 UrlOption = Annotated[
@@ -71,8 +71,8 @@ _SECRET_NAME = re.compile(
     r"(password|passwd|secret|token|credential|secret[._-]?(access[._-]?)?key|ssl\.key\.pem)$",
     re.IGNORECASE,
 )
-"""Names of values that are secrets themselves. A name that goes on is another thing: of a file with
-the secret (`...tokenFile`), of a provider, of a mounted secret.
+"""Names whose values are secrets. A longer name means something else: a file with the secret
+(`...tokenFile`), a provider, a mounted secret.
 """
 
 _ELSEWHERE = {
@@ -90,8 +90,8 @@ _ELSEWHERE = {
 
 
 def key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
-    """`key=value` texts of a file or of the command line as a dict; InvalidRequest names the one
-    that is none. Values may hold a secret, so only the part before `=` is ever shown.
+    """`key=value` texts of a file or of the command line as a dict; InvalidRequest names one that
+    is malformed. Values may be secret, so only the part before `=` is ever shown.
     """
     pairs = {}
     for text in given or ():
@@ -103,8 +103,8 @@ def key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
 
 
 def typed_key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
-    """The same of the command line alone. InvalidRequest also for a secret: everybody on the
-    machine can read the arguments of a process.
+    """As `key_values`, for texts of the command line. InvalidRequest also for a secret: everybody
+    on the machine can read the arguments of a process.
     """
     pairs = key_values(given, option=option)
     for key, value in pairs.items():
@@ -115,7 +115,7 @@ def typed_key_values(given: Iterable[str] | None, *, option: str) -> dict[str, s
 
 
 def refuse_password(address: str, name: str, *, option: str) -> None:
-    """InvalidRequest if what was typed is an address with a password in it."""
+    """InvalidRequest if `address`, typed on the command line, contains a password."""
     try:
         password = urlsplit(address).password
     except ValueError:
@@ -135,10 +135,10 @@ def _readable(name: str, option: str) -> InvalidRequest:
 def tier_options(
     options: Iterable[str] | None, store: str | None, url: str | None, token_file: Path | None
 ) -> dict[str, str]:
-    """What the command line and the environment say of the tier, as data source options."""
+    """The tier's options from the command line and the environment, as data source options."""
     found = _from_environment()
     if store is not None and url == os.environ.get("STRANDLINE_URL"):
-        url = token_file = None  # what was typed wins over what the environment happens to have
+        url = token_file = None  # a typed --store wins over the environment's node
     named = {
         "strandline.store": store,
         "strandline.url": url,

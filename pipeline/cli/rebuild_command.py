@@ -29,19 +29,19 @@ def rebuild_command(
     ] = False,
     leave_out: Annotated[
         list[str] | None,
-        typer.Option(help="Id of a segment that is not to be taken; may be repeated."),
+        typer.Option(help="Id of a segment to leave out; may be repeated."),
     ] = None,
     accept_doubt: Annotated[
         bool,
         typer.Option(
             "--accept-doubt",
-            help="Take segments in doubt as well: look at them first, what they serve may never "
-            "have been kept by the log.",
+            help="Take segments in doubt, too. Look at them first: the log may never have kept "
+            "their records.",
         ),
     ] = False,
     read_only: Annotated[
         bool,
-        typer.Option("--read-only", help="All partitions begin READ_ONLY: nobody copies to them."),
+        typer.Option("--read-only", help="All partitions start READ_ONLY: no node copies to them."),
     ] = False,
     store: StoreOption = None,
     option: TierOption = None,

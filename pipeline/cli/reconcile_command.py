@@ -29,8 +29,8 @@ def reconcile_command(
         Path | None,
         typer.Option(
             "--snapshot",
-            help="Compare with this metadata snapshot instead of a node's metadata. What changed "
-            "since it was made shows as foreign or missing.",
+            help="Compare with this metadata snapshot instead of a node's metadata. Later changes "
+            "show as foreign or missing.",
         ),
     ] = None,
     table: Annotated[
@@ -42,11 +42,11 @@ def reconcile_command(
     ] = False,
     apply: Annotated[
         bool,
-        typer.Option("--apply", help="Have the node's collector take the orphans (role admin)."),
+        typer.Option("--apply", help="Let the node's collector delete the orphans (role admin)."),
     ] = False,
     accept_objects: Annotated[
         int,
-        typer.Option(min=0, help="So many orphans may go, whatever part of all that is."),
+        typer.Option(min=0, help="Allow this many orphans, whatever share of all objects it is."),
     ] = 0,
     store: StoreOption = None,
     url: UrlOption = None,
@@ -68,7 +68,7 @@ def reconcile_command(
     given = tier_options(option, store, url, token_file)
     typed = typed_key_values(conf, option="--conf")
     if csv and table is None:
-        raise InvalidRequest("means nothing without --table", field="--csv")
+        raise InvalidRequest("has no effect without --table: give both", field="--csv")
     options = ReconcileOptions(
         node_address(given, os.environ), snapshot, table, csv, apply, accept_objects,
         ambient.now_ms, ambient.wait,

@@ -33,11 +33,12 @@ PartitionOption = Annotated[
     typer.Option("--partition", "-p", help="Only this partition; may be repeated."),
 ]
 StartingOffsetsOption = Annotated[
-    str | None, typer.Option("--starting-offsets", help="earliest, or JSON as the data source's.")
+    str | None,
+    typer.Option("--starting-offsets", help="earliest, or JSON as for the data source."),
 ]
 EndingOffsetsOption = Annotated[
     str | None,
-    typer.Option("--ending-offsets", help="latest, or JSON as the data source's; exclusive."),
+    typer.Option("--ending-offsets", help="latest, or JSON as for the data source; exclusive."),
 ]
 StartingTimestampOption = Annotated[
     str | None,
@@ -49,7 +50,7 @@ EndingTimestampOption = Annotated[
 ]
 SkipLostOption = Annotated[
     bool,
-    typer.Option("--skip-lost", help="Pass over offsets that are in no segment (--bootstrap)."),
+    typer.Option("--skip-lost", help="Skip offsets that are in no segment (--bootstrap only)."),
 ]
 TopicAsOption = Annotated[
     str | None, typer.Option("--topic-as", help="Another name for the restored topic.")
@@ -64,15 +65,17 @@ KafkaConfigOption = Annotated[
 ]
 KafkaConfigFileOption = Annotated[
     Path | None,
-    typer.Option("--kafka-config-file", help="File of such properties, a line each: passwords."),
+    typer.Option("--kafka-config-file", help="File of such properties, one a line, for passwords."),
 ]
 ProducerConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--producer-config", help="The same for the producer only (compression.type)."),
+    typer.Option(
+        "--producer-config", help="Property of the producer only, such as compression.type=zstd."
+    ),
 ]
 TopicConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--topic-config", help="Config of the topic, if the restore makes it."),
+    typer.Option("--topic-config", help="Config of the topic, if the restore creates it."),
 ]
 MappingOption = Annotated[
     Path | None,
@@ -121,10 +124,10 @@ def restore_command(
     report: ReportOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """A topic back into Kafka: a cluster, or a stopped broker's log directories.
+    """Restore a topic into Kafka: a cluster, or a stopped broker's log directories.
 
-    All of it or a range, exactly once, however often it is killed and run again. By producing,
-    records get new offsets (`--mapping`); in log directories they keep them.
+    All of it or a range, exactly once, however often it is killed and run again. Records produced
+    to a cluster get new offsets (`--mapping`); in log directories they keep theirs.
 
     Example: `strandline pipeline restore orders --store s3://bucket/tier --bootstrap kafka:9092`
     """
@@ -160,7 +163,7 @@ def _address(bootstrap: str, given: list[str] | None, file: Path | None) -> Kafk
 
 
 def _properties(path: Path | None) -> dict[str, str]:
-    """`key=value` a line, `#` begins a comment. Nothing of the values is ever shown."""
+    """Reads a file with one `key=value` a line and `#` comments. Values are never shown."""
     if path is None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""From a job's options to its report: session, catalogue, stores, and an exit code."""
+"""Runs a job from its options to its report: session, catalogue, stores, and an exit code."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def job_context(
     conf: Mapping[str, str],
     on_damage: OnDamage | None = None,
 ) -> Iterator[JobContext]:
-    """Everything a job needs; the session ends with it. The tier is opened before Spark, which
-    takes seconds to start: a wrong option is told at once. `on_damage`: as for
-    `open_catalogue`. Spark's own words go to a file, which is named if the job ends in an error
-    that may be Spark's.
+    """Everything a job needs; the Spark session ends with the block. The tier is opened before
+    Spark, which takes seconds to start, so that a wrong option is reported at once. `on_damage`: as
+    for `open_catalogue`. Spark's own output goes to a file, which is named if the job ends in an
+    error that may be Spark's.
     """
     say_what_is_not_compiled()
     catalogue = open_catalogue(options, on_damage=on_damage)
@@ -49,7 +49,7 @@ def job_context(
             catalogue.close()
     except BaseException as error:
         if not isinstance(error, StrandlineError) or isinstance(error, InternalError):
-            errors.print(f"what Spark wrote stands in {log}", markup=False)
+            errors.print(f"Spark's own output is in {log}", markup=False)
             raise
         log.unlink()
         raise
@@ -57,7 +57,7 @@ def job_context(
 
 
 def require_java() -> None:
-    """InvalidRequest if there is none: Spark's own message is a trace without a word of it."""
+    """InvalidRequest without Java: Spark's own error is a stack trace that does not mention it."""
     home = os.environ.get("JAVA_HOME")
     found = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
     if not found:
@@ -68,7 +68,7 @@ def require_java() -> None:
 
 
 def finish(report: Report, *, report_file: Path | None, json_wanted: bool) -> ExitCode:
-    """Write and print the report. INCOMPLETE if something in it needs somebody."""
+    """Write and print the report. INCOMPLETE if something in it needs attention."""
     if report_file is not None:
         write_report(report_file, report.as_json())
     if json_wanted:
@@ -80,7 +80,7 @@ def finish(report: Report, *, report_file: Path | None, json_wanted: bool) -> Ex
 
 
 def write_report(path: Path, document: Mapping[str, object]) -> None:
-    """Whole or not at all: a report that was cut must not look like one."""
+    """Write the report whole or not at all: a cut file must not look like a report."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         unfinished.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

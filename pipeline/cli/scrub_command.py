@@ -40,16 +40,18 @@ StateOption = Annotated[
     Path | None,
     typer.Option(
         "--state",
-        help="Keep verdicts in this file as they come, and go on there when it exists: segments "
-        "that were found right are not read again.",
+        help="Keep verdicts in this file as they come. If it exists, continue from it: segments "
+        "found intact are not read again.",
     ),
 ]
 AivenKeysOption = Annotated[
     list[str] | None,
-    typer.Option("--aiven-keys", help="PEM file or folder, for what Aiven's plug-in encrypted."),
+    typer.Option(
+        "--aiven-keys", help="PEM file or folder, for segments that Aiven's plug-in encrypted."
+    ),
 ]
 PostOption = Annotated[
-    bool, typer.Option("--post/--no-post", help="Tell the node of --url what was found.")
+    bool, typer.Option("--post/--no-post", help="Send the results to the node of --url.")
 ]
 
 

@@ -1,4 +1,4 @@
-"""What Spark itself writes while a job runs: kept apart from what the job tells."""
+"""Keeps the output of Spark itself apart from the output of the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
-    """Processes started meanwhile write their standard error to `path`, and go on doing so."""
+    """Processes started within the block write their standard error to `path`, also after it."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -26,7 +26,7 @@ def stderr_to(path: Path) -> Iterator[None]:
 
 
 def new_log(name: str) -> Path:
-    """An empty file for Spark's output, in the system's folder for such, readable by its owner."""
+    """An empty file for Spark's output in the system's temporary folder, readable by its owner."""
     handle, path = tempfile.mkstemp(prefix=f"strandline-{name}-", suffix=".log")
     os.close(handle)
     return Path(path)

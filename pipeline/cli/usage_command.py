@@ -39,7 +39,7 @@ def usage_command(
         bool, typer.Option("--print-prices", help="Print the default price table and stop.")
     ] = False,
     read_gib: Annotated[
-        float, typer.Option(min=0, help="GiB read from the bucket in a month: your guess.")
+        float, typer.Option(min=0, help="GiB read from the bucket in a month, as an estimate.")
     ] = 0.0,
     store: StoreOption = None,
     url: UrlOption = None,

@@ -190,5 +190,5 @@ async def test_files_that_are_not_read_yet_are_left_when_it_is_closed(
 
 async def test_files_of_what_was_closed_are_not_read(files: SmallObjects) -> None:
     files.close()
-    with pytest.raises(RetryLater, match="closed before all was read"):
+    with pytest.raises(RetryLater, match="closed before everything was read"):
         await files.read(keys(1))

@@ -218,7 +218,7 @@ def speaking(body: bytes, *, announced: int) -> Iterator[str]:
     ("body", "missing", "error", "names"),
     [
         (b"<html>", 0, InvalidRequest, "strandline.url"),
-        (b'{"stores":', 20, RetryLater, "no whole answer"),
+        (b'{"stores":', 20, RetryLater, "no complete answer"),
     ],
 )
 def test_who_does_not_speak_as_a_node_does_is_told(

@@ -75,7 +75,10 @@ def test_names_of_options_are_case_insensitive_and_others_are_passed_over() -> N
         ({"strandline.store": "s3://t", "strandline.s3.access.key": "a"}, "secret.key: is missing"),
         ({"strandline.store": "s3://t", "strandline.s3.session.token": "a"}, "session.token"),
         ({"strandline.store": "file:///t", "strandline.s3.region": "r"}, "on a file system"),
-        ({"strandline.store": "s3://t", "strandline.store.b.s3.region": "r"}, "no S3 store 'b'"),
+        (
+            {"strandline.store": "s3://t", "strandline.store.b.s3.region": "r"},
+            "no S3 store is named 'b'",
+        ),
         ({"strandline.store": "s3://t", "strandline.s3.endpoint": "x"}, "endpoint_url"),
     ],
 )
@@ -104,9 +107,9 @@ def test_a_node_is_an_address_and_a_token(tmp_path: Path) -> None:
     [
         ({"strandline.url": "n1:9480"}, "must look like"),
         ({"strandline.url": "http://me:pw@n1"}, r"give strandline\.token\.file"),
-        ({"strandline.token.file": "/x"}, r"means nothing without strandline\.url"),
+        ({"strandline.token.file": "/x"}, r"has no effect without strandline\.url"),
         ({"strandline.url": "http://n1", "strandline.token.file": "/none"}, "cannot read"),
-        ({}, "say where the tier is"),
+        ({}, "the location of the tier is missing"),
     ],
 )
 def test_a_node_that_cannot_be_asked_is_told_by_option(options: dict[str, str], names: str) -> None:
