@@ -6,23 +6,18 @@ For stores that a node can do without for a while, such as a folder whose disk i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
-from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
-from rsm_backends.store import (
-    FolderPage,
-    ListPage,
-    ObjectInfo,
-    ObjectStore,
-    ObjectVersion,
-    UnfinishedUpload,
-    UploadedPart,
-)
+from rsm_backends.store import ObjectStore
+from rsm_backends.store_wrapper import PortCall, PortCalls, Read, Send
 from rsm_backends.streams import closing_stream
 
+_Answer = TypeVar("_Answer")
 
-class DeferredStore:
+
+class DeferredStore(PortCalls):
     """Passes calls on once `open_store` has succeeded; until then RetryLater with the reason."""
 
     def __init__(self, name: str, open_store: Callable[[], Awaitable[ObjectStore]]) -> None:
@@ -37,79 +32,11 @@ class DeferredStore:
         """The name, and the store within once it is open."""
         return f"DeferredStore({self._name!r}, {self._store!r})"
 
-    async def put(
-        self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
-    ) -> ObjectInfo:
-        store = await self._opened()
-        return await store.put(key, data, crc32c=crc32c, create_only=create_only)
+    async def _answer(self, call: PortCall, send: Send[_Answer]) -> _Answer:  # noqa: ARG002
+        return await send(await self._opened())
 
-    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
-        return await (await self._opened()).replace(key, data, crc32c=crc32c, etag=etag)
-
-    async def get(
-        self, key: str, *, start: int = 0, end: int | None = None
-    ) -> AsyncIterator[bytes]:
-        store = await self._opened()
-        async with closing_stream(store.get(key, start=start, end=end)) as stream:
-            async for piece in stream:
-                yield piece
-
-    async def head(self, key: str) -> ObjectInfo:
-        return await (await self._opened()).head(key)
-
-    async def list_page(
-        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
-    ) -> ListPage:
-        return await (await self._opened()).list_page(prefix, cursor=cursor, limit=limit)
-
-    async def list_folders(
-        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
-    ) -> FolderPage:
-        return await (await self._opened()).list_folders(prefix, cursor=cursor, limit=limit)
-
-    async def delete_many(self, keys: Sequence[str]) -> None:
-        await (await self._opened()).delete_many(keys)
-
-    async def start_multipart(self, key: str) -> str:
-        return await (await self._opened()).start_multipart(key)
-
-    async def put_part(
-        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
-    ) -> UploadedPart:
-        store = await self._opened()
-        return await store.put_part(key, upload_id, number, data, crc32c=crc32c)
-
-    async def complete_multipart(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[UploadedPart],
-        *,
-        crc32c: int,
-        create_only: bool = False,
-    ) -> ObjectInfo:
-        store = await self._opened()
-        return await store.complete_multipart(
-            key, upload_id, parts, crc32c=crc32c, create_only=create_only
-        )
-
-    async def abort_multipart(self, key: str, upload_id: str) -> None:
-        await (await self._opened()).abort_multipart(key, upload_id)
-
-    async def list_uploads(self, key: str) -> tuple[str, ...]:
-        return await (await self._opened()).list_uploads(key)
-
-    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
-        return await (await self._opened()).uploads_below(prefix)
-
-    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
-        return await (await self._opened()).versions(key)
-
-    async def get_version(
-        self, key: str, version_id: str, *, start: int = 0
-    ) -> AsyncIterator[bytes]:
-        store = await self._opened()
-        async with closing_stream(store.get_version(key, version_id, start=start)) as stream:
+    async def _stream(self, call: PortCall, read: Read) -> AsyncIterator[bytes]:
+        async with closing_stream(read(await self._opened(), call.start)) as stream:
             async for piece in stream:
                 yield piece
 

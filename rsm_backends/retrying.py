@@ -10,12 +10,11 @@ CRC32C, our write succeeded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import (
     AlreadyExists,
@@ -26,15 +25,8 @@ from kafka_formats.errors import (
 )
 from rsm_backends.arguments import shown
 from rsm_backends.slow_down import SlowDown
-from rsm_backends.store import (
-    FolderPage,
-    ListPage,
-    ObjectInfo,
-    ObjectStore,
-    ObjectVersion,
-    UnfinishedUpload,
-    UploadedPart,
-)
+from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
+from rsm_backends.store_wrapper import PortCall, Read, Send, StoreWrapper
 from rsm_backends.streams import closing_stream
 
 _Answer = TypeVar("_Answer")
@@ -73,7 +65,7 @@ class _Settling(Generic[_Answer]):
     look: Callable[[], Awaitable[_Answer | None]]
 
 
-class RetryingStore:
+class RetryingStore(StoreWrapper):
     """A store that repeats what may be repeated. `deadline_s` bounds one call, retries included.
 
     A broken stream is resumed at the byte where it broke off. Its deadline starts anew with every
@@ -90,55 +82,65 @@ class RetryingStore:
         random_fraction: Callable[[], float],
         monotonic: Callable[[], float],
     ) -> None:
-        self._store = store
+        super().__init__(store)
         self._policy = policy
         self._sleep = sleep
         self._random_fraction = random_fraction
         self._monotonic = monotonic
 
-    def __repr__(self) -> str:
-        """The store within."""
-        return f"RetryingStore({self._store!r})"
+    def _answer(self, call: PortCall, send: Send[_Answer]) -> Coroutine[Any, Any, _Answer]:
+        # A lost start_multipart leaves an upload of unknown id: clean-up of the key aborts it.
+        return self._repeated(call, lambda: send(self._store))
 
-    async def put(
+    def put(
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
-    ) -> ObjectInfo:
-        return await self._repeated(
+    ) -> Coroutine[Any, Any, ObjectInfo]:
+        return self._repeated(
             f"put of {shown(key)}",
             lambda: self._store.put(key, data, crc32c=crc32c, create_only=create_only),
             _Settling((AlreadyExists,), lambda: self._ours(key, len(data), crc32c)),
         )
 
-    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
-        return await self._repeated(
+    def replace(
+        self, key: str, data: bytes, *, crc32c: int, etag: str
+    ) -> Coroutine[Any, Any, ObjectInfo]:
+        return self._repeated(
             f"replacement of {shown(key)}",
             lambda: self._store.replace(key, data, crc32c=crc32c, etag=etag),
             _Settling((Conflict,), lambda: self._ours(key, len(data), crc32c)),
         )
 
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        return self._resumed(
-            f"get of {shown(key)}",
-            lambda at: self._store.get(key, start=at, end=end),
-            start,
-            end,
+    def complete_multipart(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[UploadedPart],
+        *,
+        crc32c: int,
+        create_only: bool = False,
+    ) -> Coroutine[Any, Any, ObjectInfo]:
+        size = sum(part.size for part in parts)
+        return self._repeated(
+            f"completion of {shown(key)}",
+            lambda: self._store.complete_multipart(
+                key, upload_id, parts, crc32c=crc32c, create_only=create_only
+            ),
+            # The id of a completed upload is no longer known, create-only or not.
+            _Settling((AlreadyExists, NotFound), lambda: self._ours(key, size, crc32c)),
         )
 
-    async def _resumed(
-        self, what: str, from_byte: Callable[[int], AsyncIterator[bytes]], start: int,
-        end: int | None,
-    ) -> AsyncIterator[bytes]:  # fmt: skip
-        at = moved_from = start
+    async def _stream(self, call: PortCall, read: Read) -> AsyncIterator[bytes]:
+        at = moved_from = call.start
         failures = 0
         waited_s = 0.0
         while True:
-            stream = from_byte(at)
+            stream = read(self._store, at)
             try:
                 async with closing_stream(stream):
                     while True:
                         began_at = self._monotonic()
                         try:
-                            async with self._deadline(what, waited_s):
+                            async with self._deadline(call, waited_s):
                                 piece = await anext(stream, None)
                         finally:
                             waited_s += self._monotonic() - began_at
@@ -156,102 +158,12 @@ class RetryingStore:
                 if failures >= self._policy.attempts_max or waited_s >= self._policy.deadline_s:
                     raise
                 await self._sleep(wait_s)
-            if end is not None and at >= end and at > start:
+            if call.end is not None and at >= call.end and at > call.start:
                 return  # everything was read before the stream broke off
-
-    async def head(self, key: str) -> ObjectInfo:
-        return await self._repeated(f"head of {shown(key)}", lambda: self._store.head(key))
-
-    async def list_page(
-        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
-    ) -> ListPage:
-        return await self._repeated(
-            f"list of {shown(prefix)}",
-            lambda: self._store.list_page(prefix, cursor=cursor, limit=limit),
-        )
-
-    async def list_folders(
-        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
-    ) -> FolderPage:
-        return await self._repeated(
-            f"list of the folders in {shown(prefix)}",
-            lambda: self._store.list_folders(prefix, cursor=cursor, limit=limit),
-        )
-
-    async def delete_many(self, keys: Sequence[str]) -> None:
-        await self._repeated(
-            f"delete of {len(keys)} objects", lambda: self._store.delete_many(keys)
-        )
-
-    async def start_multipart(self, key: str) -> str:
-        # A lost answer leaves an upload of unknown id; clean-up of the key lists and aborts it.
-        return await self._repeated(
-            f"start of an upload of {shown(key)}", lambda: self._store.start_multipart(key)
-        )
-
-    async def put_part(
-        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
-    ) -> UploadedPart:
-        return await self._repeated(
-            f"put of part {number} of {shown(key)}",
-            lambda: self._store.put_part(key, upload_id, number, data, crc32c=crc32c),
-        )
-
-    async def complete_multipart(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[UploadedPart],
-        *,
-        crc32c: int,
-        create_only: bool = False,
-    ) -> ObjectInfo:
-        size = sum(part.size for part in parts)
-        return await self._repeated(
-            f"completion of {shown(key)}",
-            lambda: self._store.complete_multipart(
-                key, upload_id, parts, crc32c=crc32c, create_only=create_only
-            ),
-            # The id of a completed upload is no longer known, create-only or not.
-            _Settling((AlreadyExists, NotFound), lambda: self._ours(key, size, crc32c)),
-        )
-
-    async def abort_multipart(self, key: str, upload_id: str) -> None:
-        await self._repeated(
-            f"abort of an upload of {shown(key)}",
-            lambda: self._store.abort_multipart(key, upload_id),
-        )
-
-    async def list_uploads(self, key: str) -> tuple[str, ...]:
-        return await self._repeated(
-            f"list of the uploads of {shown(key)}", lambda: self._store.list_uploads(key)
-        )
-
-    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
-        return await self._repeated(
-            f"list of the uploads below {shown(prefix)}",
-            lambda: self._store.uploads_below(prefix),
-        )
-
-    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
-        return await self._repeated(
-            f"list of the versions of {shown(key)}", lambda: self._store.versions(key)
-        )
-
-    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
-        return self._resumed(
-            f"get of a version of {shown(key)}",
-            lambda at: self._store.get_version(key, version_id, start=at),
-            start,
-            None,
-        )
-
-    async def close(self) -> None:
-        await self._store.close()
 
     async def _repeated(
         self,
-        what: str,
+        what: PortCall | str,
         attempt: Callable[[], Awaitable[_Answer]],
         settling: _Settling[_Answer] | None = None,
     ) -> _Answer:
@@ -300,7 +212,7 @@ class RetryingStore:
         return self._policy.wait_after_s(error, failures, self._random_fraction())
 
     @asynccontextmanager
-    async def _deadline(self, what: str, waited_s: float = 0.0) -> AsyncIterator[None]:
+    async def _deadline(self, what: PortCall | str, waited_s: float = 0.0) -> AsyncIterator[None]:
         try:
             if waited_s >= self._policy.deadline_s:
                 raise TimeoutError

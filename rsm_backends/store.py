@@ -82,7 +82,7 @@ class ObjectVersion:
 
 
 class ObjectStore(Protocol):
-    """The port. Implementations: memory, filesystem, s3. Decorators: retrying, measured, faulty."""
+    """The port. Implementations: memory, filesystem, s3. What goes around one: `store_wrapper`."""
 
     async def put(
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import TypeVar
 
 from rsm_backends.store import ObjectStore
@@ -11,18 +11,16 @@ from rsm_backends.store import ObjectStore
 _Item = TypeVar("_Item")
 
 
-@asynccontextmanager
-async def closing_stream(stream: AsyncIterator[_Item]) -> AsyncIterator[AsyncIterator[_Item]]:
+def closing_stream(
+    stream: AsyncIterator[_Item],
+) -> AbstractAsyncContextManager[AsyncIterator[_Item]]:
     """Close `stream` at the end of the block, so that its connection is free at once.
 
     An abandoned stream would be closed, too, but only when the garbage collector finds it.
     """
-    try:
-        yield stream
-    finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()
+    if not hasattr(stream, "aclose"):
+        return nullcontext(stream)
+    return aclosing(stream)  # type: ignore[type-var]  # mypy does not see that it has one
 
 
 async def read_all(
