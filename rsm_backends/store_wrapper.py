@@ -1,8 +1,8 @@
-"""What every store around another one is made of.
+"""The base of every store that wraps another one.
 
 The port's methods are spelled out once, here. Each becomes one of two calls: `_answer`, awaited for
-its answer, or `_stream`, read piece by piece. A wrapper says what it adds to them, and overrides a
-method of the port only where that method is treated in a way of its own.
+its answer, or `_stream`, read piece by piece. A wrapper adds what it is for to these two, and
+overrides a method of the port only where that method needs something of its own.
 """
 
 from __future__ import annotations
