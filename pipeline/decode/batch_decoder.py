@@ -1,8 +1,8 @@
-"""The bytes of a `.log`, in pieces of any size, to Arrow record batches of about 2 MB.
+"""Decodes the bytes of a `.log`, in pieces of any size, into Arrow record batches of about 2 MB.
 
-Every batch is checked by the scanner (whole, magic 2, CRC) before anything in it is believed. Which
-batches a reader may see is decided here; what is in them is read by the compiled kernel or, where
-that was not built, by the pure reader of `kafka_formats`: slower, and the kernel's oracle in tests.
+The scanner checks every batch (complete, magic 2, CRC) before its content is believed. This module
+decides which batches a reader may see; the compiled kernel reads their records or, if it is not
+built, the pure reader of `kafka_formats`, which is slower and the kernel's oracle in tests.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rlm.transaction_walk import NOTHING_UNDECIDED, Undecided
 from rlmm.segment import OFFSET_MAX
 
 RECORDS_BYTES_MAX = 256 << 20
-"""What one batch may have, as stored and decompressed, unless `maxBatchBytes` says otherwise. A
-worker holds it twice.
+"""Largest batch, as stored and decompressed, unless `maxBatchBytes` says otherwise. A worker holds
+it twice.
 """
 
 
 def rows_kind() -> RowsKind:
-    """The kernel where it is built; else the pure reader."""
+    """The compiled kernel if it is built, else the pure reader."""
     if compiled("pipeline.decode.kernel") is None:
         return PureRows
     from pipeline.decode.kernel_rows import KernelRows
@@ -41,15 +41,15 @@ def rows_kind() -> RowsKind:
 class BatchDecoder:
     """Decodes one slice of a segment: the offsets `first_offset` to `last_offset`, inclusive.
 
-    Control records are never given. With `read_committed` neither are those of `aborted`, all the
-    transactions that touch the slice and were aborted, nor those of `undecided`, which are counted.
-    `source` and `position`, where the first
-    byte fed stands in it, are for messages. Only `columns` are built.
+    Control records are never returned. With `read_committed`, records of the `aborted` transactions
+    (all that touch the slice) and of `undecided` ones are left out, and the undecided are counted.
+    `source` and `position`, the position in it of the first byte fed, are for messages. Only
+    `columns` are built.
 
-    CorruptData, with source and position of the batch, for anything malformed, for offsets that do
-    not ascend. InvalidRequest(maxBatchBytes): a batch has more than `records_bytes_max`, stored or
-    decompressed; of one whose end is not known by `size_bytes` CorruptData. What is held is bounded
-    by that, one batch as it is stored, and `output_bytes`. `rows` None: see `rows_kind`.
+    CorruptData, with source and position of the batch, for anything malformed and for offsets that
+    do not ascend. InvalidRequest(maxBatchBytes) if a batch has over `records_bytes_max`, stored or
+    decompressed; CorruptData instead for a stored batch if `size_bytes` is unknown. Memory is
+    bounded by that limit, one batch as stored, and `output_bytes`. `rows` None: see `rows_kind`.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class BatchDecoder:
 
     @property
     def undecided_records(self) -> int:
-        """How many were left out of committed ones since their transaction's marker is lost."""
+        """Number of records left out because the marker of their transaction is lost."""
         return self._committed.undecided_records
 
     @property
     def done(self) -> bool:
-        """Whether the slice's end has been passed: nothing behind this needs to be fed."""
+        """True once the slice's end has been passed: no more bytes need to be fed."""
         return self._done
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
-        """What `data` completes; nothing of it is kept but the start of a batch.
+        """The rows that `data` completes. Only the start of an incomplete batch is kept of it.
 
         Exhaust the iterator before the next call, and before the bytes behind `data` change.
         """
@@ -115,7 +115,7 @@ class BatchDecoder:
                 return
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Say that the bytes end here, and take the rest. CorruptData inside a wanted batch."""
+        """Ends the input and returns the remaining rows. CorruptData inside a wanted batch."""
         if not self._done:
             self._scanner.finish()
         rest = self._rows.rest()

@@ -1,4 +1,4 @@
-"""Arrow columns by the compiled kernel."""
+"""Builds Arrow columns with the compiled kernel."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from pipeline.decode.schema import HEADER
 
 
 class KernelRows:
-    """Takes batches whole. What the kernel refuses is read again by the pure reader, which says
-    what is wrong with it: so there is one place for that, and the same words from both.
+    """Decodes whole batches. A batch that the kernel refuses goes to the pure reader, which raises
+    the error, so that both give the same messages.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class KernelRows:
             pass
         raise InternalError(
             f"the kernel refuses the batch at offset {batch.header.base_offset} of "
-            f"{self._slice.source}, and the pure reader takes it"
+            f"{self._slice.source}, but the pure reader accepts it"
         )
 
     def _take(self) -> pa.RecordBatch:
@@ -127,7 +127,7 @@ class KernelRows:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, field: pa.Field, rows: int) -> pa.Array:
-        """The same value in each row: made once, and cut."""
+        """A column with the same value in each row, made once and sliced."""
         held = self._constants.get(field.name)
         if held is None or len(held) < rows:
             value = self._slice.topic if field.name == "topic" else self._slice.partition

@@ -1,4 +1,4 @@
-"""Arrow columns by the pure reader of `kafka_formats`: for machines where no kernel was built."""
+"""Builds Arrow columns with the pure reader of `kafka_formats`, for machines without the kernel."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from kafka_formats.record_batch import BatchHeader, Record, decode_records
 from pipeline.decode.rows import Place, Slice, WantedBatch
 
 OUTPUT_BYTES = 2 << 20
-"""What is aimed at for one Arrow batch. Spark is no faster with larger ones, and slower from 32 MB
-on; and the offsets of its columns have 32 bits.
+"""Target size of one Arrow batch. Larger ones make Spark no faster, and from 32 MB on slower; and
+the offsets of its columns have 32 bits.
 """
 
 OUTPUT_ROWS_MAX = 1 << 16
 ROW_BYTES = 40
-"""What a row counts for beside topic, key, value and headers: numbers, and offsets into these."""
+"""Bytes counted for a row beside topic, key, value and headers: numbers, and offsets into these."""
 
 LIMIT = "maxBatchBytes"
 """The option that bounds a batch."""
 
 ROW_HEADER_BYTES = 8
-"""What a header counts for beside its key and value."""
+"""Bytes counted for a header beside its key and value."""
 
 _US_MAX = 2**63 - 1
 _US_MIN = -(2**63)
 
 
 class PureRows:
-    """Takes batches record by record."""
+    """Decodes batches record by record."""
 
     def __init__(
         self, schema: pa.Schema, wanted: Slice, *, output_bytes: int, records_bytes_max: int
@@ -59,7 +59,7 @@ class PureRows:
                 yield self._take()
 
     def add_plain(self, _run: BatchRun, place: Place) -> Generator[pa.RecordBatch, None, Place]:
-        """See `Rows`: there is no quicker way."""
+        """See `Rows`: takes no batch, since this reader has no quicker way."""
         yield from ()
         return place
 
@@ -76,7 +76,7 @@ class PureRows:
         except TooMuchError as error:
             raise InvalidRequest(
                 f"{self._source} at byte {position}: the batch at offset {header.base_offset} "
-                f"is too large ({error}): raise it",
+                f"is too large ({error}): raise the limit",
                 field=LIMIT,
             ) from error
         except CompressionError as error:
@@ -117,8 +117,8 @@ class PureRows:
         microseconds = record.timestamp_ms * 1000
         if not _US_MIN <= microseconds <= _US_MAX:
             raise CorruptData(
-                f"the timestamp {record.timestamp_ms} of offset {record.offset} is outside what "
-                "Spark can hold: read the topic without the column timestamp",
+                f"the timestamp {record.timestamp_ms} of offset {record.offset} is outside Spark's "
+                "range: read the topic without the column timestamp",
                 source=self._source,
                 position=position,
             )

@@ -1,12 +1,12 @@
-"""Decompression of sound batches in one call of a library, bounded like the careful one.
+"""Decompresses intact batches in one library call, with the same bound as the careful reader.
 
-`kafka_formats.compression` feeds and takes small steps, so that hostile input stays within its
-bounds, and that costs up to half the speed. Here a batch gets one call with a limit on its output.
-Whatever does not come out right, damaged, too large for the limit or merely unusual, goes through
-the careful reader, which alone decides what is wrong.
+`kafka_formats.compression` works in small steps, so that hostile input stays within its bounds,
+which costs up to half the speed. Here a batch gets one call with a limit on its output. A batch
+that fails, because it is damaged, too large for the limit or merely unusual, goes through the
+careful reader, which alone decides what is wrong.
 
-zstd comes out in a buffer that is used again: where a frame does not tell its size, memory for the
-limit would be mapped and given back for every batch, at a third of the speed.
+zstd writes into a reused buffer: for a frame that does not give its size, memory for the limit
+would be mapped and freed for every batch, at a third of the speed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from kafka_formats.crc32c import Buffer
 _GZIP_WBITS = 31
 _OUTPUT_BYTES_MIN = 1 << 20
 _EXPANSION = 16
-"""Of what a batch may become here, times its size; what becomes more takes the careful way."""
+"""Largest expansion, as a multiple of a batch's size; one that expands more goes the careful way.
+"""
 
 _ANNOUNCED_BYTES_MAX = 128 << 10
-"""A frame that says so takes memory of its own, which for so little is not mapped anew."""
+"""A frame that announces at most this gets its own memory, too little to be mapped each time."""
 
 _ZSTD_MAGIC = 0xFD2FB528.to_bytes(4, "little")
 _ZSTD_BLOCK_BYTES_MAX = 128 << 10
@@ -34,15 +35,15 @@ _ZSTD_RLE_BLOCK = 1
 
 
 class QuickDecompressor:
-    """Used by one thread at a time."""
+    """Decompresses batches; for one thread at a time."""
 
     def __init__(self) -> None:
         self._zstd = zstandard.ZstdDecompressor()
         self._output = bytearray()
 
     def decompress(self, codec: Codec, data: Buffer, *, bytes_max: int) -> Buffer:
-        """As `kafka_formats.compression.decompress`; uncompressed data is not copied. What comes
-        out is good until the next call.
+        """As `kafka_formats.compression.decompress`; uncompressed data is not copied. The result
+        is valid until the next call.
         """
         if codec is Codec.NONE and len(data) <= bytes_max:
             return data
@@ -62,7 +63,7 @@ class QuickDecompressor:
                 return _read_lz4(data, limit)
             case Codec.ZSTD:
                 return self._read_zstd(data, limit)
-        return None  # the careful reader of snappy is as quick, by blocks that announce their size
+        return None  # the careful reader of snappy is as quick: its blocks announce their sizes
 
     def _read_zstd(self, data: Buffer, limit: int) -> Buffer | None:
         try:
@@ -81,7 +82,7 @@ class QuickDecompressor:
 
 
 def zstd_frame_bytes_max(data: Buffer) -> int | None:
-    """What a zstd frame may come to at most, by its blocks; None if `data` is not one whole frame.
+    """The most bytes a zstd frame can hold, from its blocks; None if `data` is not one whole frame.
 
     RFC 8878, 3.1.1: a header, blocks behind 3 bytes each, the last of which is marked, a checksum.
     """

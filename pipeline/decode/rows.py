@@ -1,4 +1,4 @@
-"""What stands between the decoder and what reads records: a slice, a batch, and the port."""
+"""The port between the decoder and the readers of records, with its slice and batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_formats.record_batch import HEADER_BYTES, BatchHeader
 
 
 class Slice(NamedTuple):
-    """What is read: offsets are inclusive; `source` is for messages."""
+    """The offsets to read, inclusive; `source` is for messages."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class Slice(NamedTuple):
 
 
 class WantedBatch(NamedTuple):
-    """A verified batch with records for the reader, and where it stands in the file."""
+    """A verified batch with records for the reader, and its position in the file."""
 
     header: BatchHeader
     body: memoryview
@@ -30,8 +30,8 @@ class WantedBatch(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where reading a run has come to: the number of the next batch, where it starts, and the
-    last offset of the one before it.
+    """The progress within a run: the number of the next batch, its position in the run, and the
+    last offset of the batch before it.
     """
 
     number: int
@@ -45,23 +45,23 @@ class Rows(Protocol):
     """
 
     def add(self, batch: WantedBatch) -> Iterator[pa.RecordBatch]:
-        """Take a batch's records, and give what is complete."""
+        """Add a batch's records; returns completed Arrow batches."""
         ...
 
     def add_plain(self, run: BatchRun, place: Place) -> Generator[pa.RecordBatch, None, Place]:
-        """The same of the batches at `place` that need no decision: uncompressed, outside
-        transactions, ascending, with offsets in the slice. Returns the place behind them, which is
-        `place` itself for a reader that has no quicker way with them.
+        """Add the batches from `place` on that need no decision: uncompressed, ascending, outside
+        transactions, with offsets in the slice. Returns the place behind them, which is `place`
+        itself for a reader without a quicker way for them.
         """
         ...
 
     def rest(self) -> pa.RecordBatch | None:
-        """What is left, None if nothing is."""
+        """The remaining rows, or None."""
         ...
 
 
 class RowsKind(Protocol):
-    """Makes them."""
+    """Makes `Rows`."""
 
     def __call__(
         self, schema: pa.Schema, wanted: Slice, *, output_bytes: int, records_bytes_max: int
@@ -69,7 +69,7 @@ class RowsKind(Protocol):
 
 
 def batch_at(run: BatchRun, place: Place) -> WantedBatch:
-    """The batch that comes next in a run."""
+    """The batch at this place of a run."""
     header = BatchHeader._make(run.headers[place.number])
     start = place.at
     body = run.data[start + HEADER_BYTES : start + header.size_bytes]

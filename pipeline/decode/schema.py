@@ -1,7 +1,7 @@
-"""The columns of records, as Kafka's own data source of Spark has them, and their Arrow types.
+"""The columns of records, as in Spark's own Kafka source, and their Arrow types.
 
-Spark takes batches of exactly these types only: binary with 32-bit offsets, timestamps in
-microseconds of UTC, and `element` as the name of what a list holds.
+Spark accepts only batches of exactly these types: binary with 32-bit offsets, timestamps in
+microseconds of UTC, and `element` as the name of a list's items.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafka_formats.errors import InvalidRequest
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
-"""NULL, not empty, where a record has none."""
+"""NULL, not empty, for a record without headers."""
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -29,7 +29,7 @@ _TYPES = {
     "headers": HEADERS,
 }
 COLUMNS = tuple(_TYPES)
-"""All there are, in the order of Kafka's own data source."""
+"""All columns, in the order of Spark's own Kafka source."""
 
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
@@ -37,7 +37,7 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
     unknown = [name for name in columns if name not in _TYPES]
     if unknown:
         raise InvalidRequest(
-            f"no such column: {', '.join(map(repr, unknown))}; there are {', '.join(COLUMNS)}",
+            f"no such column: {', '.join(map(repr, unknown))}; choose from {', '.join(COLUMNS)}",
             field="columns",
         )
     if not columns or len(set(columns)) != len(columns):

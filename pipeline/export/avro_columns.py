@@ -1,4 +1,4 @@
-"""Avro schemas as Arrow types. Pure, apart from the deserialiser that it is handed.
+"""Avro schemas as Arrow types. Pure, apart from the deserialiser passed in.
 
 Source: Avro 1.12 specification (primitive, complex and logical types).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.export.schema_registry import Deserialise, RegisteredText, Registry
 
 Convert = Callable[[Any], Any]
-"""From what fastavro gives to what Arrow takes."""
+"""Converts a value of fastavro to one that Arrow accepts."""
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),
@@ -44,8 +44,8 @@ _LOGICAL = {
 
 @dataclass(frozen=True)
 class AvroColumn:
-    """A column by an Avro schema: records are structs, unions of more than NULL and one other type
-    are JSON text.
+    """A column for an Avro schema: records become structs; unions of more than NULL and one other
+    type become JSON text.
     """
 
     schema: RegisteredText
@@ -54,11 +54,11 @@ class AvroColumn:
 
     @classmethod
     def of(cls, schema: RegisteredText) -> Self:
-        """InvalidRequest for a schema that no column can hold."""
+        """The column for a schema; InvalidRequest if no column can hold it."""
         if schema.references:
             raise InvalidRequest(
-                f"subject {schema.subject} refers to other schemas, which a table's column can't "
-                "be made of yet: export it as binary"
+                f"subject {schema.subject} refers to other schemas, which an export can't turn "
+                "into a column yet: export it as binary"
             )
         try:
             parsed = json.loads(schema.text)
@@ -67,13 +67,13 @@ class AvroColumn:
         return cls(schema, *_Types(schema.subject).of(parsed, ""))
 
     def deserialiser(self, registry: Registry, name: str) -> Deserialise:
-        """From bytes to what an array of `arrow_type` takes."""
+        """A function from bytes to a value for an array of `arrow_type`."""
         decode, convert = registry.avro(self.schema.text, name), self.convert
         return lambda data, topic: convert(decode(data, topic))
 
 
 class _Types:
-    """Walks a schema; named types are found again by their full name."""
+    """Walks a schema and remembers named types by their full name."""
 
     def __init__(self, subject: str) -> None:
         self._subject = subject
@@ -87,7 +87,7 @@ class _Types:
                 return _PRIMITIVES[schema], _same
             return self._known(schema, namespace)
         if not isinstance(schema, dict) or "type" not in schema:
-            raise self._refused(f"{str(schema)[:80]!r} is no Avro schema")
+            raise self._refused(f"{str(schema)[:80]!r} is not an Avro schema")
         if "logicalType" in schema and (logical := _logical(schema)) is not None:
             return logical
         return self._complex(schema, namespace)

@@ -1,4 +1,4 @@
-"""What becomes of records that can't be exported: an error by offset, left out, or dead letters."""
+"""Handles records that can't be exported: fails with an error, skips them or makes dead letters."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ ERROR_SHOWN_CHARACTERS_MAX = 1_000
 
 
 def told(batch: pa.RecordBatch, row: int, wrong: str, on_error: OnError) -> str:
-    """What is wrong with the record in this row, for its dead letter; InvalidRequest where such a
-    record fails the run.
-    """
+    """The error text for the record's dead letter; InvalidRequest if it fails the run."""
     text = wrong[:ERROR_SHOWN_CHARACTERS_MAX]
     if on_error == "fail":
         where = f"{batch.column('topic')[row]}-{batch.column('partition')[row]}"
         raise InvalidRequest(
             f"the record at offset {batch.column('offset')[row]} of {where} can't be exported: "
-            f"{text}. Nothing was committed; --on-error skip or dead-letter goes on past such "
+            f"{text}. Nothing was committed; --on-error skip or dead-letter continues past such "
             "records"
         )
     return text
@@ -36,7 +34,7 @@ def parted(
     errors: Mapping[int, str],
     on_error: OnError,
 ) -> Decoded:
-    """`good`, and beside it the rows of `batch` that have `errors`, skipped or as dead letters."""
+    """`good`, together with the rows of `batch` that have `errors`, skipped or as dead letters."""
     if on_error == "skip":
         return Decoded(good, None, len(errors))
     dead = batch.take(pa.array(sorted(errors)))

@@ -1,17 +1,17 @@
 """A Delta table: files and offsets in one transaction of its log.
 
-The offsets stand in app transactions, which Delta keeps for good (commit messages go with the log's
-clean-up, and only repeat them there for people):
+The offsets are kept in app transactions, which Delta never removes. Commit messages repeat them for
+people only, since they disappear with the log's clean-up.
 
     strandline/NAME                     number of the last commit
     strandline/NAME/attempt             the run that made it
-    strandline/NAME/PARTITION/ranges    how many ranges of offsets are exported
-    strandline/NAME/PARTITION/0/first   and /0/last: the first of them, inclusive; /1/... the second
+    strandline/NAME/PARTITION/ranges    number of exported ranges of offsets
+    strandline/NAME/PARTITION/0/first   and /0/last: the first range, inclusive; /1/... the second
 
-In a table of dead letters NAME is `dead_letters_log`: of every table that has its own here.
+In a table of dead letters, which may serve several tables, NAME is `dead_letters_log` of each.
 
-Two transactions of one app never both succeed: delta-rs refuses the one that came second, whereas
-it lets commits of others pass. This is the only file that imports deltalake.
+Of two concurrent transactions of one app delta-rs refuses the second, whereas it lets commits of
+others pass. This is the only file that imports deltalake.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from pipeline.export.target_options import delta_storage_options
 from rsm_backends.store_config import StoreConfig
 
 HISTORY_LOOKED_AT = (10, 100, 1_000)
-"""Commits, newest first, in which a roll-back since our last one is looked for: each is an object
-to read, and our own is nearly always among the first.
+"""Numbers of newest commits searched, one after the other, for a roll-back since our last commit:
+each commit is an object to read, and our own is nearly always among the first.
 """
 
 COMMIT_ATTEMPTS_MAX = 10
@@ -107,14 +107,16 @@ class DeltaLakeTable:
         self._check_asks_no_more(table)
 
     def _check_asks_no_more(self, table: DeltaTable) -> None:
-        """Files are named in the log as they are: nothing on the way renames or checks columns."""
+        """Conflict(SCHEMA) for a table with column mapping or constraints: an export adds its files
+        to the log as written, and renames and checks no columns.
+        """
         properties = table.metadata().configuration
         asked = [name for name in properties if name.startswith("delta.constraints.")]
         if properties.get(COLUMN_MAPPING, "none") != "none":
             asked.append(COLUMN_MAPPING)
         if asked:
             raise Conflict(
-                f"{self.name} has {', '.join(sorted(asked))}, which an export does not keep to. "
+                f"{self.name} has {', '.join(sorted(asked))}, which an export does not support. "
                 "Nothing was written: remove it, or export to another table",
                 reason="SCHEMA",
             )
@@ -186,7 +188,7 @@ class DeltaLakeTable:
         return set(paths) & {path for path in there if path is not None}
 
     def _settle(self, run: RunId, error: Exception) -> None:
-        """After a commit that failed, or only seems to have: our transactions tell which."""
+        """Finds out, by our transactions, if a commit that raised `error` was made after all."""
         last = self.refresh()
         if last == run:
             return
@@ -204,8 +206,8 @@ class DeltaLakeTable:
             strange = next(others, None)
         if strange is not None:
             raise Conflict(
-                f"{self.name} is no Delta table, and its folder holds {strange[:200]!r}: nothing "
-                "was written. Export to a folder of its own",
+                f"{self.name} is not a Delta table, and its folder holds {strange[:200]!r}: "
+                "nothing was written. Export to a folder of its own",
                 reason="SCHEMA",
             )
         try:
@@ -237,7 +239,9 @@ class DeltaLakeTable:
         return found
 
     def _check_not_rolled_back(self, table: DeltaTable, number: int) -> None:
-        """A RESTORE takes files back, and leaves the transactions that say they are there."""
+        """Conflict(ROLLED_BACK) after a RESTORE, which removes files but not the transactions that
+        count them as exported.
+        """
         restored = False
         for looked_at in HISTORY_LOOKED_AT:
             history = table.history(looked_at)
@@ -253,17 +257,18 @@ class DeltaLakeTable:
         if restored:
             raise Conflict(
                 f"{self.name} was restored to an earlier version after commit {number} of this "
-                "export, so what it says of exported offsets does not hold any more. Export under "
-                "another name, from the offset you need",
+                "export, so its list of exported offsets is no longer true. Export under another "
+                "name, from the offset you need",
                 reason="ROLLED_BACK",
             )
 
     def _error(self, error: Exception) -> StrandlineError:
-        # delta-rs has no kind of its own for features that it can't write.
+        # delta-rs has no error class for features that it can't write.
         never = isinstance(error, CommitFailedError) and UNSUPPORTED in str(error)
         if never or isinstance(error, SchemaMismatchError | DeltaProtocolError):
             return Conflict(
-                f"{self.name} does not take this export: {error}. Nothing was committed",
+                f"{self.name} does not accept this export: {error}. Nothing was committed: export "
+                "to another table",
                 reason="SCHEMA",
             )
         if isinstance(error, CommitFailedError):

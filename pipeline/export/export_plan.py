@@ -1,8 +1,8 @@
-"""Which slices a run exports, in which tasks, in which commits. Pure.
+"""Plans the slices of a run of an export, its tasks and its commits. Pure.
 
-What has been exported is a set of offsets a partition. A run takes what lies in its range and not
-in that set: without a range from the end of the set on, so that the next run goes on where the last
-commit ended; with one whatever of it is missing, so that an overlap is never exported twice.
+The exported offsets of a partition are a set. A run exports the offsets of its range that are not
+in the set. Without a range it starts at the end of the set, so that it continues where the last
+commit ended; with a range it exports what is missing there, so that no offset is exported twice.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rlmm.segment import OFFSET_MAX
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What a run was asked for of each partition, inclusive; None: the run decides."""
+    """The offsets asked for in each partition, inclusive; None: the run decides."""
 
     first: int | None = None
     last: int | None = None
 
     def of(self, taken: Ranges, latest: int) -> tuple[int, int]:
-        """First and last offset for a partition of which `taken` is exported and which can be
-        read below `latest`. Empty (last before first) if there is nothing.
+        """First and last offset for a partition with `taken` exported and offsets below `latest`
+        readable. The last is before the first if nothing is left to export.
         """
         first = end(taken) if self.first is None else self.first
         last = OFFSET_MAX if self.last is None else self.last
@@ -35,22 +35,22 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class ExportTask:
-    """What one task writes; `number` counts through a whole run."""
+    """The slices that one task writes; `number` counts through a whole run."""
 
     number: int
     slices: tuple[SegmentSlice, ...]
 
     @property
     def log_bytes(self) -> int:
-        """About how much it reads, before decompression."""
+        """Approximate bytes that it reads, before decompression."""
         return sum(slice_bytes(each) for each in self.slices)
 
 
 def missing_slices(
     segments: Sequence[TieredSegment], taken: Ranges, bounds: tuple[int, int], isolation: Isolation
 ) -> list[SegmentSlice]:
-    """What of `bounds` (inclusive) is tiered and not `taken`, ascending. `segments` go to the
-    partition's end: see `plan_slices`.
+    """The tiered offsets within `bounds` (inclusive) that are not `taken`, ascending. `segments` go
+    to the partition's end: see `plan_slices`.
     """
     first, last = bounds
     if first > last:
@@ -63,8 +63,8 @@ def missing_slices(
 
 
 def holes(slices: Iterable[SegmentSlice], taken: Ranges, bounds: tuple[int, int]) -> Ranges:
-    """Offsets between the first and the last of what is exported and planned that no segment has:
-    lost, or never tiered. They count as not exported, so that a later backfill may fill them.
+    """Offsets in no segment between the first and the last exported or planned one: lost, or never
+    tiered. They count as not exported, so that a later backfill may fill them.
     """
     there = united(taken, ((each.first_offset, each.last_offset) for each in slices))
     inside = overlap(there, (bounds,)) if bounds[0] <= bounds[1] else ()
@@ -75,7 +75,7 @@ def holes(slices: Iterable[SegmentSlice], taken: Ranges, bounds: tuple[int, int]
 
 
 def slice_bytes(part: SegmentSlice) -> int:
-    """The share of the segment's bytes, as if all its records were of one size."""
+    """The slice's share of the segment's bytes, as if all records had the same size."""
     segment = part.segment
     offsets = segment.end_offset - segment.start_offset + 1
     return max(1, segment.log_bytes * (part.last_offset - part.first_offset + 1) // offsets)
@@ -96,8 +96,8 @@ def packed(slices: Iterable[SegmentSlice], task_bytes: int) -> Iterator[ExportTa
 
 
 def commits(tasks: Iterable[ExportTask], commit_bytes: int) -> Iterator[list[ExportTask]]:
-    """The tasks of each commit, about `commit_bytes` of log together, so that a run that is killed
-    loses no more than that.
+    """The tasks of each commit, together about `commit_bytes` of log, so that a killed run loses no
+    more than that.
     """
     waiting, waiting_bytes = list[ExportTask](), 0
     for task in tasks:
@@ -111,7 +111,7 @@ def commits(tasks: Iterable[ExportTask], commit_bytes: int) -> Iterator[list[Exp
 
 
 def offsets_of(tasks: Iterable[ExportTask]) -> dict[str, Ranges]:
-    """By partition what the tasks take: that is what their commit says."""
+    """The offsets of the tasks by partition, as their commit records them."""
     found: dict[str, list[tuple[int, int]]] = {}
     for task in tasks:
         for part in task.slices:

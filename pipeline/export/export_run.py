@@ -1,15 +1,16 @@
-"""One run of an export, as the driver sees it: settle, plan, write, commit, clean up.
+"""One run of an export on the driver: settle, plan, write, commit, clean up.
 
-Whatever step a run is killed at, the next one makes it whole: before the commit nothing counts, and
+If a run is killed, the next one completes or undoes its work. Before the commit nothing counts.
+After each step a killed run leaves:
 from the commit on everything does. The steps, and what a kill behind each leaves:
 
     open         an empty table
-    settle       the last commit's dead letters are committed, what killed runs left is removed
+    settle       nothing: it commits the last commit's dead letters, removes files of killed runs
     started      a record of a run without files
     write        files that no commit names, and the record
     files        the same, and the list of files
-    commit       the commit; its dead letters still to be committed: `files` says which
-    dead-letters nothing but records, and files of repeated tasks
+    commit       the commit; its dead letters are not committed yet: `files` lists them
+    dead-letters only records, and files of repeated tasks
     clean-up     nothing
 """
 
@@ -26,14 +27,14 @@ from pipeline.export.file_names import NO_COMMIT, RunId, runs_folder
 from pipeline.export.run_records import FilesToCommit, Place, RunRecords
 
 Write = Callable[[RunId, Sequence[ExportTask]], Iterable[TaskResult]]
-"""Runs the tasks of one commit, on Spark or not, and gives their results."""
+"""Runs the tasks of one commit, on Spark or not, and returns their results."""
 
 Step = Callable[[str], None]
 
 
 @dataclass
 class Exported:
-    """What one run did. `data_bytes` uncompressed, `file_bytes` as written."""
+    """The result of one run. `data_bytes` uncompressed, `file_bytes` as written."""
 
     commits: list[int] = field(default_factory=list)
     rows: int = 0
@@ -48,9 +49,9 @@ class Exported:
 
 
 class ExportRun:
-    """The order of the steps. `place` is the table, `dead` that of its dead letters, whose commits
-    stand under `dead_letters_log` of this table; `step` is called behind each step, for tests that
-    kill a run there.
+    """Runs the steps in order. `place` is the table, `dead` the table of its dead letters, which
+    keeps their commits under `dead_letters_log` of this table. `step` is called after each step,
+    for tests that kill a run there.
     """
 
     def __init__(
@@ -74,8 +75,8 @@ class ExportRun:
         self.done = Exported()
 
     def prepare(self) -> None:
-        """Open the tables and make the last run whole. Then `exported` of the table is current, and
-        `export` makes a commit only behind the one that was the last here.
+        """Open the tables and complete the last run. Then `exported` of the table is current, and
+        `export` commits only if this last commit is still the last one.
         """
         self._place.table.open()
         if self._dead is not None:
@@ -85,16 +86,16 @@ class ExportRun:
         self._step("settle")
 
     def export(self, groups: Iterator[list[ExportTask]], write: Write) -> None:
-        """Make a commit of each group of tasks. Conflict(OVERTAKEN): another run of this export
-        made one meanwhile; what this one wrote since its last commit is removed.
+        """Make a commit of each group of tasks. Conflict(OVERTAKEN) if another run of this export
+        committed meanwhile; files of this run since its last commit are removed.
         """
-        # Not looked up anew: what another run committed since `prepare` is in the groups as well.
+        # Not looked up anew: offsets that another run committed since `prepare` are in the groups.
         expected = self._prepared_behind
         for tasks in groups:
             run = RunId(expected.number + 1, self._new_attempt())
             self._records.started(run)
             self._step("started")
-            # Looked at again behind the record: whoever commits from here on finds it.
+            # Checked again after the record is written: any later commit will find the record.
             if self._place.table.refresh() != expected:
                 raise self._overtaken(run, None)
             self._export_one(run, tasks, write)
@@ -129,7 +130,7 @@ class ExportRun:
         self._count(run, results, files, skipped=skipped, dead_rows=dead_rows)
 
     def _settle_last(self) -> None:
-        # The dead letters' table first: then its last commit is never ahead of the table's.
+        # The dead letters' table is read first: then its last commit is never ahead of the table's.
         dead_last = NO_COMMIT if self._dead is None else self._dead.table.refresh()
         last = self._prepared_behind = self._place.table.refresh()
         self._check_same_commits(last, dead_last)
@@ -141,8 +142,8 @@ class ExportRun:
         self.done.under_way = [str(each) for each in self._records.under_way(last)]
 
     def _check_same_commits(self, last: RunId, dead_last: RunId) -> None:
-        """A copy of a table, or one that lost commits, makes numbers anew that its dead letters
-        have: they would count as committed.
+        """Conflict(DEAD_LETTERS) if the table is a copy or lost commits: it would reuse numbers of
+        commits that its dead letters have already, and new dead letters would count as committed.
         """
         if self._dead is None or dead_last == last or dead_last.number < last.number:
             return
@@ -154,19 +155,23 @@ class ExportRun:
         )
 
     def _are_named(self, dead_files: Sequence[DataFile]) -> bool:
-        """Whether their table has them; earlier releases kept word of it under another name."""
+        """True if their table names the files; earlier releases kept these commits under another
+        name.
+        """
         return self._dead is not None and bool(
             self._dead.table.named([each.path for each in dead_files])
         )
 
     def _check_dead_place(self, run: RunId, files: FilesToCommit) -> None:
-        """The files lie where that run was told to write them, and are named from there only."""
+        """Conflict(DEAD_LETTERS) unless this run's place of dead letters is the one that holds the
+        files.
+        """
         if files.dead_place is None:
-            # An earlier release did not say where; but there the files are.
+            # Records of an earlier release do not name the place: look for the files there.
             there = self._dead is not None and all(
                 self._dead.folder.exists(each.path) for each in files.dead_files
             )
-            told = "the place that its run was given"
+            told = "the place given to that run"
         else:
             told, table_id = files.dead_place
             there = self._dead is not None and self._dead.table.id == table_id
@@ -174,11 +179,11 @@ class ExportRun:
             return
         now = "nowhere" if self._dead is None else self._dead.table.name
         raise Conflict(
-            f"commit {run.number} of this export has dead letters that its run did not come to "
-            f"commit. They are in {told}, and this run's go to {now}: nothing was committed. Run "
-            "it again with --on-error dead-letter and --dead-letters-to as it was. If that place "
-            "is gone for good, and they may be lost, remove the objects "
-            f"{self._place.folder.shown(runs_folder(self._name))}{run}.* first",
+            f"commit {run.number} of this export has dead letters that its run did not commit. "
+            f"They are in {told}, and this run's go to {now}: nothing was committed. Run it again "
+            "with --on-error dead-letter and the former --dead-letters-to. If that place is gone "
+            "for good, and they may be lost, first remove the objects "
+            f"{self._place.folder.shown(runs_folder(self._name))}{run}.*",
             reason="DEAD_LETTERS",
         )
 
@@ -193,7 +198,7 @@ class ExportRun:
         self.done.removed_files += self._records.give_up(run)
         return error or Conflict(
             f"another run of this export has committed to {self._place.table.name} since this one "
-            "began; nothing of this run counts. Run it again: it takes what is still missing",
+            "began; nothing of this run counts. Run it again: it exports what is still missing",
             reason="OVERTAKEN",
         )
 

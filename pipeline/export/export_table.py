@@ -1,8 +1,8 @@
-"""The port of a table that an export appends to, and what a commit is made of.
+"""The port of a table that an export appends to, and the parts of a commit.
 
-Exactly once rests on one thing: a commit holds its files, its number and its offsets, and counts
-only if the last commit of this export has a lower number. Of two runs that both want to make
-commit 7 one makes it; the other's files can never be committed any more, and so may be removed.
+Exactly once rests on one rule: a commit holds its files, its number and its offsets, and succeeds
+only if the last commit of this export has a lower number. If two runs try to make commit 7, one
+succeeds; the files of the other can never be committed any more, and so may be removed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rsm_backends.store_config import StoreConfig
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A finished Parquet file. `path` is relative to the table's folder; `day` (2026-01-31, UTC) is
-    the partition it belongs to, None where the table has none. Bounds are inclusive, None for a
-    file that knows none; timestamps in microseconds since the epoch. `nulls`: how many values are
-    NULL, of columns with bounds that have any.
+    its partition, None in an unpartitioned table. `lowest` and `highest` are inclusive bounds by
+    column, if known; timestamps in microseconds since the epoch. `nulls` counts NULLs by column,
+    for columns with bounds.
     """
 
     path: str
@@ -35,13 +35,13 @@ class DataFile:
     nulls: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in commit logs and records of runs."""
+        """The form in commit logs and records of runs."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a run wants to add: `offsets` are those of this commit alone, by partition."""
+    """The commit that a run wants to make; `offsets` are of this commit alone, by partition."""
 
     run: RunId
     files: Sequence[DataFile]
@@ -59,59 +59,59 @@ class ExportTable(Protocol):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The table's name in messages."""
         ...
 
     @property
     def id(self) -> str:
-        """What no other table has, nor one made anew at the same place; hex digits. `open` comes
-        first.
+        """A unique id in hex digits; a table created anew at the same place gets another. Call
+        `open` first.
         """
         ...
 
     def open(self) -> None:
-        """Make the table unless it exists; Conflict(SCHEMA) names what differs in one that does."""
+        """Create the table unless it exists; Conflict(SCHEMA) names what differs if it does."""
         ...
 
     def refresh(self) -> RunId:
-        """Look at the table anew: the run that made the last commit, `NO_COMMIT` if there is none.
-        What is read afterwards is of this moment.
+        """Read the table anew; returns the run that made the last commit, or `NO_COMMIT`. Later
+        reads answer as of this moment.
         """
         ...
 
     def exported(self, partition: str) -> Ranges:
-        """The offsets of this partition that commits of this export hold."""
+        """The offsets of this partition in all commits of this export."""
         ...
 
     def commit(self, commit: Commit) -> None:
-        """Add files and offsets in one step, if the last commit still has a lower number. Nothing
-        happens if this very commit is there.
+        """Add files and offsets in one step, if the last commit still has a lower number. Does
+        nothing if this very commit was made already.
 
-        Conflict(OVERTAKEN): it has not, and nothing of this commit ever counts. Any other error
-        leaves open whether it happened: `refresh` tells.
+        Conflict(OVERTAKEN) if the last commit has the same or a higher number: then nothing of this
+        commit ever counts. After any other error the commit may have been made: `refresh` tells.
         """
         ...
 
     def named(self, paths: Collection[str]) -> set[str]:
-        """Which of these paths the table refers to now: a last look before files are removed."""
+        """Those of `paths` that the table refers to now: a last check before files are removed."""
         ...
 
     @property
     def any_year(self) -> bool:
-        """Whether it takes every timestamp that Kafka may have; else those of years 1 to 9999."""
+        """True if it accepts every timestamp of Kafka; otherwise only those of years 1 to 9999."""
         ...
 
     @property
     def file_schema(self) -> pa.Schema:
-        """What the data files contain, with the field ids that the table wants."""
+        """The schema of the data files, with the table's field ids."""
         ...
 
     @property
     def store(self) -> StoreConfig:
-        """Where the table's folder is; `prefix` is the folder, ending with `/` on S3."""
+        """The store of the table's folder; `prefix` is the folder, ending with `/` on S3."""
         ...
 
     @property
     def data_folder(self) -> str:
-        """Where data files go, below the table's folder: empty, or ending with `/`."""
+        """The folder of data files below the table's folder: empty, or ending with `/`."""
         ...

@@ -1,4 +1,4 @@
-"""What runs in a task: read, decode and write; only rows about the files go back to the driver."""
+"""The work of a task: read, decode, write. It returns only descriptions of files to the driver."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ReadRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A batch taken apart: `good` records, and `dead` ones with what was wrong with them, or None
-    of either; `skipped` are in neither.
+    """A decoded batch: `good` records, and `dead` ones with their errors; None instead of an empty
+    batch. `skipped` counts records in neither.
     """
 
     good: pa.RecordBatch | None
@@ -48,16 +48,16 @@ Decode = Callable[[pa.RecordBatch], Decoded]
 
 
 class ValueDecoding(Protocol):
-    """How keys and values are decoded. Picklable; `start` is called in the task."""
+    """Decodes keys and values. Picklable; `start` is called in the task."""
 
     def start(self) -> Decode:
-        """What takes the batches of one task apart."""
+        """The function that decodes the batches of one task."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a task writes to: a table's folder, and how its files look."""
+    """The target of a task: a table's folder, and the settings of its files."""
 
     config: StoreConfig
     data_folder: str
@@ -66,8 +66,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task did. `undecided` records were left out of committed ones, for the markers of
-    their transactions are lost. `retried`: an earlier attempt of it may have left files behind.
+    """The result of a task. `undecided` counts records left out because the markers of their
+    transactions are lost. `retried`: an earlier attempt of the task may have left files behind.
     """
 
     files: list[DataFile]
@@ -93,7 +93,7 @@ class WriteFiles:
     read: ReadRecords | None = None
 
     def __call__(self, task: ExportTask) -> TaskResult:
-        """Write the task's records; on an error nothing is left that could be removed."""
+        """Write the task's records; on an error the files are removed, as far as possible."""
         context = TaskContext.get()
         decode = _as_they_are if self.decoding is None else self.decoding.start()
         good = self._writer(self.output, task)

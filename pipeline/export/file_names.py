@@ -1,11 +1,11 @@
-"""What the files of an export are called. Pure.
+"""The names of an export's files. Pure.
 
     strandline-NAME-00000007-0123456789abcde-00012-1f2e3d4c-000.parquet    a data file
     _strandline/NAME/runs/00000007-0123456789abcde.started                 a run: see run_records
 
-A file's name says which commit it was written for, by which run, task and attempt of the task. So
-a file that no commit names can be told from everything else there is in a table's folder: only
-names of this pattern, of this export, are ever removed.
+A file's name contains the commit it was written for, and the run, task and attempt of the task. So
+a file that no commit names differs from all other files in a table's folder: only names of this
+pattern, of this export, are ever removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kafka_formats.errors import InvalidRequest
 
 ATTEMPT_BITS = 60
-"""A run's own number: fits the signed 64 bits that Delta has for a transaction's version."""
+"""Bits of a run's random number: it fits the signed 64 bits of a transaction's version in Delta."""
 
 SIDE_FOLDER = "_strandline/"
 """Hidden from Spark, Delta and DuckDB's globs of data by its underscore."""
@@ -33,7 +33,7 @@ _RECORD = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class RunId:
-    """One run that wants to make commit `number` (from 1) of an export; `attempt` is chance."""
+    """One run that wants to make commit `number` (from 1) of an export; `attempt` is random."""
 
     number: int
     attempt: str
@@ -43,14 +43,15 @@ class RunId:
 
 
 NO_COMMIT = RunId(0, "0" * 15)
-"""What stands for the last commit of an export that has none."""
+"""The last commit of an export without commits."""
 
 
 def check_export_name(name: str) -> str:
-    """The name; InvalidRequest if it would not fit into file names."""
+    """Returns the name; InvalidRequest if it does not fit into file names."""
     if not _NAME.fullmatch(name):
         raise InvalidRequest(
-            f"{name[:60]!r} must be 1 to 40 small letters, digits and underscores", field="--name"
+            f"{name[:60]!r} must be 1 to 40 lower-case letters, digits and underscores",
+            field="--name",
         )
     return name
 
@@ -61,7 +62,7 @@ def data_file_name(name: str, run: RunId, task: int, chance: str, sequence: int)
 
 
 def run_of_data_file(path: str, name: str) -> RunId | None:
-    """Which run of export `name` wrote this file; None: it is none of its files."""
+    """The run of export `name` that wrote this file; None for any other file."""
     match = _FILE.fullmatch(path.rpartition("/")[2])
     if match is None or match["name"] != name:
         return None
@@ -69,29 +70,29 @@ def run_of_data_file(path: str, name: str) -> RunId | None:
 
 
 def is_data_file(path: str) -> bool:
-    """Whether any run of any export wrote this file, by its name."""
+    """True if, by its name, a run of any export wrote this file."""
     return _FILE.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def export_folder(name: str) -> str:
-    """Where the export keeps what is no data, below the table's folder."""
+    """The folder, below the table's, for the export's objects that are not data."""
     return f"{SIDE_FOLDER}{name}/"
 
 
 def runs_folder(name: str) -> str:
-    """Where an export's runs leave word of themselves."""
+    """The folder of the records of an export's runs."""
     return f"{export_folder(name)}runs/"
 
 
 def dead_letters_log(name: str, table_id: str) -> str:
-    """Under which name a table of dead letters keeps the commits of the export `name` of the table
+    """The name under which a table of dead letters keeps the commits of export `name` of the table
     with this id. Commit numbers count for one table only, and several may share a place.
     """
     return f"{name}-{table_id}"
 
 
 def record_key(name: str, run: RunId, kind: str) -> str:
-    """The object by which a run says that it `started`, has `files` to commit, is `settled`."""
+    """The object that records that a run `started`, has `files` to commit, or is `settled`."""
     return f"{runs_folder(name)}{run}.{kind}"
 
 

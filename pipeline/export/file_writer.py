@@ -1,4 +1,4 @@
-"""Parquet files of one task: split by day, cut at a size, row groups and memory bounded."""
+"""Writes the Parquet files of one task: split by day, cut at a size, within bounded memory."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from pipeline.export.table_schema import DAY
 DAY_US = 86_400_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FILES_OPEN_MAX = 16
-"""Days that a task writes at a time; one more, and the file that got most is closed early."""
+"""Files, one a day, that a task has open at once; for one more, the fullest is closed early."""
 BUFFERED_BYTES_MAX = 256 * 1024 * 1024
 """Records that a task holds for the row groups of all its open files."""
 
 BOUNDED = ("topic", "partition", "offset", "timestamp")
-"""Columns whose lowest and highest values stand with a file, and in its statistics: what readers
-prune by. Statistics of keys and values would only cost.
+"""Columns whose lowest and highest values are kept with a file and in its statistics, because
+readers prune by them. Statistics of keys and values would only cost.
 """
 _DICTIONARY = ("topic", "partition", "timestampType")
 
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """How files look. Sizes in bytes: `file_bytes` as written, `row_group_bytes` in memory."""
+    """The form of files. Sizes in bytes: `file_bytes` as written, `row_group_bytes` in memory."""
 
     schema: pa.Schema
     by_day: bool = False
@@ -45,8 +45,8 @@ class FileSettings:
 
 
 class FileWriter:
-    """Writes batches into files of a folder. `path_of(sequence)` names the next one, below the
-    folder of its day.
+    """Writes batches into files of a folder. `name_of(sequence)` gives the name of the next one,
+    within the folder of its day.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FileWriter:
         self._finished: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add records; what is written when is bounded by the settings."""
+        """Add records; they are written in row groups and files of the sizes in the settings."""
         for day, part in _by_day(batch) if self._settings.by_day else [(None, batch)]:
             file = self._file_of(day)
             file.add(part)
@@ -80,13 +80,13 @@ class FileWriter:
             max(self._open.values(), key=lambda file: file.buffered_bytes).flush()
 
     def finish(self) -> list[DataFile]:
-        """Complete all files and tell what they are."""
+        """Complete all files and return their descriptions."""
         for day in list(self._open):
             self._finish(day)
         return self._finished
 
     def abandon(self) -> None:
-        """Remove what was written, as far as that works: the run's clean-up does the rest."""
+        """Remove the files as far as that works; the run's clean-up does the rest."""
         for file in self._open.values():
             with suppress(Exception):
                 file.close()
@@ -106,7 +106,7 @@ class FileWriter:
         return self._open[day]
 
     def _finish(self, day: str | None) -> None:
-        # Out of `_open` only once it is complete: `abandon` removes what is in either.
+        # It leaves `_open` only once it is complete: `abandon` removes the files of both.
         self._finished.append(self._open[day].finish())
         del self._open[day]
 
@@ -154,7 +154,7 @@ class _OpenFile:
         return int(self._sink.tell())
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take records; they are written by `flush`."""
+        """Buffer records; `flush` writes them."""
         if batch.num_rows == 0:
             return
         for name in BOUNDED:
@@ -172,7 +172,7 @@ class _OpenFile:
         self._buffered.append(batch)
 
     def flush(self) -> None:
-        """Write what was taken as one row group."""
+        """Write the buffered records as one row group."""
         if not self._buffered:
             return
         with _errors(self._full_path):
@@ -185,7 +185,7 @@ class _OpenFile:
         self.buffered_bytes = 0
 
     def finish(self) -> DataFile:
-        """Complete it; on a local disk, durably."""
+        """Complete the file; on a local disk, durably."""
         self.flush()
         with _errors(self._full_path):
             self._writer.close()
@@ -198,7 +198,7 @@ class _OpenFile:
         )
 
     def close(self) -> None:
-        """Give the file up."""
+        """Close the file without completing it."""
         self._buffered = []
         try:
             self._writer.close()
@@ -219,9 +219,9 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _bounds(column: pa.Array) -> tuple[Any, Any]:
-    """Lowest and highest value; topics are text, everything else counts."""
+    """Lowest and highest value; topics are text, all other columns are numbers."""
     if pa.types.is_string(column.type):
-        # The records of a batch are of one topic, or few: its ends and nothing between them.
+        # A batch has records of one topic, or few: the first and the last name are its bounds.
         values = sorted(set(column.dictionary_encode().dictionary.to_pylist()))
         return values[0], values[-1]
     numbers = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -229,7 +229,7 @@ def _bounds(column: pa.Array) -> tuple[Any, Any]:
 
 
 def _synced(path: str) -> None:
-    """A file that a commit names outlives a power failure, and so does its name."""
+    """Sync file and folders, so that a file named by a commit survives a power failure."""
     for each in (path, os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
         fd = os.open(each, os.O_RDONLY)
         try:
@@ -239,7 +239,7 @@ def _synced(path: str) -> None:
 
 
 class _errors:  # noqa: N801  used like a function
-    """Arrow's errors about a file as ours."""
+    """Turns Arrow's errors about a file into ours."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -254,6 +254,6 @@ class _errors:  # noqa: N801  used like a function
             raise InvalidRequest(f"{self._path} can't be written: {error}") from None
         if issubclass(kind, OSError):
             raise RetryLater(
-                f"{self._path} could not be written: {error}. Check that the target may be "
-                "written to and has room"
+                f"{self._path} could not be written: {error}. Check that the target is writable "
+                "and has room"
             ) from None

@@ -1,9 +1,9 @@
 """An Iceberg table of format version 2: files, snapshot and offsets in one commit of its catalog.
 
     table property     strandline.export.NAME           number, attempt and offsets of all commits
-    snapshot summary   strandline.export, .number, .attempt, .offsets: those of this commit
+    snapshot summary   strandline.export, .number, .attempt, .offsets: of this commit
 
-In a table of dead letters NAME is `dead_letters_log`: of every table that has its own here.
+In a table of dead letters, which may serve several tables, NAME is `dead_letters_log` of each.
 The property is changed by the commit that adds the snapshot, and outlives its expiry; the summary
 shows whether the table was rolled back behind it. This is the only file that imports pyiceberg.
 """
@@ -50,11 +50,11 @@ _METRICS = "write.metadata.metrics"
 COMMIT_ATTEMPTS_MAX = 10
 FOOTERS_AT_ONCE_MAX = 16
 PROPERTY = "strandline.export"
-"""What the names of our properties begin with."""
+"""The prefix of our properties' names."""
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """The catalog of this name in pyiceberg's own configuration, `properties` above it."""
+    """The catalog of this name in pyiceberg's own configuration, overridden by `properties`."""
     try:
         return load_catalog(name, **dict(properties))
     except Exception as error:  # each kind of catalog has errors of its own
@@ -121,7 +121,7 @@ class IcebergTable:
                 self._table = self._created()
         found = schema_to_pyarrow(self._table.schema(), include_field_ids=False)
         check_same(columns_of(found), columns_of(self._schema), table=self.name)
-        # pyiceberg takes no file whose columns may be NULL where the table's may not, NULL or not.
+        # pyiceberg refuses files with nullable columns where the table's are not, NULLs or not.
         check_takes_null(found, self._schema, table=self.name)
         spec = self._table.spec()
         names = {field.field_id: field.name for field in self._table.schema().fields}
@@ -154,7 +154,7 @@ class IcebergTable:
         return self._exported.get(partition, ())
 
     def commit(self, commit: Commit) -> None:
-        # A commit of somebody else in between refuses ours, whatever it was: look, and try anew.
+        # Any commit in between makes the catalog refuse ours: read the table and try again.
         for _ in range(COMMIT_ATTEMPTS_MAX):
             last = self.refresh()
             if last == commit.run:
@@ -173,8 +173,8 @@ class IcebergTable:
         if self.refresh() == commit.run:
             return
         raise RetryLater(
-            f"{self.name} was committed to by others {COMMIT_ATTEMPTS_MAX} times while this run "
-            "tried to: nothing of it counts. Run it again when the table is quieter"
+            f"others committed to {self.name} during each of {COMMIT_ATTEMPTS_MAX} attempts of "
+            "this run: nothing of it counts. Run it again when the table is quieter"
         )
 
     def named(self, paths: Collection[str]) -> set[str]:
@@ -257,7 +257,7 @@ class IcebergTable:
             parent = snapshot.parent_snapshot_id
         else:
             if parent is not None:
-                return  # the snapshots behind this one are expired: only the property is left
+                return  # older snapshots have expired: only the property is left
         raise Conflict(
             f"{self.name} does not hold commit {last.number} of this export any more: it was "
             "rolled back. Roll it forward, or export under another name from the offset you need",
@@ -266,7 +266,7 @@ class IcebergTable:
 
 
 def _with_ids(field: pa.Field, field_id: int, kind: Any) -> pa.Field:
-    """The field with the table's ids, which Parquet keeps, in it and all that it holds."""
+    """The field, and all fields within it, with the table's ids, which Parquet keeps."""
     arrow = field.type
     if pa.types.is_list(arrow):
         element = arrow.value_field.with_name("element")
@@ -285,7 +285,7 @@ def _with_ids(field: pa.Field, field_id: int, kind: Any) -> pa.Field:
 
 
 class _errors:  # noqa: N801  used like a function
-    """pyiceberg's and its catalogs' errors as ours."""
+    """Turns errors of pyiceberg and its catalogs into ours."""
 
     def __init__(self, table: str) -> None:
         self._table = table

@@ -1,7 +1,7 @@
-"""JSON schemas as Arrow types. Pure, apart from the deserialiser that it is handed.
+"""JSON schemas as Arrow types. Pure, apart from the deserialiser passed in.
 
-A JSON schema says what is allowed, not what there is: objects with `properties`, arrays with
-`items` and plain types become columns; whatever may be more than one thing stays JSON text.
+A JSON schema restricts values and need not name every field: objects with `properties`, arrays with
+`items` and plain types become columns; a value of several possible types stays JSON text.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ _PLAIN: dict[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
 
 @dataclass(frozen=True)
 class JsonColumn:
-    """A column by a JSON schema."""
+    """A column for a JSON schema."""
 
     arrow_type: pa.DataType
     convert: Convert
 
     @classmethod
     def of(cls, schema: RegisteredText) -> Self:
-        """InvalidRequest for a text that is no schema."""
+        """The column for a schema; InvalidRequest if the text is not JSON."""
         try:
             parsed = json.loads(schema.text)
         except ValueError:
-            raise InvalidRequest(f"subject {schema.subject} holds no JSON schema") from None
+            raise InvalidRequest(
+                f"subject {schema.subject} is not a JSON schema: export it as binary"
+            ) from None
         return cls(*_type_of(parsed, parsed, 0))
 
     def deserialiser(self, registry: Registry, name: str) -> Deserialise:
-        """From bytes to what an array of `arrow_type` takes."""
+        """A function from bytes to a value for an array of `arrow_type`."""
         decode, convert = registry.json(name), self.convert
 
         def deserialise(data: bytes, topic: str) -> Any:
@@ -97,7 +99,7 @@ def _object(properties: dict[str, Any], root: Any, depth: int) -> tuple[pa.DataT
 
 
 def _resolved(schema: Any, root: Any) -> Any:
-    """Follow `$ref` within the schema; one that leads elsewhere, or round, stays unresolved."""
+    """Follow `$ref` within the schema; one that leads outside, or in a circle, stays unresolved."""
     for _ in range(DEPTH_MAX):
         if not isinstance(schema, dict) or not str(schema.get("$ref", "")).startswith("#/"):
             break

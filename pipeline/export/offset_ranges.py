@@ -1,7 +1,7 @@
 """Sets of offsets as ascending, disjoint ranges. Pure.
 
-What an export has taken of a partition is such a set: runs add to its end, and a backfill adds
-anywhere. First and last offset are both inclusive; ranges that touch are one.
+The exported offsets of a partition are such a set: runs add to its end, a backfill adds anywhere.
+First and last offset are both inclusive; adjacent ranges are merged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def overlap(one: Iterable[tuple[int, int]], other: Ranges) -> Ranges:
 
 
 def count(ranges: Ranges) -> int:
-    """How many offsets there are."""
+    """Number of offsets in the set."""
     return sum(last - first + 1 for first, last in ranges)
 
 
@@ -62,7 +62,7 @@ def end(ranges: Ranges) -> int:
 
 
 def as_json(sets: Mapping[str, Ranges]) -> dict[str, list[list[int]]]:
-    """Sets by their partition, as they stand in commits."""
+    """Sets by partition, in the form of commits."""
     return {name: [list(each) for each in ranges] for name, ranges in sorted(sets.items())}
 
 

@@ -2,13 +2,13 @@
 
     <folder>/[day=2026-01-31/]strandline-....parquet
     <folder>/_strandline/NAME/table.json                 columns and partitioning
-    <folder>/_strandline/NAME/id.json                    what no other table has
-    <folder>/_strandline/NAME/commits/000000000007.json  what commit 7 added, and all offsets so far
+    <folder>/_strandline/NAME/id.json                    the table's unique id
+    <folder>/_strandline/NAME/commits/000000000007.json  files of commit 7, and all offsets so far
 
-In a folder of dead letters NAME is `dead_letters_log`: of every table that has its own here. A
-commit is one create-only write of the next number, so of two runs one makes it. A reader that
+In a folder of dead letters, which may serve several tables, NAME is `dead_letters_log` of each. A
+commit is one create-only write of the next number, so only one of two runs makes it. A reader that
 must see every record once takes the files that the commits name (docs/PIPELINE.md); one that reads
-the whole folder may see files of a run that is under way, or was killed and not yet cleaned up.
+the whole folder may see files of a running or killed run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rsm_backends.store_config import StoreConfig
 
 
 class ParquetTable:
-    """See the port. `folder` stays the caller's to close."""
+    """See the port. The caller closes `folder`."""
 
     data_folder = ""
 
@@ -73,23 +73,23 @@ class ParquetTable:
             )
         except AlreadyExists:
             self._check_same_table(path, columns)
-        # An object of its own: tables of earlier releases get theirs now, and of two runs that
-        # give one only the first does.
+        # A separate object: tables of earlier releases get their id now, and if two runs write
+        # one, only the first succeeds.
         path = f"{self._at}id.json"
         with suppress(AlreadyExists):
             self._folder.create(path, {"id": ambient.new_uuid().hex()})
         self._id = str(self._folder.read(path)["id"])
 
     def _check_others(self, columns: Mapping[str, str]) -> None:
-        """A folder that others write to is no place for a new table: its readers see all files."""
+        """Conflict(SCHEMA) if others write to the folder: readers of a new table see all files."""
         for each in self._folder.listed():
             if each.key.startswith(SIDE_FOLDER):
                 if each.key.endswith("/table.json"):
                     self._check_same_table(each.key, columns)
             elif not is_data_file(each.key):
                 raise Conflict(
-                    f"{self.name} holds {each.key[:200]!r}, which no export wrote there: nothing "
-                    "was written. Export to a folder of its own",
+                    f"{self.name} holds {each.key[:200]!r}, which no export wrote: nothing was "
+                    "written. Export to a folder of its own",
                     reason="SCHEMA",
                 )
 
@@ -110,7 +110,7 @@ class ParquetTable:
             exported = found["exported"]
         except (KeyError, TypeError, ValueError):
             raise InvalidRequest(
-                "is no commit of Strandline: export to another folder or under another name",
+                "is not a commit of Strandline: export to another folder or under another name",
                 field=source,
             ) from None
         self._exported = from_json(exported, source=source)
@@ -158,10 +158,10 @@ class ParquetTable:
 
 
 def overtaken(table: str, run: RunId) -> Conflict:
-    """What a run hears that wanted to make a commit which another run made."""
+    """The error of a run whose commit another run made first."""
     return Conflict(
         f"another run of this export has committed to {table} since this one began (its commit "
-        f"would have been number {run.number}); nothing of this run counts. Run it again: it takes "
-        "what is still missing",
+        f"would have been number {run.number}); nothing of this run counts. Run it again: it "
+        "exports what is still missing",
         reason="OVERTAKEN",
     )

@@ -1,7 +1,7 @@
-"""Protobuf messages as Arrow types. Pure, apart from the deserialiser that it is handed.
+"""Protobuf messages as Arrow types. Pure, apart from the deserialiser passed in.
 
-The registry hands out the descriptors of a schema's file, so nothing has to be compiled. The first
-message of the file is the record's, as Confluent's serialisers have it by default.
+The registry returns the descriptors of a schema's file, so nothing has to be compiled. The first
+message of the file is the record's type, the default of Confluent's serialisers.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class ProtobufColumn:
-    """A column by a Protobuf schema. Enums are text, fields without a value are NULL where the
-    schema tells them from the default.
+    """A column for a Protobuf schema. Enums become text; fields without a value become NULL if the
+    schema distinguishes them from the default.
     """
 
     message: Any
@@ -58,7 +58,7 @@ class ProtobufColumn:
 
     @classmethod
     def of(cls, schema: RegisteredText) -> Self:
-        """InvalidRequest for a schema that no column can hold."""
+        """The column for a schema; InvalidRequest if no column can hold it."""
         pool = descriptor_pool.DescriptorPool()
         try:
             for module in _WELL_KNOWN:
@@ -68,16 +68,17 @@ class ProtobufColumn:
             file = _add(pool, "default.proto", schema.text)
         except (DecodeError, TypeError, ValueError, binascii.Error) as error:
             raise InvalidRequest(
-                f"subject {schema.subject} holds no Protobuf descriptor that can be read: {error}"
+                f"subject {schema.subject} has no readable Protobuf descriptor: {error}; export it "
+                "as binary"
             ) from error
         if not file.message_types_by_name:
-            raise InvalidRequest(f"subject {schema.subject} has no message")
+            raise InvalidRequest(f"subject {schema.subject} has no message: export it as binary")
         descriptor = next(iter(file.message_types_by_name.values()))
         message = message_factory.GetMessageClass(descriptor)
         return cls(message, *_message(descriptor, (), schema.subject))
 
     def deserialiser(self, registry: Registry, name: str) -> Deserialise:
-        """From bytes to what an array of `arrow_type` takes."""
+        """A function from bytes to a value for an array of `arrow_type`."""
         decode, convert = registry.protobuf(self.message, name), self.convert
         return lambda data, topic: convert(decode(data, topic))
 

@@ -1,18 +1,18 @@
-"""What runs leave word of, so that the next one finds and removes what a killed one left.
+"""The records of runs, by which a later run finds and removes the files of a killed one.
 
-    runs/00000007-0123456789abcde.started   before the first file: somebody writes for commit 7
+    runs/00000007-0123456789abcde.started   before the first file: a run writes for commit 7
     runs/00000007-0123456789abcde.files     before the commit: the files that it will name
-    runs/00000007-0123456789abcde.settled   afterwards: the files that a commit names; the rest goes
+    runs/00000007-0123456789abcde.settled   afterwards: the files that a commit names; others go
 
-Commit 7 is made once. Until it is, whoever wrote for it may still be at work, and its files are
-left alone, whatever their age. Once it is made, by this run or another, no other run can ever
-commit what it wrote for 7: the table refuses it. So those files are nobody's, even while a run that
-does not know yet that it lost goes on writing; that run removes its own, and if it can't, its
-record is looked at again by every run for `WATCHED_MS`.
+Commit 7 is made once. Until then any run that wrote for it may still be at work, and its files are
+left alone, whatever their age. Once it is made, by this run or another, the table refuses every
+other commit 7, so files that other runs wrote for it can be removed, even while such a run goes on
+writing because it does not know yet that it lost. That run removes its own files; if it can't,
+every later run looks for them again for `WATCHED_MS`.
 
-A run settles what is due before it writes anything, so a run that is not settled is of the last
-commit or of the next. Files are removed only by the pattern of their name, export, number and
-attempt included, and after the table was asked once more whether it names them.
+A run settles earlier runs before it writes anything, so a run that is not settled belongs to the
+last commit or to the next. A file is removed only if its name matches the pattern, with export,
+number and attempt, and if the table, asked once more, does not name it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from pipeline.export.target_folder import TargetFolder
 from rsm_backends.store import UnfinishedUpload
 
 WATCHED_MS = 24 * 3600 * 1000
-"""How long, by the store's own clock, files of a settled run are looked for."""
+"""Time, by the store's own clock, for which files of a settled run are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A table and its folder: the records' one, and that of its dead letters."""
+    """A table and its folder: the table of the records, or the table of its dead letters."""
 
     table: ExportTable
     folder: TargetFolder
@@ -49,8 +49,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FilesToCommit:
-    """What a run is about to commit, with what its dead letters' commit needs: `dead_place` (name
-    and id) is the table that they were written for; None in records of earlier releases.
+    """The files that a run is about to commit, its dead letters included. `dead_place` (name and
+    id) is the table that these were written for; None in records of earlier releases.
     """
 
     files: list[DataFile]
@@ -83,25 +83,25 @@ class RunRecords:
         self._folder = places[0].folder
 
     def started(self, run: RunId) -> None:
-        """Say that files will be written."""
+        """Record that the run will write files."""
         self._folder.create(record_key(self._name, run, "started"), {"run": str(run)})
 
     def files(self, run: RunId, files: FilesToCommit) -> None:
-        """Say what the commit will name."""
+        """Record the files that the commit will name."""
         self._folder.create(record_key(self._name, run, "files"), files.as_json())
 
     def files_of(self, run: RunId) -> FilesToCommit | None:
-        """What a run said that its commit names; None once it is settled."""
+        """The recorded files of a run's commit; None once the run is settled."""
         try:
             return FilesToCommit.from_json(self._folder.read(record_key(self._name, run, "files")))
         except NotFound:
             return None
 
     def settle(self, last: RunId, *, watched: bool = True) -> int:
-        """Remove what can't be committed any more, now that `last` is the last commit; tell how
-        many files, those whose upload to S3 did not end included. Runs that may still be under way
-        are left alone. `watched` False: of `last` no task was ever repeated, so there is nothing
-        that its commit does not name.
+        """Remove files that can't be committed any more, now that `last` is the last commit, and
+        return their number, unfinished uploads to S3 included. Runs that may still be under way are
+        left alone. `watched` False: no task of `last` was ever repeated, so its commit names all
+        its files.
         """
         removed = 0
         for run, kinds in self._runs().items():
@@ -116,15 +116,15 @@ class RunRecords:
         return removed
 
     def give_up(self, run: RunId) -> int:
-        """Remove what a run wrote that was overtaken, as it knows itself."""
+        """Remove the files of a run that was overtaken and knows it."""
         return self._settle(run, self._runs().get(run, {}), is_last=False)
 
     def under_way(self, last: RunId) -> list[RunId]:
-        """Runs that wrote for a commit that is not made yet: at work, or killed."""
+        """Runs for a commit that is not made yet: at work, or killed."""
         return sorted(run for run in self._runs() if run.number > last.number)
 
     def _runs(self) -> dict[RunId, dict[str, int]]:
-        """Records by run: kind -> when the store says it was written."""
+        """Records by run: kind -> time of its write, by the store's clock."""
         found: dict[RunId, dict[str, int]] = {}
         for each in self._folder.listed(runs_folder(self._name)):
             record = record_of_key(each.key)
@@ -163,7 +163,7 @@ class RunRecords:
         return removed
 
     def _forget(self, run: RunId, kinds: dict[str, int]) -> None:
-        # `.files` goes last: without it the commit of the run could not be told from another's.
+        # `.files` goes last: a commit with `.started` alone would count as one that lost `.files`.
         self._drop(run, sorted(kinds, reverse=True))
 
     def _drop(self, run: RunId, kinds: Sequence[str]) -> None:
@@ -171,28 +171,28 @@ class RunRecords:
             self._folder.remove([record_key(self._name, run, kind)])
 
     def _now_ms(self) -> int:
-        """The store's clock: when it says that the newest record was written."""
+        """The time by the store's clock: the write of the newest record."""
         return max((max(kinds.values()) for kinds in self._runs().values()), default=0)
 
     def _remove(self, run: RunId, kept: set[str]) -> int:
         removed = 0
         for place in self._places:
-            # Before the files are listed: one that is completed meanwhile is then among them.
+            # Aborted before the files are listed: an upload completed meanwhile is then listed.
             removed += place.folder.abort(self._begun(place, run))
             doomed = [path for path in self._written(place, run) if path not in kept]
             if not doomed:
                 continue
             if still_named := place.table.named(doomed):
                 raise InternalError(
-                    f"{place.table.name} names {min(still_named)}, which run {run} was to remove "
-                    "as never committed: nothing was removed; report this"
+                    f"{place.table.name} names {min(still_named)}, but run {run} counts as never "
+                    "committed: nothing was removed; report this"
                 )
             place.folder.remove(doomed)
             removed += len(doomed)
         return removed
 
     def _begun(self, place: Place, run: RunId) -> Iterator[UnfinishedUpload]:
-        """What tasks that were killed began to write to S3: parts, which no list of objects has."""
+        """Uploads to S3 that killed tasks left unfinished, which no list of objects shows."""
         for each in place.folder.uploads(place.table.data_folder):
             if run_of_data_file(each.key, self._name) == run:
                 yield each

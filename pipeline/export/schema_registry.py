@@ -1,7 +1,7 @@
 """A Confluent-compatible schema registry. The only file that imports its client.
 
-What the registry does to a run: one that is down, or refuses us, fails the run, whatever the run
-does about bad records; a schema id that it does not know is the record's own fault.
+A registry that is down, or refuses us, fails the run, whatever the run does with bad records. A
+record with a schema id that the registry does not know is a bad record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 TIMEOUT_S = 10
 RETRIES_MAX = 2
 UNKNOWN_IDS_MAX = 1_000
-"""Schema ids that the registry does not know, remembered by each task."""
+"""Unknown schema ids that each task remembers."""
 _FRAME_BYTES = 5
 _NOT_FOUND = 404
 _REFUSED = (401, 403)
@@ -33,12 +33,12 @@ _TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 _CONFIG: dict[str, Any] = {"subject.name.strategy": topic_subject_name_strategy}
 
 Deserialise = Callable[[bytes, str], Any]
-"""From a record's bytes and topic to its value."""
+"""Turns a record's bytes and topic into its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryAddress:
-    """Where the registry is. `user` is what basic authentication takes: NAME:PASSWORD."""
+    """The registry's address. `user` is NAME:PASSWORD for basic authentication."""
 
     url: str
     user: str | None = field(default=None, repr=False)
@@ -47,8 +47,8 @@ class RegistryAddress:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredText:
-    """A schema as the registry has it. For Protobuf base64 of the file's descriptor, and
-    `references` those of the files that it imports, in the order in which they are needed.
+    """A schema as registered. For Protobuf, `text` is base64 of the file's descriptor, and
+    `references` are those of the imported files, each before the file that needs it.
     """
 
     subject: str
@@ -58,7 +58,7 @@ class RegisteredText:
 
 
 class Registry:
-    """A client; blocks. RetryLater: it does not answer. Refused: not with these credentials."""
+    """A blocking client. RetryLater without an answer; Refused for wrong credentials."""
 
     def __init__(self, address: RegistryAddress) -> None:
         config: dict[str, Any] = {
@@ -90,8 +90,8 @@ class Registry:
     def schema(
         self, subject: str, version: int | None, kind: Literal["avro", "json", "protobuf", "binary"]
     ) -> RegisteredText:
-        """A subject's schema, its latest without a version. NotFound; InvalidRequest if it is of
-        another kind.
+        """A subject's schema; the latest if `version` is None. NotFound if absent; InvalidRequest
+        if it is of another kind.
         """
         fmt = "serialized" if kind == "protobuf" else None
         with self._errors():
@@ -112,8 +112,8 @@ class Registry:
         schema = found.schema
         if (schema.schema_type or "AVRO") != _TYPES[kind]:
             raise InvalidRequest(
-                f"subject {subject} is {schema.schema_type}, not {_TYPES[kind]}: give the format "
-                "that fits"
+                f"subject {subject} is {schema.schema_type}, not {_TYPES[kind]}: give the matching "
+                "format"
             )
         references = tuple(self._referenced(schema.references or (), fmt))
         return RegisteredText(subject, found.version or 0, schema.schema_str or "", references)
@@ -126,17 +126,17 @@ class Registry:
             yield each.name, found.schema_str or ""
 
     def avro(self, reader_schema: str, name: str) -> Deserialise:
-        """Records of any version of the schema, as the reader's version has them."""
+        """Reads records of any version of the schema, in the form of the reader's version."""
         return self._deserialise(AvroDeserializer(self._client, reader_schema, conf=_CONFIG), name)
 
     def json(self, name: str) -> Deserialise:
-        """Records of any JSON schema, held against it."""
+        """Reads records of any JSON schema, and validates them by it."""
         return self._deserialise(
             JSONDeserializer(None, conf=_CONFIG, schema_registry_client=self._client), name
         )
 
     def protobuf(self, message: Any, name: str) -> Deserialise:
-        """Records as messages of this class."""
+        """Reads records as messages of this class."""
         return self._deserialise(
             ProtobufDeserializer(
                 message,
@@ -176,7 +176,7 @@ class Registry:
             raise
 
     def _raise_if_registry(self, error: BaseException | None) -> None:
-        """Whether the registry, anywhere in the chain of causes, is why."""
+        """Raises Refused or RetryLater if the registry is a cause anywhere in the error's chain."""
         while error is not None:
             if isinstance(error, SchemaRegistryError):
                 if error.http_status_code in _REFUSED:

@@ -1,8 +1,8 @@
-"""The columns of exported tables, and how a table that exists is held against them. Pure.
+"""The columns of exported tables, and the comparison with an existing table. Pure.
 
-Key and value as they are, or what a schema registry's deserialiser made of them; beside them
-where each record came from. `day` (the UTC day of the record's timestamp) is a column of tables
-that are partitioned by it, but stands in no data file.
+Key and value are raw, or decoded by a schema registry's deserialiser; the other columns tell where
+each record came from. `day` (the UTC day of the record's timestamp) is a column of tables that are
+partitioned by it, but of no data file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampT
 
 
 def record_schema(key: pa.DataType | None = None, value: pa.DataType | None = None) -> pa.Schema:
-    """The columns of data files; `key` and `value` are the types of decoded ones."""
+    """The columns of data files; `key` and `value` are the types of decoded columns."""
     schema = arrow_schema()
     for name, kind in (("key", key), ("value", value)):
         if kind is not None:
@@ -29,7 +29,7 @@ def record_schema(key: pa.DataType | None = None, value: pa.DataType | None = No
 
 
 def dead_letter_schema() -> pa.Schema:
-    """The columns of records that could not be exported: raw bytes, and what was wrong."""
+    """The columns of records that could not be exported: raw bytes, and the error."""
     return arrow_schema().append(pa.field("error", pa.string()))
 
 
@@ -48,7 +48,7 @@ def check_same(found: Mapping[str, str], wanted: Mapping[str, str], *, table: st
     if differs:
         raise Conflict(
             f"{table} has another schema than this export: {'; '.join(differs)}. Nothing was "
-            "written: export to another table, or bring this one's schema in line",
+            "written: export to another table, or change this one's schema to match",
             reason="SCHEMA",
         )
 
@@ -56,21 +56,21 @@ def check_same(found: Mapping[str, str], wanted: Mapping[str, str], *, table: st
 def check_takes_null(
     found: pa.Schema, wanted: pa.Schema, *, table: str, but: Collection[str] = ()
 ) -> None:
-    """Conflict(SCHEMA) if a column that may be NULL here must not be there, `but` these columns.
-    The rest of the two schemas is the same.
+    """Conflict(SCHEMA) if a column that may be NULL in `wanted` may not be in `found`, except the
+    columns `but`. Otherwise the two schemas are the same.
     """
     fields = (each for each in wanted if each.name not in but)
     strict = [path for each in fields for path in _without_null(found.field(each.name), each)]
     if strict:
         raise Conflict(
-            f"{table} can't hold every record: {', '.join(strict)} takes no NULL there. Nothing "
-            "was written: drop NOT NULL, or export to another table",
+            f"{table} can't hold every record: {', '.join(strict)} is NOT NULL there. Nothing was "
+            "written: drop NOT NULL, or export to another table",
             reason="SCHEMA",
         )
 
 
 def _without_null(found: pa.Field, wanted: pa.Field) -> Iterator[str]:
-    """The parts of a column that are declared stricter than wanted, from the whole down."""
+    """The parts of a column declared stricter than wanted, from the column down to its fields."""
     if wanted.nullable and not found.nullable:
         yield wanted.name
     theirs, ours = found.type, wanted.type
@@ -87,18 +87,18 @@ def _without_null(found: pa.Field, wanted: pa.Field) -> Iterator[str]:
 
 
 def check_partitioning(found: str, wanted: str, *, table: str) -> None:
-    """Conflict(SCHEMA) unless both say the same."""
+    """Conflict(SCHEMA) unless both partitionings are the same."""
     if found != wanted:
         raise Conflict(
-            f"{table} is partitioned by {found or 'nothing'}, and this export by "
+            f"{table} is partitioned by {found or 'nothing'}, but this export by "
             f"{wanted or 'nothing'}: leave the option out or give it, or export to another table",
             reason="SCHEMA",
         )
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """A type without what readers of tables choose for themselves: large variants, names of list
-    items, whether a field may be NULL.
+    """A type without the parts that readers of tables choose for themselves: large variants, names
+    of list items, nullability.
     """
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()

@@ -1,7 +1,7 @@
-"""A table's folder: small objects by our own store port, data files by Arrow's file systems.
+"""A table's folder: small objects through our store port, data files through Arrow's file systems.
 
-Arrow's S3 client knows no create-only write, and the store port no streams of Parquet; so each
-does what it can. Both get their credentials from the same StoreConfig.
+Arrow's S3 client has no create-only write, and the store port no streams for Parquet, so both are
+used. Both get their credentials from the same StoreConfig.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class TargetFolder:
         self._runner.close()
 
     def create(self, path: str, document: object) -> None:
-        """Write JSON where nothing is yet; AlreadyExists if something is."""
+        """Write JSON to a new object; AlreadyExists if the object exists."""
         data = json.dumps(document, indent=1, sort_keys=True).encode()
         self._run(self._store.put(self._prefix + path, data, crc32c=crc32c(data), create_only=True))
 
     def read(self, path: str) -> Any:
-        """The JSON there; NotFound, or InvalidRequest if it is none."""
+        """The JSON of an object. NotFound if it is absent; InvalidRequest if it is not JSON."""
         data = self._run(self._read(path))
         try:
             return json.loads(data)
@@ -81,7 +81,7 @@ class TargetFolder:
             ) from None
 
     def exists(self, path: str) -> bool:
-        """Whether there is an object."""
+        """True if the object exists."""
         try:
             self._run(self._store.head(self._prefix + path))
         except NotFound:
@@ -89,7 +89,7 @@ class TargetFolder:
         return True
 
     def listed(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose path starts so, with paths as keys, in order."""
+        """All objects whose path starts with `prefix`, with paths as keys, in order."""
         cursor: str | None = None
         while True:
             page = self._run(self._store.list_page(self._prefix + prefix, cursor=cursor))
@@ -101,21 +101,23 @@ class TargetFolder:
             cursor = page.next_cursor
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Delete; what is not there counts as deleted."""
+        """Delete objects; absent ones count as deleted."""
         for at in range(0, len(paths), DELETE_MANY_MAX):
             keys = [self._prefix + path for path in paths[at : at + DELETE_MANY_MAX]]
             self._run(self._store.delete_many(keys))
 
     def uploads(self, prefix: str = "") -> list[UnfinishedUpload]:
-        """Unfinished uploads of paths that start so, with paths as keys, as far as told."""
+        """Unfinished uploads of paths that start with `prefix`, with paths as keys, as far as the
+        store lists them.
+        """
         found = self._run(told_uploads(self._store, self._prefix + prefix))
         return [
             UnfinishedUpload(each.key.removeprefix(self._prefix), each.upload_id) for each in found
         ]
 
     def abort(self, uploads: Iterable[UnfinishedUpload]) -> int:
-        """Drop uploads with their parts, and tell how many; one that has ended counts as dropped.
-        A store that does not let us keeps them.
+        """Drop uploads with their parts; returns their number. One that has ended counts as
+        dropped. Without the permission they stay.
         """
         aborted = 0
         with suppress(Refused):
@@ -125,7 +127,7 @@ class TargetFolder:
         return aborted
 
     def shown(self, path: str) -> str:
-        """A path for people."""
+        """A path in the form for messages."""
         return folder_url(self.config).rstrip("/") + "/" + path
 
     async def _read(self, path: str) -> bytes:
@@ -141,19 +143,20 @@ def _make_folder(config: StoreConfig) -> None:
         config.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Refused(
-            f"the folder {config.path} can't be made: {error.strerror}. Make it, or choose another"
+            f"the folder {config.path} can't be created: {error.strerror}. Create it, or choose "
+            "another"
         ) from error
 
 
 def folder_url(config: StoreConfig) -> str:
-    """The folder as table libraries want it: s3://bucket/prefix or a path."""
+    """The folder in the form for table libraries: s3://bucket/prefix or a path."""
     if config.kind == "s3":
         return f"s3://{config.bucket}/{config.prefix}".rstrip("/")
     return str(config.path)
 
 
 def address_of(location: str) -> str:
-    """A location as the option `strandline.store` takes it: plain paths become file URLs."""
+    """A location in the form of the option `strandline.store`: plain paths become file URLs."""
     url = urlsplit(location)
     if url.scheme in ("s3", "s3a", "s3n"):
         return f"s3://{url.netloc}{url.path}"
@@ -167,8 +170,8 @@ def address_of(location: str) -> str:
 
 
 def path_below(config: StoreConfig, location: str) -> str | None:
-    """The path of a file, given as table libraries give it, relative to the folder; None if it is
-    somewhere else.
+    """The path, relative to the folder, of a file's location from a table library; None if the file
+    is not in the folder.
     """
     plain = unquote(address_of(location).removeprefix("file://"))
     folder = folder_url(config).rstrip("/") + "/"

@@ -1,7 +1,7 @@
-"""Where an export writes to, from its options. Pure.
+"""The target of an export, from its options. Pure.
 
-The options of the tier (`strandline.s3.*`) hold for the target as well; where it lies elsewhere,
-`strandline.target.s3.*` says how it is reached.
+The options of the tier (`strandline.s3.*`) apply to the target as well; for a target in another
+store, `strandline.target.s3.*` override them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def target_config(location: str, options: Mapping[str, str], env: Mapping[str, s
                 key = name.removeprefix(TARGET_OPTION)
                 if not key.startswith("s3."):
                     raise InvalidRequest(
-                        "is unknown; there are the names of strandline.s3.*", field=name
+                        "is unknown; known are the names of strandline.s3.*", field=name
                     )
                 given[f"{STORE_OPTION}.{TARGET}.{key}"] = value
     config = store_configs(given, env)[TARGET]
@@ -39,7 +39,7 @@ def target_config(location: str, options: Mapping[str, str], env: Mapping[str, s
 
 
 def delta_storage_options(config: StoreConfig) -> dict[str, str] | None:
-    """The same for deltalake's own client; None for a local folder."""
+    """The access for deltalake's own client; None for a local folder."""
     if config.kind != "s3":
         return None
     named = {
@@ -52,14 +52,14 @@ def delta_storage_options(config: StoreConfig) -> dict[str, str] | None:
         "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": (
             "true" if config.addressing_style == "virtual" else None
         ),
-        # Create-only writes of the commit's number: what Delta rests on, in every S3 of today.
+        # Create-only writes of the commit's number, on which Delta relies; every S3 has them now.
         "conditional_put": "etag",
     }
     return {key: value for key, value in named.items() if value is not None}
 
 
 def iceberg_file_properties(options: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """The same for pyiceberg's own client, where the catalog's properties do not say it."""
+    """The access for pyiceberg's own client, as far as the catalog's properties do not give it."""
     own = {name.lower(): value for name, value in options.items()}
     if not any(name.startswith((S3_OPTION, TARGET_OPTION)) for name in own):
         return {}

@@ -1,6 +1,6 @@
-"""Records whose timestamps a table can't hold, found before they are written.
+"""Finds records whose timestamps a table can't hold, before they are written.
 
-Kafka takes any number for a time: a producer that sends microseconds dates its records into the
+Kafka accepts any number as a timestamp: a producer that sends microseconds dates its records to the
 year 58,000. Days, Delta and Iceberg end with the year 9999, as ISO 8601 does.
 """
 
@@ -18,20 +18,20 @@ from pipeline.export.export_task import Decode, Decoded, ValueDecoding
 from pipeline.export.file_writer import DAY_US, EPOCH
 
 FIRST_US = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH).days * DAY_US
-"""Kafka's -1, no time at all, is well behind it."""
+"""First timestamp of year 1; Kafka's -1 for "no timestamp" is well after it."""
 LAST_US = ((datetime(9999, 12, 31, tzinfo=UTC) - EPOCH).days + 1) * DAY_US - 1
 
 
 def timestamps_checked(
     table: ExportTable, decoding: ValueDecoding | None, on_error: OnError
 ) -> ValueDecoding | None:
-    """`decoding`, and before it a check of timestamps if this table needs one."""
+    """`decoding`, preceded by a check of timestamps if this table needs one."""
     return decoding if table.any_year else _CheckedDecoding(decoding, on_error, table.name)
 
 
 @dataclass(frozen=True)
 class _CheckedDecoding:
-    """Picklable, as `decoding` is."""
+    """A decoding that checks timestamps first; picklable, as `decoding` is."""
 
     decoding: ValueDecoding | None
     on_error: OnError
@@ -44,7 +44,7 @@ class _CheckedDecoding:
 
 @dataclass(frozen=True)
 class _Check:
-    """Takes batches apart: what has a time out of range never gets to `decode`."""
+    """Decodes batches; records with a timestamp out of range never reach `decode`."""
 
     decode: Decode
     on_error: OnError
@@ -60,7 +60,7 @@ class _Check:
             for row in np.flatnonzero(outside)
         }
         rest = Decoded(None) if outside.all() else self.decode(batch.filter(pa.array(~outside)))
-        # The dead letters' table can't hold the times either: their errors tell them.
+        # The dead letters' table can't hold these times either: their errors contain them.
         at = batch.schema.get_field_index("timestamp")
         field = batch.schema.field(at)
         timeless = batch.set_column(at, field, pa.nulls(len(batch), field.type))
@@ -72,6 +72,6 @@ class _Check:
 
     def _wrong(self, micros: int) -> str:
         return (
-            f"timestamp: {micros // 1000} ms since 1970 is not within the years 1 to 9999, which "
-            f"is what {self.table} can hold; look whether its producer sends milliseconds"
+            f"timestamp: {micros // 1000} ms since 1970 is not within the years 1 to 9999, the "
+            f"range of {self.table}; check that its producer sends milliseconds"
         )

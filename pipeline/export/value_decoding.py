@@ -1,4 +1,4 @@
-"""Keys and values by a schema registry: what the columns become, and what bad records become."""
+"""Decodes keys and values with a schema registry into columns, and sorts out bad records."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ COLUMN_KINDS: Mapping[str, type[AvroColumn | JsonColumn | ProtobufColumn]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ValueFormats:
-    """How keys and values are serialised; `binary` leaves them as they are. A subject None is that
-    of the one topic exported (`orders-value`); a version None is the latest.
+    """The formats of keys and values; `binary` leaves them as they are. Without a subject it is
+    that of the one exported topic (`orders-value`); without a version it is the latest.
     """
 
     key: Format = "binary"
@@ -48,12 +48,12 @@ class ValueFormats:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def decoded(self) -> dict[Field, Format]:
-        """The fields that are not left as they are."""
+        """The fields that are decoded, with their formats."""
         formats: dict[Field, Format] = {"key": self.key, "value": self.value}
         return {name: kind for name, kind in formats.items() if kind != "binary"}
 
     def check(self) -> None:
-        """InvalidRequest for options that mean nothing without another."""
+        """InvalidRequest for formats that need a registry, without one."""
         if self.decoded() and self.registry is None:
             raise InvalidRequest(
                 "is needed for --value-format and --key-format", field="--registry"
@@ -62,8 +62,8 @@ class ValueFormats:
 
 @dataclass(frozen=True)
 class RegistryDecoding:
-    """Picklable: the schemas that the columns are made of, as the driver found them. The schemas
-    that records were written with are looked up in the task, by the id in front of each.
+    """The decoding with the schemas of the columns, as the driver found them; picklable. The task
+    looks up the schemas that records were written with, by the id in front of each.
     """
 
     registry: RegistryAddress
@@ -75,8 +75,8 @@ class RegistryDecoding:
     def of(
         cls, formats: ValueFormats, on_error: OnError, topics: tuple[str, ...]
     ) -> RegistryDecoding | None:
-        """Ask the registry for the schemas; None if nothing is to be decoded. RetryLater: it does
-        not answer.
+        """The decoding, with schemas from the registry; None if no field is decoded. RetryLater if
+        the registry does not answer.
         """
         formats.check()
         wanted = formats.decoded()
@@ -90,11 +90,11 @@ class RegistryDecoding:
                 for name, kind in wanted.items()
             }
         found = cls(formats.registry, wanted, schemas, on_error)
-        found.types()  # a schema that has no columns is told before anything is written
+        found.types()  # a schema that no column can hold is refused before anything is written
         return found
 
     def types(self) -> dict[Field, pa.DataType]:
-        """What the decoded columns are."""
+        """The types of the decoded columns."""
         return {
             name: COLUMN_KINDS[kind].of(self.schemas[name]).arrow_type
             for name, kind in self.formats.items()
@@ -124,7 +124,7 @@ def _subject(name: Field, formats: ValueFormats, topics: tuple[str, ...]) -> str
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Takes batches apart; the order of records stays."""
+    """Decodes batches and keeps the order of records."""
 
     columns: Mapping[Field, Deserialise]
     schema: pa.Schema
@@ -145,7 +145,7 @@ class _Decoder:
     def _column(
         self, batch: pa.RecordBatch, name: Field, decode: Deserialise, errors: dict[int, str]
     ) -> pa.Array:
-        """The decoded column, NULL where `errors` says why."""
+        """The decoded column; NULL in rows with an error, which `errors` gets."""
         kind = self.schema.field(name).type
         values: list[Any] = []
         topics = batch.column("topic").to_pylist()
@@ -161,7 +161,7 @@ class _Decoder:
         try:
             return pa.array(values, kind)
         except _DO_NOT_FIT:
-            pass  # one of them is out of the column's range: which one is told by trying each
+            pass  # a value is out of the column's range: trying each one finds it
         for row, value in enumerate(values):
             try:
                 pa.array([value], kind)

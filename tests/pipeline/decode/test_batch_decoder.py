@@ -175,7 +175,9 @@ def test_a_time_that_spark_cannot_hold_is_refused_and_readable_without_it(rows: 
 def test_a_batch_that_holds_too_much_is_refused_in_bounds(rows: RowsKind) -> None:
     for codec in Codec:
         bomb = encode_batch([Record(0, 0, None, bytes(4 * MIB))], base_offset=0, codec=codec)
-        with pytest.raises(InvalidRequest, match=r"is too large .*limit.*: raise it") as caught:
+        with pytest.raises(
+            InvalidRequest, match=r"is too large .*limit.*: raise the limit"
+        ) as caught:
             decode(rows, bomb, records_bytes_max=2 * MIB)
         assert caught.value.field == "maxBatchBytes"
         read = decode(rows, bomb, records_bytes_max=5 * MIB)

@@ -161,9 +161,9 @@ def test_dead_letters_whose_place_is_gone_are_given_up_as_the_message_says(
 ) -> None:
     world = killed_before_its_dead_letters(made)
     shutil.rmtree(tmp_path / "dead")
-    with pytest.raises(Conflict, match=r"remove the objects (/\S+)/(\S+)\* first") as caught:
+    with pytest.raises(Conflict, match=r"first remove the objects (/\S+)/(\S+)\*") as caught:
         world.run()
-    told = re.search(r"objects (/\S+)/(\S+\*) first", str(caught.value))
+    told = re.search(r"first remove the objects (/\S+)/(\S+\*)", str(caught.value))
     assert told is not None
     for each in Path(told[1]).glob(told[2]):
         each.unlink()
@@ -181,7 +181,7 @@ def test_the_record_of_an_earlier_release_goes_by_where_the_files_are(
     del document["dead_place"]
     record.write_text(json.dumps(document))
     world.dead_root = tmp_path / "elsewhere"
-    with pytest.raises(Conflict, match="the place that its run was given"):
+    with pytest.raises(Conflict, match="the place given to that run"):
         world.run()
     world.dead_root = tmp_path / "dead"
     world.run()

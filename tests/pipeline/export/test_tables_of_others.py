@@ -82,7 +82,7 @@ def test_other_columns_are_refused_by_name(world: World, schema: pa.Schema, word
 
 def test_a_column_that_takes_no_null_is_refused(world: World) -> None:
     make(world, RECORDS.set(0, pa.field("key", pa.binary(), nullable=False)))
-    assert_refused(world, "key takes no NULL")
+    assert_refused(world, "key is NOT NULL")
 
 
 def test_a_delta_table_that_wants_more_of_its_writers_than_rows_is_refused(tmp_path: Path) -> None:
