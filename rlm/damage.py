@@ -43,7 +43,7 @@ class ThinnedHole:
 class Survey:
     """A segment's own runs, ascending, and what is between them. `aborts` are the
     offsets of markers of aborted transactions. `max_timestamp_ms` of all batches, -1 without any.
-    `thinned` are among `missing`.
+    `thinned` are holes of which `missing` has what is not below the log start.
     """
 
     runs: tuple[Run, ...]

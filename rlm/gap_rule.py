@@ -74,20 +74,25 @@ class GapWatch:
     cleaned: bool = False
     thinned: bool = False
     _gaps: list[Offsets] = field(default_factory=list)
+    _removed: list[Offsets] = field(default_factory=list)
     _position: int = 0
 
     def gap(self, first: int, last: int, position: int) -> None:
         """No batch has the offsets `first` to `last`; the next one stands at `position`."""
         self.thinned = True
+        # Asked of the whole gap: the log may start inside what such a file had.
+        is_removed = any(first <= base <= last for base in self.removed_logs)
         first = max(first, self.wanted_from)
         if first > last:
             return
         enough = self.allowed or len(self._gaps) >= RANGES_TOLD_MAX
-        if enough and not self._is_removed(first, last):  # those are few, and count in any case
+        if enough and not is_removed:  # those are few, and count in any case
             return
         if not self._gaps:
             self._position = position
         self._gaps.append((first, last))
+        if is_removed:
+            self._removed.append((first, last))
 
     def cleaner_seen(self) -> None:
         """A batch of the segment shows it (`shows_cleaner`)."""
@@ -95,11 +100,6 @@ class GapWatch:
 
     def check(self, source: str) -> None:
         """At the segment's end: MissingBatches when a gap is not legal."""
-        gaps = self._gaps
-        if self.cleaned:
-            gaps = [gap for gap in gaps if self._is_removed(*gap)]
+        gaps = self._removed if self.cleaned else self._gaps
         if gaps:
             raise MissingBatches(tuple(gaps), source=source, position=self._position)
-
-    def _is_removed(self, first: int, last: int) -> bool:
-        return any(first <= base <= last for base in self.removed_logs)

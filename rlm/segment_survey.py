@@ -153,9 +153,9 @@ class _Found:
         """Whether a gap without damaged bytes in it ends no run: cleaners leave very many."""
         return self._cleaned and not any(first <= base <= last for base in self._job.removed_logs)
 
-    def _thinned(self, missing: Iterable[Offsets]) -> Iterator[ThinnedHole]:
+    def _thinned(self, holes: Iterable[Offsets]) -> Iterator[ThinnedHole]:
         """Those of which all that is damaged can be told."""
-        for first, last in missing:
+        for first, last in holes:
             begin = bisect_left(self._bad, first, key=itemgetter(0))
             end = bisect_right(self._bad, last, key=itemgetter(0))
             bases = [base for _, base in self._bad[begin:end]]
@@ -165,14 +165,17 @@ class _Found:
 
     def result(self, path: Path) -> Survey:
         job = self._job
-        wanted = (max(job.start_offset, job.log_start_offset), job.end_offset)
-        missing = without((wanted,), ((run[0], run[1]) for run in self.runs))
+        holes = without(
+            ((job.start_offset, job.end_offset),), ((run[0], run[1]) for run in self.runs)
+        )
         thinned: tuple[ThinnedHole, ...] = ()
         if self._cleaned:  # gaps are legal, but for those that damage made
             marks = (*(mark for mark, _ in self._bad), *job.removed_logs)
-            missing = tuple(
-                each for each in missing if any(each[0] <= mark <= each[1] for mark in marks)
+            holes = tuple(
+                each for each in holes if any(each[0] <= mark <= each[1] for mark in marks)
             )
-            thinned = tuple(self._thinned(missing))
+            thinned = tuple(self._thinned(holes))
+        # Only now: what made a hole that reaches above the log start may stand below it.
+        missing = without(holes, ((job.start_offset, job.log_start_offset - 1),))
         runs = tuple(Run(first, last, path, at, size) for first, last, at, size in self.runs)
         return Survey(runs, missing, tuple(self._aborts), self._max_timestamp_ms, thinned)

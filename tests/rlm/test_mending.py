@@ -75,7 +75,9 @@ def outcome(
             finished = sorted(node.finished(log.partition))
             data = b""
             if finished:
-                pieces = node.remote_log.records(log.partition, RecordsRequest(0, 10**9))
+                pieces = node.remote_log.records(
+                    log.partition, RecordsRequest(state.log_start_offset, 10**9)
+                )
                 data = b"".join([piece async for piece in pieces])
             offsets = [batch.header.base_offset for batch in scan(data, source="read")]
             return Seen(
@@ -292,6 +294,18 @@ def test_what_the_cleaner_took_beside_a_mended_batch_is_not_lost(tmp_path: Path)
     log, batches = thinned_log(tmp_path, left=left, bad=20)
     seen = outcome(tmp_path, log, Cluster({1: range(30, 2_400, 10), 2: left}, batches))
     assert (seen.finished, seen.lost, seen.offsets) == ([(0, 2_399)], (), list(left))
+
+
+@pytest.mark.parametrize("start", [15, 20])
+def test_a_damaged_batch_at_the_log_start_of_a_thinned_segment_is_no_gap_of_the_cleaner(
+    tmp_path: Path, start: int
+) -> None:
+    """Behind the last good batch, where it was looked for, nothing is wanted any more."""
+    left = range(0, 2_400, 10)
+    log, batches = thinned_log(tmp_path, left=left, bad=20)
+    log.set_epochs((0, start))
+    seen = outcome(tmp_path, log, Cluster({1: range(30, 2_400, 10), 2: left}, batches))
+    assert (seen.lost, 20 in seen.offsets) == ((), True)
 
 
 def test_another_batch_of_the_same_length_does_not_stand_in_for_a_lost_one(tmp_path: Path) -> None:
