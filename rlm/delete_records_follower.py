@@ -14,15 +14,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_formats.errors import Conflict, StrandlineError
-from kafka_formats.log_names import LOG_SUFFIX, parse_segment_file_name
-from rlm.broker_answers import TopicConfig
+from kafka_formats.errors import Conflict, CorruptData, Fenced, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import (
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    parse_segment_file_name,
+)
+from kafka_formats.properties import parse_partition_metadata
+from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.delete_records_watch import Look, Watched, watched
 from rlm.expirer import Expirer
-from rlm.leadership import HeldClaim, Leads
+from rlm.leadership import BrokerWord, HeldClaim, Leads
 from rlm.limits import Ambient
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.partition_work import PartitionWork
+from rlm.replica_directory import read_small
 from rlm.scanner import BrokerPort
 from rlmm.partition_state import UNLIMITED, PartitionState
 from rlmm.segment import TopicIdPartition
@@ -51,7 +58,8 @@ class DeleteRecordsFollower:
     ambient: Ambient
     known: dict[TopicIdPartition, Watched] = field(default_factory=dict)
     told: dict[TopicIdPartition, str] = field(default_factory=dict)
-    failing: str | None = None
+    failing: dict[TopicIdPartition | None, str] = field(default_factory=dict)
+    """Why the last pass could not look at all (None), or not follow in a partition."""
     log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def run(self) -> None:
@@ -60,15 +68,14 @@ class DeleteRecordsFollower:
             try:
                 await self.run_pass()
                 self.log.works(LOOKING)
-                self.failing = None
             except Exception as error:  # noqa: BLE001 - told, and repeated
+                self.failing[None] = str(error) or type(error).__name__
                 self.log.failed(LOOKING, error)
-                self.failing = str(error) or type(error).__name__
             await self.ambient.sleep(self.expirer.limits.retention_interval_s)
 
     async def run_pass(self) -> None:
-        """One look at each partition whose topic's policy asks for it, and what follows. What kept
-        one from being followed is raised once all had their turn.
+        """One look at each partition whose topic's policy asks for it, and what follows; what keeps
+        one from being followed is in `problems`.
         """
         asked = {each.work.partition: each for each in self._asked()}
         self.known = {tip: each for tip, each in self.known.items() if tip in asked}
@@ -80,26 +87,22 @@ class DeleteRecordsFollower:
                 logger.info(
                     "DeleteRecords of %s is followed from %d on", tip, look.log_start_offset
                 )
-        trouble: StrandlineError | None = None
-        for tip, each in self.known.items():
-            try:
-                await self._follow(tip, each)
-            except StrandlineError as error:
-                trouble = trouble or error
+        failing = {tip: await self._follow(tip, each) for tip, each in self.known.items()}
         await self._tell()
-        if trouble is not None:
-            raise trouble
+        self.failing = {tip: text for tip, text in failing.items() if text is not None}
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Log starts that moved, and nothing proves by what; that following them fails."""
-        moved = tuple(
+        """Log starts that moved, and nothing proves by what; and what fails from pass to pass."""
+        told = tuple(
             NodeProblem(ProblemArea.RETENTION, str(tip), text)
             for tip, text in sorted(self.told.items(), key=lambda each: str(each[0]))
         )
-        if self.failing is None:
-            return moved
-        text = f"{LOOKING} failed, to be repeated: {self.failing}"
-        return (*moved, NodeProblem(ProblemArea.RETENTION, "DeleteRecords", text))
+        if not self.failing:
+            return told
+        tip = min(self.failing, key=str)
+        what = "" if tip is None else f"{tip.topic}-{tip.partition}: "
+        text = f"{LOOKING} fails and is repeated with each pass: {what}{self.failing[tip]}"
+        return (*told, NodeProblem(ProblemArea.RETENTION, LOOKING, text))
 
     def _asked(self) -> list[_Asked]:
         found = []
@@ -128,29 +131,31 @@ class DeleteRecordsFollower:
             name = tip.topic, tip.partition
             there, before, after = listed.get(tip), led.get(name), leads.get(name)
             start = heard.get(name)
-            if not (isinstance(before, Leads) and isinstance(after, Leads)) or there is None:
-                continue
-            epochs = {before.leader_epoch, after.leader_epoch, each.claim.leader_epoch}
             ours = each.work.held is not None and each.work.held.token == each.claim.token
-            if len(epochs) == 1 and ours and start == again.get(name):
-                offset = getattr(start, "offset", None)
-                if offset is not None:
-                    looks[tip] = Look(each.claim.token, before.leader_epoch, *there, offset)
+            if there is None or not ours or not _leads_throughout(each.claim, before, after):
+                continue
+            if isinstance(start, LocalLogStart) and start == again.get(name):
+                epoch = each.claim.leader_epoch
+                looks[tip] = Look(each.claim.token, epoch, *there, start.offset)
         return looks
 
-    async def _follow(self, tip: TopicIdPartition, each: Watched) -> None:
+    async def _follow(self, tip: TopicIdPartition, each: Watched) -> str | None:
+        """What failed."""
         state = self._state(tip, each)
         # Asked anew: the look took its time. What changes from here on, apply refuses.
         if state is None or not self._is_asked_for(tip):
-            return
+            return None
         # What is above is not copied yet: it is followed once it is.
         before = min(each.proven, state.next_offset)
         if before <= state.log_start_offset:
-            return
+            return None
         try:
             await self.expirer.delete_records(tip, before, apply=True, why=WHY)
-        except Conflict as error:
+        except (Conflict, Fenced) as error:
             logger.info("DeleteRecords below %d of %s is not followed now: %s", before, tip, error)
+        except StrandlineError as error:
+            return str(error)
+        return None
 
     async def _tell(self) -> None:
         behind = {}
@@ -170,7 +175,7 @@ class DeleteRecordsFollower:
                 f"tier's at {tier_start}, and nothing proves that DeleteRecords moved it: "
                 f"`strandline retention delete-records {tip.topic} {tip.partition} --before "
                 f"{broker_start}` if it did, `strandline policy set {tip.topic} "
-                "--no-follow-delete-records` to be asked no more"
+                "--delete-records ignored` to be asked no more"
             )
         for tip in told.keys() - self.told.keys():
             logger.warning("%s", told[tip])
@@ -188,6 +193,16 @@ class DeleteRecordsFollower:
         return state
 
 
+def _leads_throughout(
+    claim: HeldClaim, before: BrokerWord | None, after: BrokerWord | None
+) -> bool:
+    """Whether the broker led in the claim's epoch before and after it was asked the rest."""
+    return all(
+        isinstance(word, Leads) and word.leader_epoch == claim.leader_epoch
+        for word in (before, after)
+    )
+
+
 def _is_unlimited(config: TopicConfig) -> bool:
     return config.retention_ms == config.retention_bytes == UNLIMITED
 
@@ -196,15 +211,17 @@ def _listed(
     directories: Mapping[TopicIdPartition, Path],
 ) -> dict[TopicIdPartition, tuple[tuple[int, int], Sequence[int]]]:
     """(device, inode) of each directory and the bases of its segments; without those that are
-    gone or were replaced while they were listed. Blocks.
+    gone, were replaced while they were listed, or are of another topic by now, which the broker
+    answers for under the same name. Blocks.
     """
     found = {}
     for tip, directory in directories.items():
         try:
-            before, bases, after = _identity(directory), _bases(directory), _identity(directory)
-        except OSError:
+            before, topic_id = _identity(directory), _topic_id(directory)
+            bases, after = _bases(directory), _identity(directory)
+        except (OSError, CorruptData):
             continue
-        if before == after:
+        if before == after and topic_id == tip.topic_id:
             found[tip] = before, bases
     return found
 
@@ -212,6 +229,11 @@ def _listed(
 def _identity(directory: Path) -> tuple[int, int]:
     status = directory.stat()
     return status.st_dev, status.st_ino
+
+
+def _topic_id(directory: Path) -> Uuid:
+    path = directory / PARTITION_METADATA_FILE
+    return parse_partition_metadata(read_small(path), source=str(path))
 
 
 def _bases(directory: Path) -> Sequence[int]:

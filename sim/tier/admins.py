@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_formats.errors import StrandlineError
+from kafka_formats.kafka_uuid import Uuid
 from rlm.collector import CollectionRequest
 from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
@@ -76,6 +78,10 @@ class Admins:
     def set_policy(self, process: Process, topic: str, policy: TopicPolicy) -> None:
         self._spawn(process, partial(self._set_policy, process, topic, policy))
 
+    def follow(self, process: Process, topic: str, *, follow: bool) -> None:
+        """DeleteRecords on the broker is followed from now on, or no more."""
+        self._spawn(process, partial(self._follow, process, topic, follow))
+
     def delete(self, process: Process, tip: TopicIdPartition) -> None:
         """Mark a partition's data, if nobody did yet."""
         self._spawn(process, partial(self._delete, process, tip))
@@ -102,12 +108,34 @@ class Admins:
     async def _set_policy(self, process: Process, topic: str, policy: TopicPolicy) -> None:
         manager = _manager(process)
         before = manager.topic_policy(topic)
+        policy = replace(policy, follow_delete_records=self._followed(topic, before))
         if (policy.retention_ms, policy.retention_bytes, policy.copy_paused,
             policy.delete_paused) == (before.retention_ms, before.retention_bytes,
             before.copy_paused, before.delete_paused):  # fmt: skip
             return
         change = TopicPolicyChange(topic, policy, before.offset)
         await manager.set_topic_policy(change, deadline_s=DEADLINE_S)
+
+    async def _follow(self, process: Process, topic: str, follow: bool) -> None:
+        manager = _manager(process)
+        before = manager.topic_policy(topic)
+        policy = replace(
+            before.counts_for(self._topic_id(topic)),
+            topic_id=self._topic_id(topic),
+            follow_delete_records=follow,
+        )
+        change = TopicPolicyChange(topic, policy, before.offset)
+        await manager.set_topic_policy(change, deadline_s=DEADLINE_S)
+
+    def _followed(self, topic: str, policy: TopicPolicy) -> bool:
+        """Whoever sets a retention leaves that as it is."""
+        return policy.counts_for(self._topic_id(topic)).follow_delete_records
+
+    def _topic_id(self, topic: str) -> Uuid:
+        """Of the living topic of that name."""
+        partition = self._world.brokers.named((topic, 0))
+        assert partition is not None
+        return partition.tip.topic_id
 
     async def _delete(self, process: Process, tip: TopicIdPartition) -> None:
         state = _manager(process).partition_state(tip)

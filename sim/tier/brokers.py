@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from kafka_formats import offset_checkpoint
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE, LOG_START_FILE
-from rlm.broker_answers import LocalLogStart
+from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlm.scanner import TopicPartition
+from rlmm.partition_state import UNLIMITED
 from rlmm.segment import TopicIdPartition
 from sim.tier.partition import Partition
 from sim.tier.replica import Replica
@@ -34,7 +35,9 @@ DEEDS_AMID = 4
 
 
 class Brokers:
-    """`kinds` None: what the seed draws. `partitions` are the living ones, `deleted` the others."""
+    """`kinds` None: what the seed draws. `partitions` are the living ones, `deleted` the others.
+    `retains`: retention takes sealed segments, however old and few they are.
+    """
 
     def __init__(
         self, world: World, kinds: frozenset[str] | None, *, topics: int, replicas: int
@@ -44,6 +47,7 @@ class Brokers:
         if kinds is None:
             kinds = frozenset(kind for kind in KINDS if random.randrange(100) < 40)
         self.kinds = kinds
+        self.retains = "retention" in kinds
         self.on = True
         self._period_ms = random.choice((300, 1_000, 3_000))
         self._replica_count = replicas
@@ -101,6 +105,13 @@ class Brokers:
         replica = partition.replicas[machine.node_id]
         return LocalLogStart(max(replica.bases[0], replica.log_start), replica.epoch)
 
+    def topic_config(self, machine: Machine) -> TopicConfig | NoAnswer:
+        """Of any topic."""
+        if not machine.broker_up:
+            return NoAnswer("the broker is down")
+        limit = 1 if self.retains else UNLIMITED
+        return TopicConfig("delete", limit, limit, remote_storage_enable=False)
+
     # ---- deeds
 
     def elect(self, partition: Partition, broker: int, *, unclean: bool) -> None:
@@ -137,7 +148,7 @@ class Brokers:
         if self.on:
             looks = self._world.holds or "delete_records" in self.kinds
             if looks and not self._world.random.randrange(20):
-                self._look_after(self._world.random.choice(self._world.machines))
+                self.look_after(self._world.random.choice(self._world.machines))
             for _ in range(1 + self._world.random.randrange(3)):
                 self._act()
             delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
@@ -222,9 +233,9 @@ class Brokers:
             return
         start = random.randint(leader.log_start + 1, leader.high_watermark)
         self._world.note(f"{partition.tip.topic}: records below {start} are deleted")
-        leader.cut(start)
+        partition.delete_records(partition.leader, start)
 
-    def _look_after(self, machine: Machine) -> None:
+    def look_after(self, machine: Machine) -> None:
         """What a broker does now and then: segments below the log starts go, and these are written
         down, as far as they are not the first segments' bases.
         """
@@ -260,7 +271,7 @@ class Brokers:
         self.on = False
         for machine in self._world.machines:
             machine.broker_up = True
-            self._look_after(machine)
+            self.look_after(machine)
         for partition in self.partitions:
             partition.end_transaction()
             self._append(partition)

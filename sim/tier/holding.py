@@ -205,9 +205,10 @@ class HoldAuditor:
                 yield f"{machine.name} still has {path.relative_to(machine.hold_dir)}"
 
     def _waits(self, machine: Machine, log: Path) -> bool:
-        """For its broker to lead, or to remove its own segment, whose head DeleteRecords took, or
-        to have other records at these offsets; or for its turn when there is no room: a claim that
-        knew less of the log's head contradicts it, and what it holds stays lost.
+        """For its broker to lead, or to remove its own segments there (DeleteRecords took the head
+        of one, or they end elsewhere), or to have other records at these offsets; or for its turn
+        when there is no room: a claim that knew less of the log's head contradicts it, and what it
+        holds stays lost.
         """
         start, end = _offsets(log)
         partition = self._world.brokers.with_id(Uuid.parse(log.parent.parent.name))
@@ -219,9 +220,11 @@ class HoldAuditor:
         fills = any(each.start < end and start <= each.end for each in lost)
         if fills and not _has_any_of(log, lost):
             return True  # damage took just that; what it has is in the tier
-        if end > partition.replicas[machine.node_id].bases[-1]:
+        bases = partition.replicas[machine.node_id].bases
+        if end > bases[-1]:
             return _alone(log)
-        if not fills or partition.leader != machine.node_id or not _alone(log):
+        stands = start >= bases[0] and not {start, end} <= set(bases)
+        if not fills or partition.leader != machine.node_id or not _alone(log) or stands:
             return fills
         assert state is not None, "it has lost ranges"
         return not _fits(log, state)

@@ -7,7 +7,6 @@ What the source's bytes are is known from `Partition.truth`; nothing that a node
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
@@ -291,14 +290,15 @@ class Auditor:
         below = batches_within(truth, start, record.offset)
         below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
         tip = record.partition
-        policy = queries.topic_policy(self.reference.rows, tip.topic)
-        if policy.topic_id != tip.topic_id:
-            policy = replace(policy, retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
-        self.check(
-            not policy.delete_paused and self._takes(policy, record.partition, state, below),
-            "the_policy_that_stands_decides",
-            f"{record} takes what {policy} keeps: {below}",
-        )
+        policy = queries.topic_policy(self.reference.rows, tip.topic, tip.topic_id)
+        inside = any(each.base < record.offset <= each.last for each in truth)
+        may_follow = policy.follow_delete_records and inside
+        if not may_follow and self._takes(policy, tip, state, below):
+            what, holds = "the_policy_that_stands_decides", not policy.delete_paused
+        else:
+            what = "following_takes_what_delete_records_took"
+            holds = self._world.following.took(record, policy, truth, start)
+        self.check(holds, what, f"{record} takes what {policy} keeps: {below}")
 
     def _takes(
         self,

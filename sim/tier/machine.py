@@ -21,6 +21,7 @@ from rlm.broker_answers import LocalLogStart, TopicConfig
 from rlm.collector import Collector
 from rlm.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane import DataPlane
+from rlm.delete_records_follower import DeleteRecordsFollower
 from rlm.events import CopyEvent, HoldReleased, SegmentCopied
 from rlm.hold import Hold, HoldLimits
 from rlm.leadership import BrokerWord, NoAnswer, NotLeading
@@ -70,6 +71,7 @@ class Process:
     remote_log: RemoteLogManager | None = None
     collector: Collector | None = None
     repairs: Repairs | None = None
+    follower: DeleteRecordsFollower | None = None
     audit: list[AuditLine] = field(default_factory=list)
 
 
@@ -191,12 +193,13 @@ class Machine:
         )
         stores = TierStores({STORE: TierStore(STORE, store, world.prefix)}, STORE)
         plane = WatchedPlane(self, process, store)
+        broker = NodeBroker(self)
         remote_log = RemoteLogManager(
             cast(MetadataPort, manager),
             plane,
             stores,
             log_dirs=(self.log_dir,),
-            broker=NodeBroker(self),
+            broker=broker,
             topics=TopicFilter(("*",)),
             identity=Identity(CLUSTER, KAFKA_CLUSTER, process.incarnation),
             ambient=ambient,
@@ -215,6 +218,12 @@ class Machine:
             process.repairs = remote_log.new_repairs(
                 limits, ScrubResults(None), OtherReplicas(world)
             )
+        if world.following.is_on:
+            process.follower = follower = DeleteRecordsFollower(
+                remote_log.expirer, broker, remote_log.ambient
+            )
+            remote_log.run_beside(follower.run, "follow DeleteRecords")
+            remote_log.tell_problems_of(follower.problems)
         assert process.log is not None
         assert process.view is not None
         process.collector = Collector(
@@ -331,15 +340,14 @@ class NodeBroker:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
         await self._answer()
+        self._machine.world.following.amid(partitions)
         return {
             each: self._machine.world.brokers.log_start(self._machine, each) for each in partitions
         }
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         await self._answer()
-        if not self._machine.broker_up:
-            return dict.fromkeys(topics, NoAnswer("the broker is down"))
-        return dict.fromkeys(topics, TopicConfig("delete", -1, -1, False))
+        return dict.fromkeys(topics, self._machine.world.brokers.topic_config(self._machine))
 
     async def _answer(self) -> None:
         await asyncio.sleep(self._machine.world.faults.latency_ms() / 1000)

@@ -15,7 +15,7 @@ NO_LEADER = -1
 
 class Partition:
     """`truth` is the whole log of the leader of each epoch: what was below it at its election, and
-    what it wrote. `alive` says which brokers run.
+    what it wrote. `deletions` are DeleteRecords, as (epoch, offset), exclusive.
     """
 
     def __init__(self, tip: TopicIdPartition, replicas: dict[int, Replica], random: Random) -> None:
@@ -26,6 +26,7 @@ class Partition:
         self.in_sync = sorted(replicas)
         self.truth: dict[int, list[Batch]] = {}
         self.open_from: int | None = None
+        self.deletions: list[tuple[int, int]] = []
         self._decided: list[tuple[int, int]] = []
         self.deleted = False
         self.random = random
@@ -99,6 +100,17 @@ class Partition:
         self._advance(leader)
         follower.high_watermark = min(leader.high_watermark, follower.end)
         follower.cut(min(leader.log_start, follower.high_watermark))
+
+    def delete_records(self, broker: int, start: int) -> None:
+        """What a leader has below `start` is wanted by nobody any more."""
+        replica = self.replicas[broker]
+        self.deletions.append((replica.epoch, start))
+        replica.cut(start)
+
+    def is_deleted(self, batch: Batch, end: int) -> bool:
+        """Whether DeleteRecords of some leader took all that the batch has below `end`."""
+        end = min(end, batch.last + 1)
+        return any(end <= at and batch in self.truth[epoch] for epoch, at in self.deletions)
 
     def drop_from_in_sync(self, broker: int) -> None:
         """It is too slow, or dead."""

@@ -15,6 +15,8 @@ from typing import Any
 import rlm.clean_up
 import rlm.collector
 import rlm.copy_plan
+import rlm.delete_records_follower
+import rlm.delete_records_watch
 import rlm.expirer
 import rlm.hold
 import rlm.hold_plan
@@ -30,11 +32,14 @@ from rlm.collection_plan import ObjectClass, classify
 from rlm.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder, nothing_more
 from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
 from rlm.delete_due import objects_due_ms
+from rlm.delete_records_follower import DeleteRecordsFollower
+from rlm.delete_records_watch import Look, Watched, _inside_a_segment, watched
 from rlm.expirer import Expirer
 from rlm.gap_rule import GapWatch
 from rlm.hold import Hold
 from rlm.hold_directory import HoldDirectory
 from rlm.hold_plan import HoldFacts, Release, Unit, over_budget, to_hold, unbroken, with_heads
+from rlm.leadership import BrokerWord, HeldClaim, Leads
 from rlm.log_dir import LocalSegment
 from rlm.mending import _Asking
 from rlm.node_registration import NodeRegistrar
@@ -65,6 +70,7 @@ FIRST_SEEDS = {
 """Where the search begins for one that the first seeds don't show."""
 RARE_SEEDS_MAX = 200
 DAMAGED_SEEDS_MAX = 30
+FOLLOWING_SEEDS_MAX = 60
 EVENTS = 800
 COMMITTED_UP_TO = 1 << 60
 
@@ -264,6 +270,32 @@ def _joined_at_the_first_base(work: PartitionWork) -> Epochs:
     return with_heads(seen, work.local.leader_epochs)
 
 
+def _anywhere(_: Look) -> bool:
+    return True
+
+
+def _at_the_first_look(before: Watched | None, look: Look) -> Watched:
+    if before is None and _inside_a_segment(look):
+        return Watched(look, proven=look.log_start_offset)
+    return watched(before, look)
+
+
+def _in_one_directory(last: Look, look: Look) -> bool:
+    return last.directory == look.directory and look.log_start_offset >= last.log_start_offset
+
+
+def _in_one_epoch(last: Look, look: Look) -> bool:
+    return (last.token, last.leader_epoch) == (look.token, look.leader_epoch)
+
+
+def _led_before(claim: HeldClaim, before: BrokerWord | None, _: BrokerWord | None) -> bool:
+    return isinstance(before, Leads) and before.leader_epoch == claim.leader_epoch
+
+
+def _yes_at_once(*_: object) -> bool:
+    return True
+
+
 _CLAIMED: Any = property(_joined_at_the_first_base)
 
 BUGS: dict[str, Patches] = {
@@ -324,6 +356,26 @@ BUGS_OF_HELD_DAMAGE: dict[str, Patches] = {
 where nodes hold what is not copied.
 """
 
+BUGS_OF_FOLLOWING: dict[str, Patches] = {
+    "a log start on the border of a segment is followed": (
+        (rlm.delete_records_watch, "_inside_a_segment", _anywhere),
+    ),
+    "what the first look finds is followed": (
+        (rlm.delete_records_follower, "watched", _at_the_first_look),
+    ),
+    "what moved in another leader epoch is followed": (
+        (rlm.delete_records_watch, "_goes_on", _in_one_directory),
+    ),
+    "whether the broker still leads is not asked again": (
+        (rlm.delete_records_follower, "_leads_throughout", _led_before),
+    ),
+    "a policy that was turned off is followed": (
+        (DeleteRecordsFollower, "_is_asked_for", _yes_at_once),
+    ),
+    "nothing proves DeleteRecords": ((rlm.delete_records_watch, "_inside_a_segment", _never),),
+}
+"""Found by seeds of a world that follows DeleteRecords, within `FOLLOWING_SEEDS_MAX`."""
+
 ZOMBIE = "zombie_put_before_the_deadline"
 HELD = "hold_through_an_outage"
 DELETE_RECORDS = "delete_records_past_the_copied_offset"
@@ -367,6 +419,10 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
         "hold_below_what_delete_records_took",
         ((PartitionWork, "claimed_checkpoint", _CLAIMED),),
     ),
+    "what moved in another directory is followed": (
+        "delete_records_followed",
+        ((rlm.delete_records_watch, "_goes_on", _in_one_epoch),),
+    ),
     "the diverged tail is served": (
         "unclean_election",
         ((rlmm.served_ranges, "epoch_bounds", _no_epoch_ends),),
@@ -378,5 +434,6 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
 def planted(name: str) -> AbstractContextManager[None]:
     """The mistake is made for the length of the block."""
     scripted = {each: patches for each, (_, patches) in BUGS_OF_SCRIPTS.items()}
-    seeded = BUGS | RARE_BUGS | BUGS_OF_DAMAGE | BUGS_OF_LOCAL_DAMAGE | BUGS_OF_HELD_DAMAGE
+    local = BUGS_OF_LOCAL_DAMAGE | BUGS_OF_HELD_DAMAGE
+    seeded = BUGS | RARE_BUGS | BUGS_OF_DAMAGE | local | BUGS_OF_FOLLOWING
     return planting((seeded | scripted)[name])

@@ -107,16 +107,19 @@ class Replica:
 
     def roll(self) -> bool:
         """Seal the active segment; False if it is empty."""
-        active = self.bases[-1]
-        if self.end <= active:
+        if self.end <= self.bases[-1]:
             return False
-        self._index(active, self.end)
-        self.bases.append(self.end)
-        self._path(self.end).touch()
-        if self.open_at is not None:
-            self._write_snapshot(self.open_at(self.end))
+        self._seal(self.end)
         self._changed()
         return True
+
+    def _seal(self, end: int) -> None:
+        """The active segment ends there, and the next begins."""
+        self._index(self.bases[-1], end)
+        self.bases.append(end)
+        self._path(end).touch()
+        if self.open_at is not None:
+            self._write_snapshot(end, self.open_at(end))
 
     def truncate(self, end: int) -> None:
         """Forget everything from `end` on, a border of batches."""
@@ -204,8 +207,28 @@ class Replica:
         self.high_watermark = self.last_stable = start
         self._write_epochs(())
 
+    def move(self, start: int, rolls: Callable[[], bool]) -> None:
+        """Another log directory's replica takes its place: it was fetched from `start` on, a log
+        start that may have moved since, and its segments end where they happen to.
+        """
+        aside = self.directory.with_name(f"{self.directory.name}-gone")
+        self.directory.rename(aside)
+        self.directory.mkdir()
+        shutil.copy(aside / PARTITION_METADATA_FILE, self.directory)
+        left = [each for each in self.batches if each.last >= start]
+        self.cut_inside.update(base for base in self.bases if base < self.log_start)
+        self.bases = [left[0].base if left else self.end]
+        self._path(self.bases[0]).touch()
+        for batch in left:
+            if batch.base > self.bases[-1] and rolls():
+                self._seal(batch.base)
+            with self._path(self.bases[-1]).open("ab") as file:
+                file.write(batch.data)
+        self._write_epochs(self.epochs)
+        shutil.rmtree(aside)
+
     def remove(self) -> None:
-        """The topic was deleted, or the replica moved away."""
+        """The topic was deleted."""
         shutil.rmtree(self.directory)
 
     def _path(self, base: int) -> Path:
@@ -222,11 +245,11 @@ class Replica:
         times = time_index.encode([newest], base)
         self._path(base).with_suffix(TIME_INDEX_SUFFIX).write_bytes(times)
 
-    def _write_snapshot(self, open_from: int | None) -> None:
-        """At the end, as a roll does. One producer, who did everything so far."""
+    def _write_snapshot(self, end: int, open_from: int | None) -> None:
+        """As a roll there does. One producer, who did everything so far."""
         first = -1 if open_from is None else open_from
-        who = ProducerState(1, 0, 0, self.end - 1, 0, self._now_ms(), 0, first)
-        path = self._path(self.end).with_suffix(SNAPSHOT_SUFFIX)
+        who = ProducerState(1, 0, 0, end - 1, 0, self._now_ms(), 0, first)
+        path = self._path(end).with_suffix(SNAPSHOT_SUFFIX)
         path.write_bytes(producer_snapshot.encode([who]))
         self._stamp(path)
 

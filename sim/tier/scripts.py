@@ -11,6 +11,8 @@
     forget N OFFSET    broker N's batch there is damaged, too
     cut N OFFSET       DeleteRecords at broker N; the segments below go with the next `trim`
     policy MS          the topic's remote retention
+    follow             the topic's policy has the tier's log start follow DeleteRecords
+    move N OFFSET      broker N's replica comes to another log directory, fetched from there on
     recreate           the topic is deleted and made again; `delete data` marks what it left behind
     at STEP, crash     a node's step, as `n1 before COPY_SEGMENT_FINISHED`: it ends there
     at STEP, pause S   ... or stands still for S seconds
@@ -163,6 +165,7 @@ class Script:
             case "hear", [node]:
                 self.partition.hear(int(node))
             case "trim", [node, offset]:
+                self.world.brokers.retains = True
                 replica = self.partition.replicas[int(node)]
                 replica.trim(replica.bases[-1] if offset == "all" else int(offset))
             case "lose", [node, base]:
@@ -172,7 +175,9 @@ class Script:
             case "shorten", [node, base]:
                 self.partition.replicas[int(node)].shorten(int(base))
             case "cut", [node, offset]:
-                self.partition.replicas[int(node)].cut(int(offset))
+                self.partition.delete_records(int(node), int(offset))
+            case "move", [node, offset]:
+                self.partition.replicas[int(node)].move(int(offset), lambda: False)
             case "recreate", []:
                 self.world.brokers.delete_topic(self.partition)
                 self.world.brokers.create(TOPIC).roll_percent = ROLL_PERCENT
@@ -184,6 +189,8 @@ class Script:
         match verb, words:
             case "policy", [ms]:
                 self.world.admins.set_policy(ups[0], TOPIC, TopicPolicy(retention_ms=int(ms)))
+            case "follow", []:
+                self.world.admins.follow(ups[0], TOPIC, follow=True)
             case "delete", ["data"]:
                 self.world.admins.delete(ups[0], self.world.brokers.deleted[0].tip)
             case "run", [seconds]:
@@ -310,7 +317,10 @@ def _played(lines: list[str], crash_at: int) -> tuple[list[str], list[str]]:
 
 def _play(lines: list[str], crash_at: int, path: Path) -> tuple[list[str], list[str]]:
     held = [int(line.split()[1]) for line in lines if line.startswith("hold ")]
-    plan = Plan(2, 1, NOTHING, NOTHING, NOTHING, LIMITS, held[0] if held else -1, damage=False)
+    plan = Plan(
+        2, 1, NOTHING, NOTHING, NOTHING, LIMITS, held[0] if held else -1, damage=False,
+        following="follow" in lines,
+    )  # fmt: skip
     world = World(1, path, plan=plan, trace=[])
     world.faults = faults = ScriptedFaults(world)
     faults.crash_at = crash_at

@@ -34,6 +34,7 @@ from sim.tier.brokers import Brokers
 from sim.tier.bucket import Bucket, at_once
 from sim.tier.damage import Damage
 from sim.tier.faults import HOUR_MS, Faults
+from sim.tier.following import Following
 from sim.tier.holding import HoldAuditor, disks_of
 from sim.tier.invariants import Auditor
 from sim.tier.local_damage import LocalDamage
@@ -73,6 +74,7 @@ class Plan:
     """-1: nothing is held."""
     damage: bool | None = None
     local_damage: bool = False
+    following: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Result:
     claims: int
     reads: int
     read_bytes: int
+    followed: int
     heal_ms: int
     trace: int
 
@@ -124,6 +127,7 @@ class World:
         self.damage = Damage(self, plan.damage)
         self.local_damage = LocalDamage(self, is_on=plan.local_damage)
         self.bucket = Bucket(self)
+        self.following = Following(self, is_on=plan.following)
         self._draw_limits()
         if plan.limits is not None:
             self.limits = plan.limits
@@ -143,7 +147,7 @@ class World:
 
     def _draw_limits(self) -> None:
         choose = self.random.choice
-        self.limits = CopyLimits(
+        limits = CopyLimits(
             scan_interval_s=choose((1.0, 3.0)),
             copies_parallel_max=choose((1, 2, 4)),
             part_bytes=choose((200, 1_000, 1 << 20)),
@@ -161,6 +165,7 @@ class World:
             delete_delay_s=choose((0.0, 10.0, 40.0)),
             clock_check_interval_s=60.0,
         )
+        self.limits = self.following.limits(limits)
         self.proposal_ms_max = 40_000
         self.collector_limits = CollectorLimits()
         self.metadata_limits = MetadataLimits(apply_cost_max=choose((1, 30)))
@@ -250,7 +255,7 @@ class World:
                     machine.start()
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
-                    self.local_damage,
+                    self.local_damage, self.following,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -269,6 +274,7 @@ class World:
             claims=accepted.get("PartitionClaim", 0),
             reads=self.readers.done,
             read_bytes=self.auditor.read_bytes,
+            followed=self.following.moved,
             heal_ms=heal_ms,
             trace=self.trace_digest,
         )
@@ -295,6 +301,7 @@ class World:
         self.faults.stop()
         self.damage.stop()
         self.local_damage.stop()
+        self.following.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
         began_ms = next_look_ms = next_collect_ms = self.schedule.now_ms
@@ -310,6 +317,7 @@ class World:
             if len(ups) == len(self.machines):
                 self.admins.heal(ups[0])
                 self.damage.heal()
+                self.following.heal()
                 if self.faults.breaks_timing and now_ms >= next_collect_ms:
                     next_collect_ms = now_ms + COLLECT_MS
                     self.admins.collect(ups[0], accept=EVERYTHING)
@@ -340,6 +348,7 @@ class World:
         yield from self.auditor.unquiet()
         yield from self.hold_audit.unquiet()
         yield from self.damage.left_to_do()
+        yield from self.following.left_to_do()
 
     def _why_not(self, node_id: int, topic: str) -> str:
         process = self.machine(node_id).up

@@ -24,6 +24,13 @@ class SwitchChoice(StrEnum):
     PAUSED = "paused"
 
 
+class FollowChoice(StrEnum):
+    """Whether the tier follows DeleteRecords on the broker."""
+
+    FOLLOWED = "followed"
+    IGNORED = "ignored"
+
+
 TopicIdOption = Annotated[
     str | None, typer.Option(help="Which incarnation of the topic; the newest by default.")
 ]
@@ -71,12 +78,9 @@ def policy_set_command(
     ] = None,
     copying: Annotated[SwitchChoice | None, typer.Option(help="Of this topic.")] = None,
     deleting: Annotated[SwitchChoice | None, typer.Option(help="Of this topic.")] = None,
-    follow_delete_records: Annotated[
-        bool | None,
-        typer.Option(
-            "--follow-delete-records/--no-follow-delete-records",
-            help="What DeleteRecords takes on the broker goes from the tier as well.",
-        ),
+    delete_records: Annotated[
+        FollowChoice | None,
+        typer.Option(help="Whether what it takes on the broker goes from the tier as well."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would go; change nothing.")
@@ -92,12 +96,12 @@ def policy_set_command(
     Example: `strandline policy set orders --retention-time 90d --retention-size 500GiB`
     """
     changes = _changes(retention_time, retention_size, copying, deleting)
-    if follow_delete_records is not None:
-        changes["follow_delete_records"] = follow_delete_records
+    if delete_records is not None:
+        changes["follow_delete_records"] = delete_records is FollowChoice.FOLLOWED
     if not changes:
         raise InvalidRequest(
             "nothing to change: give --retention-time, --retention-size, --copying, --deleting or "
-            "--follow-delete-records"
+            "--delete-records"
         )
     with NodeClient(url, token_file) as client:
         before = client.get(policy_path(topic), topic_id=topic_id)
@@ -111,7 +115,8 @@ def policy_set_command(
         print_json({"policy": policy, "dry_run": dry_run, "next_pass": effect})
         return ExitCode.OK
     print_fields(_fields(policy))
-    console.print(_effect_text(policy, effect, dry_run=dry_run), markup=False)
+    told = _effect_text(policy, effect, dry_run=dry_run) + _following_text(before, policy)
+    console.print(told, markup=False)
     return ExitCode.OK
 
 
@@ -176,6 +181,17 @@ def _effect_text(policy: dict[str, Any], effect: dict[str, Any], *, dry_run: boo
             "stops there until `strandline retention accept`"
         )
     return text
+
+
+def _following_text(before: dict[str, Any], policy: dict[str, Any]) -> str:
+    if policy["follow_delete_records"] == before["follow_delete_records"]:
+        return ""
+    if policy["follow_delete_records"]:
+        return (
+            ". What DeleteRecords takes on the broker from the node's next look on goes from the "
+            "tier as well"
+        )
+    return ". What DeleteRecords takes on the broker stays in the tier"
 
 
 def _fields(policy: dict[str, Any]) -> dict[str, object]:

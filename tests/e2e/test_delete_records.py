@@ -65,7 +65,7 @@ def test_the_tier_follows_delete_records_and_keeps_what_retention_drops(tmp_path
             )
             bases = stored(tmp_path)
             assert len(bases) > 4
-            follow = ("policy", "set", TOPIC, "--follow-delete-records")
+            follow = ("policy", "set", TOPIC, "--delete-records", "followed")
             done = invoke(*follow, env={"STRANDLINE_URL": node.url})
             assert done.exit_code == 0, done.stderr
             node.wait_until(

@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.properties import encode_partition_metadata
 from rlm.broker_answers import LocalLogStart
 from rlm.delete_records_follower import DeleteRecordsFollower
 from rlm.kill_switches import Switch
 from rlm.leadership import Leads, NoAnswer, NotLeading
 from rlm.scanner import TopicPartition
 from rlmm.partition_state import TopicPolicy
-from rlmm.records import TopicPolicyChange
+from rlmm.records import LogStart, TopicPolicyChange
 from tests.rlm.fake_broker import DELETE, FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
-from tests.rlm.one_node import LIMITS, Node, new_world
+from tests.rlm.one_node import Node, new_world
 from tests.rlm.test_service_retention import GONE_AFTER_S, log_start, three_segments
 from tests.rlm.virtual_time import run_virtually
 
@@ -127,25 +129,59 @@ def test_a_log_start_that_was_there_at_the_first_look_is_not_followed(tmp_path: 
     run_virtually(main)
 
 
-def test_that_following_fails_is_told_until_it_works(tmp_path: Path) -> None:
+def test_a_topic_that_was_made_again_says_nothing_about_the_one_before(tmp_path: Path) -> None:
     log = three_segments(tmp_path)
 
     async def main() -> None:
         async with copied(tmp_path, log) as (node, broker, follower):
-            running = asyncio.create_task(follower.run())
-            await asyncio.sleep(1)
+            metadata = log.directory / "partition.metadata"
+            metadata.write_bytes(encode_partition_metadata(Uuid(bytes(15) + b"\x33")))
+            await follower.run_pass()
             broker.local_start = LocalLogStart(15, 1)
-            with pytest.MonkeyPatch.context() as patched:
+            await follower.run_pass()
+            assert log_start(node, log) == 0
 
-                async def fails(*_: object, **__: object) -> None:
-                    raise RetryLater("the quorum has no leader")
+    run_virtually(main)
 
-                patched.setattr(follower.expirer.metadata, "record_log_start", fails, raising=False)
-                await asyncio.sleep(LIMITS.retention_interval_s)
-                (problem,) = follower.problems()
-                assert "the quorum has no leader" in problem.text
-            await asyncio.sleep(LIMITS.retention_interval_s)
+
+def test_what_fails_is_told_until_it_works(tmp_path: Path) -> None:
+    log = three_segments(tmp_path)
+
+    async def fails(_: LogStart, *, deadline_s: float) -> None:
+        raise RetryLater(f"no majority answered within {deadline_s:g} s")
+
+    async def main() -> None:
+        async with copied(tmp_path, log) as (node, broker, follower):
+            await follower.run_pass()
+            broker.local_start = LocalLogStart(15, 1)
+            with pytest.MonkeyPatch.context() as patching:
+                patching.setattr(node.remote_log.expirer.metadata, "record_log_start", fails)
+                await follower.run_pass()
+                await follower.run_pass()
+            (problem,) = follower.problems()
+            assert "orders-0: no majority answered" in problem.text
+            await follower.run_pass()
             assert (log_start(node, log), follower.problems()) == (15, ())
+
+    run_virtually(main)
+
+
+def test_a_pass_that_fails_is_told_until_one_works(tmp_path: Path) -> None:
+    log = three_segments(tmp_path)
+
+    async def main() -> None:
+        async with copied(tmp_path, log) as (_, broker, follower):
+
+            async def fails() -> None:
+                raise RetryLater("the disk hangs")
+
+            broker.between = fails
+            running = asyncio.create_task(follower.run())
+            await asyncio.sleep(0.1)
+            (problem,) = follower.problems()
+            assert problem.text.endswith("the disk hangs")
+            await asyncio.sleep(2 * follower.expirer.limits.retention_interval_s)
+            assert follower.problems() == ()
             running.cancel()
 
     run_virtually(main)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.tier.world import run
+from sim.tier.world import Plan, Result, run
 from tests.sim.worlds import assert_equal_traces, assert_replayed, fresh, held
 
 SEEDS = 20
@@ -13,6 +13,9 @@ SEEDS_PER_TEST = 10
 EVENTS = 800
 SOAK_SEEDS = range(1000, 4000, 50)
 SOAK_EVENTS = 6000
+FOLLOWING_SEEDS = 6
+FOLLOWING_FRESH_SEEDS = 3
+FOLLOWING_SOAK_SEEDS = 60
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
@@ -24,6 +27,23 @@ def test_every_invariant_holds_and_all_is_copied_and_tidy_in_the_end(first: int)
 
 def test_seeds_that_nobody_chose_hold_as_well() -> None:
     held("tier", run, fresh(FRESH_SEEDS), events=EVENTS)
+
+
+def following(seed: int, events: int) -> Result:
+    """Topics whose tier follows DeleteRecords on the brokers."""
+    return run(seed, events, plan=Plan(nodes=3, hold_bytes_max=-1, following=True))
+
+
+def test_the_tier_follows_delete_records_and_nothing_else() -> None:
+    results = held("tier", following, range(1, FOLLOWING_SEEDS + 1), events=EVENTS)
+    results += held("tier", following, fresh(FOLLOWING_FRESH_SEEDS), events=EVENTS)
+    assert sum(result.followed for result in results) >= len(results)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_the_tier_follows_delete_records_over_long_runs() -> None:
+    held("tier", following, fresh(FOLLOWING_SOAK_SEEDS), events=SOAK_EVENTS)
 
 
 @pytest.mark.soak

@@ -8,12 +8,14 @@ from sim.invariants import InvariantError
 from sim.tier.planted_bugs import (
     BUGS,
     BUGS_OF_DAMAGE,
+    BUGS_OF_FOLLOWING,
     BUGS_OF_HELD_DAMAGE,
     BUGS_OF_LOCAL_DAMAGE,
     BUGS_OF_SCRIPTS,
     DAMAGED_SEEDS_MAX,
     EVENTS,
     FIRST_SEEDS,
+    FOLLOWING_SEEDS_MAX,
     RARE_BUGS,
     RARE_SEEDS_MAX,
     SEEDS_MAX,
@@ -21,6 +23,7 @@ from sim.tier.planted_bugs import (
 )
 from sim.tier.scripts import play
 from sim.tier.world import ROOM_BYTES, Plan, Result, run
+from tests.sim.test_tier import following
 from tests.sim.test_tier_scripts import SCRIPTS
 from tests.sim.worlds import assert_found, fresh, held
 
@@ -71,6 +74,12 @@ def test_a_planted_mistake_about_what_a_broker_lost_and_its_node_holds_is_found(
     with planted(name):
         first = FIRST_SEEDS.get(name, 1)
         assert_found(name, held_disks, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, first=first)
+
+
+@pytest.mark.parametrize("name", BUGS_OF_FOLLOWING)
+def test_a_planted_mistake_about_delete_records_is_found(name: str) -> None:
+    with planted(name):
+        assert_found(name, following, seeds=FOLLOWING_SEEDS_MAX, events=EVENTS)
 
 
 def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:

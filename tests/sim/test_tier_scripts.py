@@ -32,6 +32,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "crash_during_delete",
         "crash_during_hold",
         "delete_during_copy",
+        "delete_records_followed",
         "delete_records_past_the_copied_offset",
         "double_leader",
         "hold_below_what_delete_records_took",

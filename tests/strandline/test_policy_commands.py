@@ -56,6 +56,19 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(changed_node: NodeProc
     assert effect["next_pass"]["segments"] == 0
 
 
+def test_a_dry_run_says_that_delete_records_would_be_followed(changed_node: NodeProcess) -> None:
+    follow = ("policy", "set", "orders", "--delete-records")
+    goes, stays = "next look on goes from the tier", "takes on the broker stays in the tier"
+    said = text(changed_node, *follow, "followed", "--dry-run")
+    assert "DeleteRecords followed" in said
+    assert "nothing was changed; with this, nothing of what is tiered goes now. What" in said
+    assert goes in said
+    assert "DeleteRecords not followed" in text(changed_node, "policy", "show", "orders")
+    assert stays not in text(changed_node, *follow, "ignored")
+    assert goes in text(changed_node, *follow, "followed")
+    assert stays in text(changed_node, *follow, "ignored")
+
+
 def test_a_mistyped_topic_is_refused_with_the_nearest_one(changed_node: NodeProcess) -> None:
     env = {"STRANDLINE_URL": changed_node.url}
     for command in (
