@@ -160,7 +160,8 @@ def _content(row: RemoteLogSegmentMetadata) -> tuple[object, ...]:
 def next_step(
     state: PartitionState, whole: Sequence[WholeSegment], *, local_start_offset: int
 ) -> AdoptionStep:
-    """`whole` are those not yet tried. `local_start_offset`: the lowest offset the broker has."""
+    """`whole` are those not yet tried. `local_start_offset`: the lowest offset that the broker may
+    have."""
     for segment in in_order(whole):
         row = segment.row
         first = _first_served(state.lineage, row)

@@ -178,25 +178,25 @@ def _held_back(facts: PlanFacts) -> Wait | None:
 
 
 def _epochs_missing(facts: PlanFacts) -> Wait | None:
-    """Whole segments below the first known epoch were taken by DeleteRecords, or the checkpoint was
-    lost and begun anew by an election (nothing else cuts its head and leaves segments): until the
-    broker says that its log starts above them they are not lost, they are there.
+    """Records below the first known epoch were taken by DeleteRecords, or the checkpoint was lost
+    and begun anew (nothing else cuts its head and leaves files). Until the broker or its checkpoint
+    says that the log starts there they are not lost: Kafka takes the first segment's base for the
+    log start where none is written down (LogLoader.load).
     """
+    first = facts.segments[facts.held]
     known_from = facts.local_log_start_offset
-    for segment in facts.segments[facts.held :]:
-        end = segment.next_base_offset
-        if end is None or end > known_from:
-            return None
-        if end > max(facts.log_start_said, facts.state.next_offset):
-            return Wait(
-                WhyNot.EPOCHS_MISSING,
-                f"segment {segment.base_offset} to {end - 1} is on the disk, below the first epoch "
-                f"of the leader-epoch-checkpoint, which begins at offset {known_from}, and the "
-                f"broker's log starts at {facts.log_start_said}: that checkpoint was lost. Let "
-                "another replica lead, or restore it from one while this broker is down; nothing "
-                "is recorded as lost meanwhile",
-            )
-    return None
+    start = max(first.base_offset, facts.log_start_said, facts.state.next_offset)
+    if start >= known_from:
+        return None
+    return Wait(
+        WhyNot.EPOCHS_MISSING,
+        f"offsets {start} to {known_from - 1} are on the disk, below the first epoch of the "
+        f"leader-epoch-checkpoint, which begins at offset {known_from}, and the broker's log "
+        f"starts at {max(first.base_offset, facts.log_start_said)}: that checkpoint was lost. Let "
+        "another replica lead, or restore it from one while this broker is down; nothing is "
+        "recorded as lost meanwhile. After DeleteRecords it passes within a minute, when the "
+        "broker writes its log-start-offset-checkpoint",
+    )
 
 
 def _first_log_start(facts: PlanFacts) -> Step:

@@ -3,7 +3,8 @@
 What tells them apart is the broker's own log start. Kafka's local retention and DeleteRecords raise
 it together with the removal (UnifiedLog.deleteSegments), and the first leader epoch with it; files
 that somebody else removed leave both where they were. Its log-start-offset-checkpoint lags behind
-by up to a minute and names only what DeleteRecords raised, so it proves no damage.
+by up to a minute and names only what DeleteRecords raised, so it proves no damage. The first leader
+epoch proves nothing of files that are there: its checkpoint may have been lost and begun anew.
 """
 
 from __future__ import annotations

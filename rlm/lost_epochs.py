@@ -23,7 +23,7 @@ from kafka_formats.leader_epoch_checkpoint import (
 from kafka_formats.record_batch import HEADER_BYTES, parse_header
 from rlm.log_dir import LocalPartition, LocalSegment
 from rlmm.lineage import ascending
-from rlmm.segment import TopicIdPartition
+from rlmm.segment import OFFSET_MAX, TopicIdPartition
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +44,18 @@ def with_heads_found(
     if found is None or not own or own[0] != found.above or log_start >= found.above.start_offset:
         return local
     heads = truncate_from_start(found.heads, log_start)
-    return replace(local, leader_epochs=(*heads, *own))
+    return replace(local, leader_epochs=_joined(heads, own))
+
+
+def _joined(heads: Epochs, own: Epochs) -> Epochs:
+    """A checkpoint may have been begun anew in the middle of an epoch, by the next append to it."""
+    goes_on = heads and own and heads[-1].epoch == own[0].epoch
+    return (*heads, *own[1:]) if goes_on else (*heads, *own)
 
 
 def agree(heads: Epochs, own: Epochs, lineage: Epochs) -> bool:
     """Whether heads and checkpoint together say of every offset what the recorded lineage says."""
-    joined = (*heads, *own)
+    joined = _joined(heads, own)
     if not heads or not own or not lineage or not ascending(joined):
         return False
     first = heads[0].start_offset
@@ -64,18 +70,21 @@ def agree(heads: Epochs, own: Epochs, lineage: Epochs) -> bool:
 
 
 def read_heads(
-    segments: Sequence[LocalSegment], start: int, end: int, *, batches_max: int
+    segments: Sequence[LocalSegment], start: int, above: EpochEntry, *, batches_max: int
 ) -> Epochs:
-    """Epochs of the batches from offset `start` on in the sealed segments below `end`. Blocks.
+    """Epochs of the batches from offset `start` on, up to where the epoch `above` begins: that may
+    be inside a segment, the active one too. Blocks.
 
     CorruptData for what no log has, and for more than `batches_max` batches; OSError.
     """
+    end = above.start_offset
     heads: list[EpochEntry] = []
     following = start
     left = batches_max
     for segment in segments:
-        if segment.next_base_offset is None or segment.next_base_offset > end:
+        if segment.base_offset >= end:
             break
+        behind = OFFSET_MAX if segment.next_base_offset is None else segment.next_base_offset
         source = str(segment.log_path)
         descriptor = os.open(segment.log_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -83,13 +92,18 @@ def read_heads(
             while position < size:
                 data = os.pread(descriptor, HEADER_BYTES, position)
                 header = parse_header(data, source=source, position=position)
+                if header.base_offset >= end:
+                    break
                 left -= 1
                 last = header.base_offset + header.last_offset_delta
-                if left < 0 or last >= segment.next_base_offset:
+                if left < 0 or last >= behind:
                     why = "too many batches" if left < 0 else f"offset {last} is the next segment's"
                     raise CorruptData(why, source=source, position=position)
+                epoch = header.partition_leader_epoch
+                if last >= end and epoch != above.epoch:
+                    why = f"epoch {epoch} reaches over offset {end}, where {above.epoch} begins"
+                    raise CorruptData(why, source=source, position=position)
                 if last >= following:
-                    epoch = header.partition_leader_epoch
                     if not heads or epoch != heads[-1].epoch:
                         heads.append(EpochEntry(epoch, max(header.base_offset, start)))
                     following = last + 1
@@ -125,13 +139,17 @@ class EpochFinder:
         if self._tried.get(local.partition) == asked:
             return None
         end = own[0].start_offset
-        segments = [each for each in local.segments if (each.next_base_offset or 0) > first]
+        segments = [
+            each
+            for each in local.segments
+            if each.next_base_offset is None or each.next_base_offset > first
+        ]
         async with self._one:
             self._tried[local.partition] = asked
             try:
                 async with asyncio.timeout(self.deadline_s):
                     heads = await asyncio.to_thread(
-                        read_heads, segments, first, end, batches_max=self.batches_max
+                        read_heads, segments, first, own[0], batches_max=self.batches_max
                     )
             except (CorruptData, OSError, TimeoutError) as error:
                 logger.warning("%s: its batches do not tell their epochs: %s",

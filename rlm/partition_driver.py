@@ -286,15 +286,12 @@ class PartitionDriver:
         if state is None or not state.adopting:
             return None
         assert work.held is not None, "what the store holds is recorded under a claim"
-        assert work.local is not None, "only partitions on this disk are claimed"
         trouble = self.clock_trouble()
         if trouble is not None:
             return Wait(WhyNot.CLOCK, f"what the store holds is not recorded: {trouble}")
         async with self.claim_slots:
             await self.adoption.run(
-                work.partition,
-                work.held.token,
-                local_start_offset=work.local.local_log_start_offset,
+                work.partition, work.held.token, local_start_offset=work.lowest_offset
             )
         return None
 

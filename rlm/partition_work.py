@@ -140,6 +140,15 @@ class PartitionWork:
         return max(on_disk, self.log_start_heard)
 
     @property
+    def lowest_offset(self) -> int:
+        """The lowest offset that the broker may have: a first epoch above it proves nothing, that
+        checkpoint may have been lost and begun anew.
+        """
+        assert self.local is not None, "asked of what is on this disk"
+        lowest = max(self.local.segments[0].base_offset, self.log_start_said)
+        return min(lowest, self.local.local_log_start_offset)
+
+    @property
     def log_dir(self) -> Path | None:
         """The log directory that its copies are read from."""
         return None if self.local is None else self.local.directory.parent

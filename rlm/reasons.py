@@ -80,9 +80,9 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "if it would cut too much: see below", SOON_S,
     ),
     WhyNot.EPOCHS_MISSING: Reason(
-        "epochs missing", "the leader-epoch-checkpoint has no entry, or begins above whole "
-        "segments: it was lost, and their batches can't stand in for it (they name other epochs "
-        "than the recorded lineage, or the broker does not say where its log starts)",
+        "epochs missing", "the leader-epoch-checkpoint has no entry, or begins above records that "
+        "are on the disk: it was lost, and their batches can't stand in for it (they name other "
+        "epochs than the recorded lineage, or the broker does not say where its log starts)",
         "let another replica lead, or restore the file from one while this broker is down", 90.0,
     ),
     WhyNot.CLAIMED_ELSEWHERE: Reason(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from kafka_formats import (
 )
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import segment_file_name
+from kafka_formats.offset_checkpoint import LOG_START_FILE
 from kafka_formats.properties import (
     MetaProperties,
     encode_meta_properties,
@@ -65,19 +67,23 @@ class KafkaLog:
     def write(self, *bases: int, end: int, epoch: int = 0) -> None:
         """Segments with these bases, the last one active up to `end` (exclusive), all committed."""
         for base, following in zip(bases, (*bases[1:], end), strict=True):
-            self._write_segment(base, following, epoch)
+            self._write_segment(base, following, lambda _: epoch)
         for base in (*bases, end):
             snapshot = self.directory / segment_file_name(base, ".snapshot")
             snapshot.write_bytes(producer_snapshot.encode(()))
         self.set_high_watermark(end)
 
-    def _write_segment(self, base: int, end: int, epoch: int) -> None:
+    def write_across(self, base: int, border: int, end: int, *, epochs: tuple[int, int]) -> None:
+        """A segment with an election inside it: the second epoch begins at `border`."""
+        self._write_segment(base, end, lambda offset: epochs[offset >= border])
+
+    def _write_segment(self, base: int, end: int, epoch: Callable[[int], int]) -> None:
         batches = []
         positions = []
         position = 0
         for offset in range(base, end):
             record = Record(offset, TIMESTAMP_MS + offset, None, f"v{offset}".encode(), ())
-            batch = encode_batch([record], base_offset=offset, partition_leader_epoch=epoch)
+            batch = encode_batch([record], base_offset=offset, partition_leader_epoch=epoch(offset))
             positions.append((offset, position))
             position += len(batch)
             batches.append(batch)
@@ -95,6 +101,13 @@ class KafkaLog:
             offsets = offset_checkpoint.parse(path.read_bytes(), source="test")
         offsets[self.partition.topic, self.partition.partition] = offset
         path.write_bytes(offset_checkpoint.encode(offsets))
+
+    def set_log_start(self, offset: int) -> None:
+        """As the broker writes it within a minute of a DeleteRecords whose offset is inside its
+        first segment (LogManager.checkpointLogStartOffsets); the epochs are cut at once.
+        """
+        data = offset_checkpoint.encode({(self.partition.topic, self.partition.partition): offset})
+        (self.log_dir / LOG_START_FILE).write_bytes(data)
 
     def delete_segment(self, base: int) -> None:
         """What local retention does: the log start, and the first epoch with it, follow."""

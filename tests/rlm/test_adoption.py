@@ -15,6 +15,7 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.cluster_marker import read_marker, take_over
+from rlm.copy_plan import WhyNot
 from rlm.reconciliation import compare
 from rlm.tier_store import TierStore, TierStores
 from rlmm.log.disk import OsDisk
@@ -297,6 +298,28 @@ def test_a_gap_that_the_broker_can_fill_is_copied_not_lost(
             assert [each.start_offset for each in report.copied] == [20, 30]
             found = await compare(node.metadata, lower(node), breathe=nothing)
             assert [each.start_offset for each in found.unknown] == [30]  # reported, never deleted
+
+    run_virtually(main)
+
+
+def test_a_gap_below_a_first_epoch_that_was_begun_anew_is_waited_for_not_lost(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The leader-epoch-checkpoint was lost: all segments are on the disk."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        orders.set_epochs((0, 33))
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.lost_ranges) == (20, ())
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.EPOCHS_MISSING
 
     run_virtually(main)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlm.backoff import BackOff, FailureKind
 from rlm.copy_plan import (
@@ -177,6 +179,25 @@ def test_what_delete_records_took_is_lost_and_the_rest_of_its_segment_is_copied(
     after = replace(partition, next_offset=30, lost_ranges=(LostOffsets(10, 29, "deleted"),))
     step = plan(facts(segments, 500, after, local_start=30))
     assert step == CopySegment(20, 50, segments[1].size_bytes)
+
+
+@given(
+    bases=st.lists(st.integers(0, 60), min_size=1, max_size=5, unique=True).map(sorted),
+    above=st.integers(0, 60), said=st.integers(0, 60), copied_to=st.integers(-1, 60),
+    wanted_from=st.integers(0, 60),
+)  # fmt: skip
+def test_only_a_log_start_that_was_said_takes_what_is_on_the_disk(
+    bases: list[int], above: int, said: int, copied_to: int, wanted_from: int
+) -> None:
+    partition = replace(state(log_start=-1), next_offset=copied_to, log_start_offset=copied_to)
+    planned = facts(log(*bases), 500, partition, local_start=max(bases[0], above))
+    wanted_from = max(said, wanted_from)
+    step = plan(replace(planned, log_start_said=said, files_wanted_from=wanted_from))
+    kept_from = max(bases[0], said)
+    if isinstance(step, RecordLogStart):
+        assert step.offset <= kept_from
+    if isinstance(step, RecordLostRange):
+        assert step.end < kept_from
 
 
 def test_a_disk_that_still_has_what_another_leader_lost_brings_it_back() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats import offset_checkpoint
 from kafka_formats.errors import Conflict, InvalidRequest, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.clean_up_tasks import CleanUpTasks
@@ -158,8 +157,7 @@ def test_a_head_that_delete_records_took_before_the_first_copy_is_no_hindrance(
             await node.remote_log.run_once()
         orders.write(0, 10, 20, 30, end=35)
         orders.set_epochs((0, 15))
-        taken = offset_checkpoint.encode({("orders", 0): 15})
-        (orders.log_dir / "log-start-offset-checkpoint").write_bytes(taken)
+        orders.set_log_start(15)
         async with world.boot(data_plane=True) as node:
             await node.remote_log.run_once()
             old = row_at(node, orders, 10)
