@@ -1,8 +1,7 @@
 """One run of an export on the driver: settle, plan, write, commit, clean up.
 
-If a run is killed, the next one completes or undoes its work. Before the commit nothing counts.
-After each step a killed run leaves:
-from the commit on everything does. The steps, and what a kill behind each leaves:
+If a run is killed, the next one completes or undoes its work: before the commit nothing of it
+counts, after the commit everything does. The steps, and what a run killed after each leaves:
 
     open         an empty table
     settle       nothing: it commits the last commit's dead letters, removes files of killed runs

@@ -1,4 +1,4 @@
-"""From a query and one look at the tier to the tasks of a batch."""
+"""Plans the tasks of a batch query from one look at the tier."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def plan_batch(
     *,
     quiet_ok: bool = True,
 ) -> list[Task]:
-    """The tasks; none where nothing is left to read. `quiet_ok`: a partition that is named, and of
-    which nothing is tiered, is empty.
+    """The tasks; none if nothing is left to read. `quiet_ok`: a named partition without tiered
+    segments counts as empty.
 
-    NotFound: topic or partition. Conflict(DATA_LOSS) as failOnDataLoss says. InvalidRequest names
-    an option that does not fit what is tiered.
+    NotFound for a topic or partition; Conflict(DATA_LOSS) as failOnDataLoss decides; InvalidRequest
+    names an option that does not fit the tiered offsets.
     """
     starting, ending = options.batch_start(), options.batch_end()
     every = tier.subscribed(options.subscription, quiet_ok=quiet_ok)
@@ -83,8 +83,8 @@ def plan_batch(
 def may_be_quiet(
     options: SourceOptions, tiered: Sequence[TopicIdPartition]
 ) -> Callable[[str, int], bool]:
-    """Which partitions of a query offsets may name though nothing of them is tiered: those that are
-    assigned, or any of a topic that is.
+    """A test for partitions that options may name although they have no tiered segment: assigned
+    ones, or any partition of a tiered topic.
     """
     assigned = options.subscription.assign
     topics = {partition.topic for partition in tiered}
@@ -98,7 +98,7 @@ def may_be_quiet(
 def slices_of(
     wanted: OffsetRange, view: PartitionView, options: SourceOptions
 ) -> tuple[list[SegmentSlice], list[str]]:
-    """(what to read of a partition, which offsets of it are in no segment, in words)."""
+    """(the slices to read of a partition, texts that name its offsets in no segment)."""
     if not wanted.count:
         return [], []
     parts = plan_slices(view.segments, wanted.start, wanted.end - 1, options.isolation)
@@ -106,7 +106,7 @@ def slices_of(
 
 
 def tasks_of(slices: list[SegmentSlice], options: SourceOptions) -> list[Task]:
-    """Packed as the options ask."""
+    """The slices packed into tasks as the options ask."""
     return plan_tasks(
         slices,
         min_partitions=options.min_partitions,
@@ -115,12 +115,12 @@ def tasks_of(slices: list[SegmentSlice], options: SourceOptions) -> list[Task]:
 
 
 def starting_option(options: SourceOptions) -> str:
-    """The name of the option that says where to begin."""
+    """The name of the option in effect for the start."""
     return _first(options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 
 
 def ending_option(options: SourceOptions) -> str:
-    """The name of the option that says where to end."""
+    """The name of the option in effect for the end."""
     return _first(options, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 

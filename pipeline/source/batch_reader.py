@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
         self._pruning = NOTHING_PRUNED
 
     def partitions(self) -> list[InputPartition]:
-        """One for each task; Spark makes up an empty one where there is none."""
+        """One for each task; without any, Spark adds an empty one."""
         for name in self._options.ignored_in_batch():
             log.warning("%s is for streams only: ignored in a batch query", name)
         settings = self._options.read_settings()
@@ -49,13 +49,13 @@ class BatchReader(DataSourceReader):
 
 
 class PruningBatchReader(BatchReader):
-    """Leaves out what Spark's filters leave nothing of.
+    """Leaves out partitions and segments without a record that passes Spark's filters.
 
-    A class of its own: Spark fails a query whose reader takes filters while
-    spark.sql.python.filterPushdown.enabled is off, as it is by default, and a reader can't look.
+    A separate class: Spark fails a query whose reader takes filters while
+    spark.sql.python.filterPushdown.enabled is off, its default, and a reader can't see the setting.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """All go back: Spark holds every record against them."""
+        """Returns all filters, so that Spark applies them to every record."""
         self._pruning = prune(filters)
         return filters

@@ -1,4 +1,4 @@
-"""What happens when offsets that a query asked for are gone: `failOnDataLoss` decides."""
+"""Fails or warns, as `failOnDataLoss` decides, when offsets that a query asked for are gone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def report_lost(lost: Sequence[str], *, fail: bool) -> None:
         words += f"; and {len(lost) - SHOWN_MAX} more"
     if fail:
         raise Conflict(
-            f"{words}. Ask for offsets that are there, or set failOnDataLoss=false to read the "
-            "rest without them",
+            f"{words}. Ask for offsets that exist, or set failOnDataLoss=false to read the rest "
+            "without them",
             reason="DATA_LOSS",
         )
-    log.warning("read without what is lost: %s", words)
+    log.warning("reading without lost offsets: %s", words)

@@ -1,4 +1,4 @@
-"""The data source `strandline`: what Spark finds by `format("strandline")`."""
+"""The data source that Spark finds by `format("strandline")`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": ArrayType(StructType().add("key", StringType()).add("value", BinaryType())),
 }
-"""As `pipeline.decode.schema` has them for Arrow. Spark's workers parse no DDL."""
+"""The types of `pipeline.decode.schema` in Spark's form. Spark's workers can't parse DDL."""
 
 
 def spark_schema(columns: tuple[str, ...]) -> StructType:
@@ -48,24 +48,24 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
 class StrandlineDataSource(DataSource):
     """Tiered history, with the options and the schema of spark-sql-kafka.
 
-    Readers are imported when one is asked for: an older Spark lacks what they are made of, and has
+    Readers are imported only when one is needed: an older Spark lacks their base classes, and has
     to be refused by its version first.
     """
 
     @classmethod
     def name(cls) -> str:
-        """For `format`, and for USING in SQL."""
+        """The name for `format`, and for USING in SQL."""
         return "strandline"
 
     def schema(self) -> StructType:
-        """What the options ask for. They are checked here, so that `load` refuses them, and with
-        them a Spark that is not supported.
+        """The schema by the options. Options and Spark's version are checked here, so that `load`
+        refuses them.
         """
         check_spark_version()
         return spark_schema(parse_options(self.options).columns)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Of a batch query."""
+        """The reader of a batch query."""
         self._check(schema)
         from pipeline.source.batch_reader import BatchReader, PruningBatchReader
 
@@ -74,18 +74,18 @@ class StrandlineDataSource(DataSource):
         return BatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
-        """Of a streaming query."""
+        """The reader of a streaming query."""
         self._check(schema)
         from pipeline.source.stream_reader import StreamReader
 
         return StreamReader(self.options)
 
     def _check(self, schema: StructType) -> None:
-        """InvalidRequest for a schema that the user made up."""
+        """InvalidRequest for a schema given by the user that differs from this source's."""
         own = self.schema()
         if schema.simpleString() != own.simpleString():
             raise InvalidRequest(
-                f"the schema is {own.simpleString()}, and no other can be asked for; choose with "
+                f"the schema is {own.simpleString()}, and no other can be given; choose columns by "
                 "the options columns and includeHeaders, then cast",
                 field="schema",
             )

@@ -1,7 +1,7 @@
-"""What Spark's filters say about whole partitions and segments. Pure.
+"""Leaves out whole partitions and segments by Spark's filters. Pure.
 
-Used only to leave out what no wanted record can be in. Every filter goes back to Spark, which holds
-each record against it, so that whatever is not understood here costs time and never a row.
+Only partitions and segments without a wanted record are left out. Every filter also goes back to
+Spark, which applies it to each record, so a filter not understood here costs time but never a row.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What is left to read: `first_offset` to `last_offset` (inclusive) of the partitions that
-    `keeps`, without segments whose youngest record is older than `min_timestamp_us`.
+    """The part left to read: `first_offset` to `last_offset` (inclusive) of the partitions that
+    pass `keeps`, without segments whose newest record is older than `min_timestamp_us`.
     """
 
     filters: tuple[Filter, ...] = ()
@@ -43,7 +43,7 @@ class Pruning:
     min_timestamp_us: int | None = None
 
     def keeps(self, partition: TopicIdPartition) -> bool:
-        """Whether any of its records can be wanted."""
+        """True if any record of the partition can pass the filters."""
         known: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
         return not any(
             _holds(one, known[column]) is False
@@ -52,7 +52,7 @@ class Pruning:
         )
 
     def keeps_timestamps_to(self, max_timestamp_ms: int) -> bool:
-        """Whether a segment with this largest timestamp can hold a wanted record; -1: unknown."""
+        """True if a segment with this largest timestamp can hold a wanted record; -1: unknown."""
         if self.min_timestamp_us is None or max_timestamp_ms < 0:
             return True
         return max_timestamp_ms * 1_000 >= self.min_timestamp_us
@@ -62,7 +62,7 @@ NOTHING_PRUNED = Pruning()
 
 
 def prune(filters: Iterable[Filter]) -> Pruning:
-    """The AND of the filters."""
+    """The pruning by all filters together (AND)."""
     kept = tuple(filters)
     first, last = 0, OFFSET_MAX
     youngest: int | None = None
@@ -78,7 +78,7 @@ def prune(filters: Iterable[Filter]) -> Pruning:
 
 
 def _column(one: Filter) -> str | None:
-    """The column that a filter is about, as Spark writes it; None for a field inside one."""
+    """The column of a filter, as Spark writes it; None for a field inside a column."""
     while isinstance(one, Not):
         one = one.child
     path: Sequence[str] = getattr(one, "attribute", ())
@@ -86,7 +86,7 @@ def _column(one: Filter) -> str | None:
 
 
 def _interval(one: Filter, number: Callable[[object], int | None]) -> tuple[int | None, int | None]:
-    """Lowest and highest value that a filter lets through, both inclusive; None: no limit."""
+    """Lowest and highest value that passes a filter, both inclusive; None: no limit."""
     if isinstance(one, In):
         values = [number(value) for value in one.value]
         known = [value for value in values if value is not None]
@@ -119,7 +119,7 @@ def _microseconds(value: object) -> int | None:
 
 
 def _holds(one: Filter, value: Any) -> bool | None:
-    """Whether a filter lets this value through; None: cannot tell."""
+    """True if this value passes the filter, False if not; None if unknown."""
     if isinstance(one, Not):
         inner = _holds(one.child, value)
         return None if inner is None else not inner

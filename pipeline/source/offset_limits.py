@@ -1,4 +1,4 @@
-"""Where a query begins and ends, as its options say it: names, offsets or times. Pure.
+"""The start and end of a query as its options give them: names, offsets or times. Pure.
 
 Source: Spark's KafkaOffsetRangeLimit and JsonUtils.
 """
@@ -24,7 +24,7 @@ ByPartition = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class NamedOffset:
-    """`earliest` or `latest`; `offset` is what JSON says instead."""
+    """`earliest` or `latest`; `offset` is its number in JSON."""
 
     name: str
     offset: int
@@ -36,7 +36,7 @@ LATEST = NamedOffset("latest", -1)
 
 @dataclass(frozen=True, slots=True)
 class SpecificOffsets:
-    """One for every partition of the query; -2 is its earliest, -1 its latest."""
+    """An offset for every partition of the query; -2 is its earliest, -1 its latest."""
 
     offsets: ByPartition
 
@@ -49,7 +49,7 @@ class SpecificOffsets:
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
-    """One for every partition of the query, in milliseconds since the epoch."""
+    """A time for every partition of the query, in milliseconds since the epoch."""
 
     timestamps_ms: ByPartition
 
@@ -65,21 +65,23 @@ OffsetLimit = NamedOffset | SpecificOffsets | SpecificTimestamps | AtTimestamp
 
 
 def parse_offsets(text: str, *, option: str) -> ByPartition:
-    """`{"orders": {"0": 23, "1": -2}}`."""
+    """Parses `{"orders": {"0": 23, "1": -2}}`."""
     return _by_partition(text, option, minimum=EARLIEST.offset, maximum=OFFSET_MAX)
 
 
 def parse_timestamps(text: str, *, option: str) -> ByPartition:
-    """`{"orders": {"0": 1760000000000}}`."""
+    """Parses `{"orders": {"0": 1760000000000}}`."""
     return _by_partition(text, option, minimum=0, maximum=TIMESTAMP_MAX_MS)
 
 
 def parse_assignment(text: str, *, option: str) -> TopicPartitions:
-    """`{"orders": [0, 1], "payments": [3]}`."""
+    """Parses `{"orders": [0, 1], "payments": [3]}`."""
     found: dict[str, tuple[int, ...]] = {}
     for topic, partitions in _topics(text, option).items():
         if not isinstance(partitions, list) or not partitions:
-            raise InvalidRequest(f"{topic}: needs a list of partitions, as [0, 1]", field=option)
+            raise InvalidRequest(
+                f"{topic}: needs a list of partitions, such as [0, 1]", field=option
+            )
         numbers = {_number(value, 0, PARTITION_MAX, topic, option) for value in partitions}
         found[topic] = tuple(sorted(numbers))
     return found
@@ -90,21 +92,21 @@ def _by_partition(text: str, option: str, *, minimum: int, maximum: int) -> ByPa
     for topic, partitions in _topics(text, option).items():
         if not isinstance(partitions, tuple) or not partitions:
             raise InvalidRequest(
-                f'{topic}: needs its partitions, as {{"{topic}": {{"0": 23}}}}', field=option
+                f'{topic}: needs its partitions, such as {{"{topic}": {{"0": 23}}}}', field=option
             )
         for name, value in partitions:
             if not re.fullmatch("[0-9]{1,10}", name) or int(name) > PARTITION_MAX:
-                raise InvalidRequest(f"{topic}: {name!r} is no partition", field=option)
+                raise InvalidRequest(f"{topic}: {name!r} is not a partition number", field=option)
             place = f"{topic}-{int(name)}"
             if (topic, int(name)) in found:
-                raise InvalidRequest(f"{place} is named twice: say once", field=option)
+                raise InvalidRequest(f"{place} is named twice: name it once", field=option)
             found[topic, int(name)] = _number(value, minimum, maximum, place, option)
     return found
 
 
 def _topics(text: str, option: str) -> dict[str, object]:
-    """The value of each topic; objects in it are tuples of (name, value), as a dict would keep but
-    the last of those with one name.
+    """The value of each topic. Objects in it become tuples of (name, value) pairs, since a dict
+    would keep only the last pair of a repeated name.
     """
     try:
         pairs = json.loads(text, object_pairs_hook=tuple)
@@ -112,16 +114,16 @@ def _topics(text: str, option: str) -> dict[str, object]:
         raise InvalidRequest(
             f"{text[:80]!r} is neither earliest nor latest nor JSON by topic ({error})"
             if option.endswith("Offsets")
-            else f"{text[:80]!r} is no JSON by topic ({error})",
+            else f"{text[:80]!r} is not JSON by topic ({error})",
             field=option,
         ) from None
     if not isinstance(pairs, tuple) or not pairs:
-        raise InvalidRequest(f"{text[:80]!r} is no JSON object by topic", field=option)
+        raise InvalidRequest(f"{text[:80]!r} is not a JSON object by topic", field=option)
     found: dict[str, object] = {}
     for topic, value in pairs:
         if topic in found:
             raise InvalidRequest(
-                f"{topic} is named twice: say all its partitions at once", field=option
+                f"{topic} is named twice: name all its partitions at once", field=option
             )
         found[topic] = value
         try:

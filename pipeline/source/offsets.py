@@ -1,7 +1,7 @@
-"""From what the options say to the offsets of each partition. Pure.
+"""Resolves the options to offsets of each partition. Pure.
 
 Kafka's rules: a named or specific offset must be readable, or data was lost; a time means the first
-record at or after it, found by whoever calls; what is specific must name every partition.
+record at or after it, which the caller finds; specific offsets or times must name every partition.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NAMES_SHOWN_MAX = 20
 
 Bounds = Mapping[TopicIdPartition, PartitionBounds]
 Found = Mapping[TopicIdPartition, int | None]
-"""The first offset at or after a partition's time, None where every record is older."""
+"""The first offset at or after a partition's time; None if every record is older."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What is read of a partition: `start` inclusive, `end` exclusive."""
+    """The offsets to read of a partition: `start` inclusive, `end` exclusive."""
 
     partition: TopicIdPartition
     start: int
@@ -40,7 +40,7 @@ class OffsetRange:
 
     @property
     def count(self) -> int:
-        """Offsets, of which compaction and transaction markers may have left fewer records."""
+        """Number of offsets; compaction and transaction markers may leave fewer records."""
         return max(self.end - self.start, 0)
 
 
@@ -51,8 +51,8 @@ def check_complete(
     option: str,
     quiet: Callable[[str, int], bool] = lambda *_: False,
 ) -> None:
-    """InvalidRequest unless what is specific names every partition of the query and no other.
-    `quiet`: whether a partition of which nothing is tiered may be named: it is read as empty.
+    """InvalidRequest unless specific offsets or times name every partition of the query, no other.
+    `quiet`: true for a partition without tiered segments that may be named: it is read as empty.
     """
     if isinstance(limit, SpecificOffsets):
         values = limit.offsets
@@ -77,7 +77,7 @@ def check_complete(
 def times_ms(
     limit: OffsetLimit, partitions: Collection[TopicIdPartition]
 ) -> dict[TopicIdPartition, int]:
-    """The times to be looked up first; none for a limit that says offsets. See `check_complete`."""
+    """The times to look up first; empty for a limit in offsets. Call `check_complete` before."""
     if isinstance(limit, AtTimestamp):
         return dict.fromkeys(partitions, limit.timestamp_ms)
     if isinstance(limit, SpecificTimestamps):
@@ -93,8 +93,8 @@ def resolve(
     option: str,
     no_match: NamedOffset | None,
 ) -> dict[TopicIdPartition, int]:
-    """The offset of each partition of `bounds`. `found` answers `times_ms`; where it is None,
-    `no_match` says what that means, and None that it is an InvalidRequest.
+    """The offset of each partition of `bounds`. `found` answers `times_ms`; `no_match` replaces an
+    answer None, which is an InvalidRequest without it.
     """
     if isinstance(limit, NamedOffset):
         return {partition: _named(limit, bounds[partition]) for partition in bounds}
@@ -111,8 +111,8 @@ def resolve(
         offset = found[partition]
         if offset is None and no_match is None:
             raise InvalidRequest(
-                f"no record of {_name(partition)} is as young as this time; choose an earlier one, "
-                "or startingOffsetsByTimestampStrategy=latest",
+                f"all records of {_name(partition)} are older than this time; choose an earlier "
+                "one, or startingOffsetsByTimestampStrategy=latest",
                 field=option,
             )
         if offset is None:
@@ -125,14 +125,14 @@ def resolve(
 def ranges(
     starts: Mapping[TopicIdPartition, int], ends: Mapping[TopicIdPartition, int], bounds: Bounds
 ) -> tuple[list[OffsetRange], list[str]]:
-    """(what can be read, what of the rest was lost, in words). Both name topic and offsets."""
+    """(the readable ranges, texts that name the topic and offsets of lost ones)."""
     readable, lost = [], []
     for partition in sorted(starts):
         within, start, end = bounds[partition], starts[partition], ends[partition]
         if start < min(within.earliest, end):
             until = min(within.earliest, end) - 1
             lost.append(
-                f"{_span(partition, start, until)} are below the first offset that can be read, "
+                f"{_span(partition, start, until)} are below the first readable offset, "
                 f"{within.earliest}"
             )
         if start > within.latest and start != end:
@@ -140,7 +140,7 @@ def ranges(
         elif max(start, within.latest) < end:
             span = _span(partition, max(start, within.latest), end - 1)
             lost.append(
-                f"{span} can't be read (yet): what is tiered, and decided for read_committed, ends "
+                f"{span} can't be read (yet): tiered records, for read_committed decided ones, end "
                 f"before {within.latest}"
             )
         start, end = max(start, within.earliest), min(end, within.latest)
@@ -150,7 +150,7 @@ def ranges(
 
 
 def beyond(starts: Mapping[TopicIdPartition, int], bounds: Bounds) -> list[str]:
-    """Which starting offsets are behind the end, in words."""
+    """Texts that name the starting offsets behind the end."""
     return [
         _beyond(partition, start, bounds[partition])
         for partition, start in sorted(starts.items())
@@ -159,7 +159,7 @@ def beyond(starts: Mapping[TopicIdPartition, int], bounds: Bounds) -> list[str]:
 
 
 def holes(wanted: OffsetRange, segments: Sequence[TieredSegment]) -> list[str]:
-    """Which offsets of the range stand in no segment, in words. `segments` are ascending."""
+    """Texts that name the offsets of the range in no segment. `segments` are ascending."""
     missing, at = [], wanted.start
     for segment in segments:
         if segment.first_offset >= wanted.end:
@@ -186,7 +186,7 @@ def unknown_partitions(topic: str, wanted: Collection[int], there: Collection[in
     """The error for an assignment of partitions that are not tiered."""
     missing = sorted(set(wanted) - set(there))
     return NotFound(
-        f"assign: {_list([(topic, number) for number in missing])} not tiered; of {topic} there is "
+        f"assign: {_list([(topic, number) for number in missing])} not tiered; tiered of {topic}: "
         f"{_list([(topic, number) for number in sorted(there)])}"
     )
 
@@ -197,7 +197,7 @@ def _name(partition: TopicIdPartition) -> str:
 
 def _beyond(partition: TopicIdPartition, start: int, within: PartitionBounds) -> str:
     return (
-        f"{_name(partition)}: the starting offset {start} is behind the end of what can be read, "
+        f"{_name(partition)}: the starting offset {start} is behind the end of readable offsets, "
         f"{within.latest}"
     )
 

@@ -1,7 +1,7 @@
-"""The options of a query: what spark-sql-kafka takes, and what only tiered history needs. Pure.
+"""The options of a query: those of spark-sql-kafka, and those that only tiered history needs. Pure.
 
-Names are case-insensitive. One that is unknown, or that can mean nothing without a broker, is
-refused by its name: an option that is silently ignored is a wrong result that nobody sees.
+Names are case-insensitive. An option that is unknown, or has no effect without a broker, is refused
+by its name: silently ignoring an option would give a wrong result that nobody sees.
 Source: Spark's KafkaSourceProvider (precedence, defaults and refusals).
 """
 
@@ -34,7 +34,7 @@ INT64_MAX = 2**63 - 1
 MAX_TRIGGER_DELAY_DEFAULT_MS = 15 * 60 * 1000
 
 AIVEN_KEYS_OPTION = "strandline.aiven.keys"
-"""PEM files, or folders of them, by commas: for segments that Aiven's plug-in encrypted."""
+"""PEM files, or folders of them, with commas: for segments that Aiven's plug-in encrypted."""
 
 OPTIONS = (
     "subscribe",
@@ -61,19 +61,19 @@ OPTIONS = (
 )
 _ENDING = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 BATCH_BYTES_MAX = 512 * 1024 * 1024
-"""More than this the 32-bit offsets of an Arrow column don't hold for certain."""
+"""Largest batch whose column is sure to fit the 32-bit offsets of Arrow."""
 
 _PER_TRIGGER = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _IGNORED = ("kafka.bootstrap.servers",)
-"""The one option that every query for a broker has: taken, and of no effect."""
+"""The option that every query of a broker has: accepted, but without effect."""
 
 _WITHOUT_BROKER = {
     "kafka.isolation.level": "use the option isolation",
-    "groupidprefix": "there are no consumer groups without a broker: leave it out",
-    # What Spark adds for CREATE TABLE, whose options it does not hand over as they were written.
+    "groupidprefix": "a query without a broker has no consumer group: leave it out",
+    # Spark adds this for CREATE TABLE, whose options it does not pass on as they were written.
     "provider": "a table can't keep these options; use CREATE TEMP VIEW ... USING strandline",
-    "path": "say strandline.store or strandline.url and subscribe",
+    "path": "give strandline.store or strandline.url, and subscribe",
 }
 _DELAY = re.compile(r"(\d{1,12})\s*(us|ms|s|m|min|h|d)?")
 _DELAY_MS = {
@@ -90,7 +90,7 @@ _DELAY_MS = {
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions: exactly one of these is given. `assign`: topic -> its partitions."""
+    """The partitions to read, by exactly one of the fields. `assign`: topic -> its partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -99,10 +99,10 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """One query, understood. `starting` None: earliest for a batch, latest for a stream.
+    """The parsed options of a query. `starting` None: earliest for a batch, latest for a stream.
 
-    `no_match_is_latest`: a starting time behind every record means the end, and is no error.
-    `given`: the names as the user wrote them, for refusals that depend on batch or stream.
+    `no_match_is_latest`: a starting time after every record means the end instead of an error.
+    `given`: the names of given options, for refusals that depend on batch or stream.
     """
 
     subscription: Subscription
@@ -123,7 +123,7 @@ class SourceOptions:
     given: frozenset[str]
 
     def read_settings(self) -> ReadSettings:
-        """How tasks read."""
+        """The settings with which tasks read."""
         return ReadSettings(
             columns=self.columns,
             isolation=self.isolation,
@@ -133,11 +133,12 @@ class SourceOptions:
         )
 
     def batch_start(self) -> OffsetLimit:
-        """Where a batch begins; InvalidRequest for `latest`, which would always be empty."""
+        """The start of a batch; InvalidRequest for `latest`, which would always be empty."""
         starting = EARLIEST if self.starting is None else self.starting
         if starting is LATEST:
             raise InvalidRequest(
-                "can't be latest for a batch query: there is nothing behind it",
+                "can't be latest for a batch query, which would then be empty: give an earlier "
+                "start",
                 field="startingOffsets",
             )
         if isinstance(starting, SpecificOffsets):
@@ -145,10 +146,10 @@ class SourceOptions:
         return starting
 
     def batch_end(self) -> OffsetLimit:
-        """Where a batch ends, exclusive; InvalidRequest for `earliest`."""
+        """The end of a batch, exclusive; InvalidRequest for `earliest`."""
         if self.ending is EARLIEST:
             raise InvalidRequest(
-                "can't be earliest for a batch query: there is nothing before it",
+                "can't be earliest for a batch query, which would then be empty: give a later end",
                 field="endingOffsets",
             )
         if isinstance(self.ending, SpecificOffsets):
@@ -156,28 +157,30 @@ class SourceOptions:
         return self.ending
 
     def ignored_in_batch(self) -> tuple[str, ...]:
-        """What only a stream heeds, and a batch goes without: as spark-sql-kafka, with a warning"""
+        """Given options that only a stream uses; a batch warns of them, as spark-sql-kafka does."""
         return tuple(name for name in _PER_TRIGGER if name in self.given)
 
     def stream_start(self) -> OffsetLimit:
-        """Where a stream begins that has no checkpoint yet."""
+        """The start of a stream without a checkpoint."""
         return LATEST if self.starting is None else self.starting
 
     def check_stream(self, *, admission_control: bool) -> None:
-        """InvalidRequest for what a stream can't heed: an end, and limits on an older Spark."""
+        """InvalidRequest for options without effect in a stream: an end; limits on an old Spark."""
         for name in _ENDING:
             if name in self.given:
                 raise InvalidRequest("a stream has no end: leave it out", field=name)
         if self.filter_pushdown:
-            raise InvalidRequest("Spark pushes no filters into a stream", field="filterPushdown")
+            raise InvalidRequest(
+                "Spark pushes no filters into a stream: leave it out", field="filterPushdown"
+            )
         if not admission_control:
             for name in _PER_TRIGGER:
                 if name in self.given:
-                    raise InvalidRequest("needs Spark 4.2 or newer", field=name)
+                    raise InvalidRequest("needs Spark 4.2 or newer: leave it out", field=name)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Understand all options of a query; InvalidRequest names the one that is wrong."""
+    """Parse all options of a query; InvalidRequest names the one that is wrong."""
     names = {name.lower(): name for name in OPTIONS}
     found: dict[str, str] = {}
     for key, value in options.items():
@@ -214,7 +217,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _elsewhere(key: str) -> bool:
-    """Whether an option says where the data is; the catalogue reads these."""
+    """True for an option about the location of the data, which the catalogue reads."""
     known = (*_IGNORED, *NODE_OPTIONS, AIVEN_KEYS_OPTION)
     return key in known or is_store_option(key)
 
@@ -224,10 +227,10 @@ def _unknown(key: str) -> InvalidRequest:
     if low in _WITHOUT_BROKER:
         return InvalidRequest(_WITHOUT_BROKER[low], field=key)
     if low.startswith(("kafka.", "kafkaconsumer.", "fetchoffset.", "consumercache.")):
-        return InvalidRequest("means nothing without a broker: leave it out", field=key)
+        return InvalidRequest("has no effect without a broker: leave it out", field=key)
     return InvalidRequest(
-        f"is no option of this data source; there are {', '.join(OPTIONS)}, and "
-        "strandline.url, strandline.store and those that go with them",
+        f"is not an option of this data source; known are {', '.join(OPTIONS)}, strandline.url, "
+        "strandline.store and the options of these two",
         field=key,
     )
 
@@ -251,14 +254,16 @@ def _subscription(found: Mapping[str, str]) -> Subscription:
     try:
         re.compile(value)
     except re.error as error:
-        raise InvalidRequest(f"{value!r} is no regular expression: {error}", field=name) from None
+        raise InvalidRequest(
+            f"{value!r} is not a regular expression: {error}", field=name
+        ) from None
     if not value:
         raise InvalidRequest("is empty", field=name)
     return Subscription(pattern=value)
 
 
 def _limit(found: Mapping[str, str], which: Literal["starting", "ending"]) -> OffsetLimit | None:
-    """One timestamp before timestamps per partition before offsets, whichever are given."""
+    """The limit given: one timestamp wins over timestamps by partition, these over offsets."""
     name = f"{which}Timestamp"
     if name in found:
         return AtTimestamp(_whole(found[name], name, minimum=0, maximum=INT64_MAX))
@@ -314,7 +319,7 @@ def _isolation(found: Mapping[str, str]) -> Isolation:
 
 
 def _columns(found: Mapping[str, str]) -> tuple[str, ...]:
-    """In the order of the schema, whatever order they are named in."""
+    """The columns in the order of the schema, whatever order they are named in."""
     every = (*COLUMNS, HEADERS)
     with_headers = _boolean(found, "includeHeaders", default=False)
     if "columns" not in found:
@@ -325,7 +330,8 @@ def _columns(found: Mapping[str, str]) -> tuple[str, ...]:
         name = by_name.get(part.strip().lower())
         if name is None:
             raise InvalidRequest(
-                f"there is no column {part.strip()!r}, only {', '.join(every)}", field="columns"
+                f"no column is named {part.strip()!r}; choose from {', '.join(every)}",
+                field="columns",
             )
         wanted.add(name)
     return tuple(name for name in every if name in wanted)
@@ -344,5 +350,7 @@ def _delay_ms(found: Mapping[str, str]) -> int:
         return MAX_TRIGGER_DELAY_DEFAULT_MS
     match = _DELAY.fullmatch(value.lower())
     if match is None:
-        raise InvalidRequest(f"{value!r} is no time: write 30s, 15m or 1h", field="maxTriggerDelay")
+        raise InvalidRequest(
+            f"{value!r} is not a duration: write 30s, 15m or 1h", field="maxTriggerDelay"
+        )
     return int(int(match[1]) * _DELAY_MS[match[2]])

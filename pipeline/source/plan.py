@@ -1,7 +1,7 @@
-"""Which slices a Spark task reads. Pure.
+"""Packs slices into Spark tasks. Pure.
 
-A task costs tens of milliseconds before its first record, so small segments are packed; a segment
-is cut only where the query asks for more tasks, or for fewer records a task.
+A task costs tens of milliseconds before its first record, so small segments are packed together; a
+segment is cut only if the query asks for more tasks, or for fewer records a task.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from a store far away tens of them. Segments of 128 KiB and more fill a task bef
 """
 
 SLICE_OVERHEAD_BYTES = 4 * 1024 * 1024
-"""What opening one more segment costs, in bytes that could have been read meanwhile: counted where
-work is shared among tasks that the query asks for.
+"""Cost of opening one more segment, in bytes that could be read in that time: counted when work is
+divided among as many tasks as the query asks for.
 """
 
 TASKS_MAX = 100_000
-"""More tasks than this are a mistake in an option; the driver would only find out out of memory."""
+"""More tasks than this mean a wrong option, which the driver would notice only when out of memory.
+"""
 
 Task = tuple[SegmentSlice, ...]
 
@@ -39,11 +40,11 @@ def plan_tasks(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[Task]:
-    """Every offset of the slices in exactly one task, in the slices' order.
+    """Tasks that hold every offset of the slices exactly once, in the slices' order.
 
-    TASK_BYTES_MIN in each, or TASK_SLICES_MAX. At least `min_partitions` tasks where there are as
-    many offsets, and at most `max_records_per_partition` offsets in each. InvalidRequest for more
-    than TASKS_MAX.
+    Each has TASK_BYTES_MIN or TASK_SLICES_MAX. At least `min_partitions` tasks if there are as many
+    offsets, with at most `max_records_per_partition` offsets each. InvalidRequest for more than
+    TASKS_MAX.
     """
     pieces = list(slices)
     if min_partitions is not None and min_partitions > TASKS_MAX:
@@ -52,8 +53,8 @@ def plan_tasks(
         tasks = sum(-(-_count(piece) // max_records_per_partition) for piece in pieces)
         if tasks > TASKS_MAX:
             raise InvalidRequest(
-                f"{max_records_per_partition} would make {tasks} tasks, and {TASKS_MAX} are the "
-                "most: take more records in each",
+                f"{max_records_per_partition} would make {tasks} tasks, over the limit of "
+                f"{TASKS_MAX}: allow more records in each",
                 field="maxRecordsPerPartition",
             )
         pieces = [part for whole in pieces for part in _by_count(whole, max_records_per_partition)]
@@ -70,13 +71,15 @@ def _packed(
     records_max: int | None,
     share: int | None,
 ) -> list[Task]:
-    """`share`: a task that costs this much is large enough, too; None: only bytes decide."""
+    """Tasks in the order of the pieces. A task that costs `share` is large enough, too; with None
+    only bytes decide.
+    """
     tasks: list[Task] = []
     current: list[SegmentSlice] = []
     cost = size_bytes = records = 0
     for at, piece in enumerate(pieces):
         too_many = records_max is not None and records + _count(piece) > records_max
-        # As many pieces are left as tasks are wanted still: each gets its own from here on.
+        # No more pieces are left than tasks are missing: from here on each piece gets its own.
         spread = len(pieces) - at <= tasks_min - len(tasks) - 1
         full = size_bytes >= TASK_BYTES_MIN or len(current) >= TASK_SLICES_MAX
         if share is not None and cost >= share:
@@ -94,7 +97,7 @@ def _packed(
 
 
 def _split_largest(pieces: Sequence[SegmentSlice], pieces_min: int) -> list[SegmentSlice]:
-    """Cut the largest again and again until there are enough, or one offset in each."""
+    """Cut the largest piece again and again until there are enough, or each has one offset."""
     parts = [1] * len(pieces)
     heap = [(-float(_cost(piece)), at) for at, piece in enumerate(pieces) if _count(piece) > 1]
     heapify(heap)
@@ -111,7 +114,7 @@ def _split_largest(pieces: Sequence[SegmentSlice], pieces_min: int) -> list[Segm
 
 
 def _into(piece: SegmentSlice, parts: int) -> Iterator[SegmentSlice]:
-    """Equal parts by offsets; the first ones have one more where it does not divide."""
+    """Equal parts by offsets; a remainder gives the first parts one offset more."""
     if parts == 1:
         yield piece
         return
@@ -136,7 +139,7 @@ def _cost(piece: SegmentSlice) -> int:
 
 
 def _bytes(piece: SegmentSlice) -> int:
-    """Taken as spread evenly over the segment's offsets."""
+    """Approximate bytes of the slice, as if spread evenly over the segment's offsets."""
     segment = piece.segment
     offsets = segment.end_offset - segment.start_offset + 1
     return segment.log_bytes * _count(piece) // offsets

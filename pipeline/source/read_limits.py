@@ -1,7 +1,7 @@
-"""Spark's admission control, where there is one: it came with 4.2.
+"""Spark's admission control, which came with 4.2.
 
-On an older Spark a stream takes all that is there in each batch, and knows no `availableNow` of its
-own; Spark then stops after one such batch.
+On an older Spark each batch of a stream takes everything available, and Spark itself carries out
+`availableNow` by stopping after one such batch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 ADMISSION_CONTROL = find_spec("pyspark.sql.streaming.datasource") is not None
-"""Whether this Spark asks for the next offset with a limit."""
+"""True if this Spark passes a limit when it asks for the next offset."""
 
 if TYPE_CHECKING or ADMISSION_CONTROL:
     from pyspark.sql.streaming.datasource import (
@@ -22,7 +22,7 @@ if TYPE_CHECKING or ADMISSION_CONTROL:
     )
 
     def default_limit(max_rows: int | None, min_rows: int | None) -> ReadLimit:
-        """What Spark hands back with each question, unless the trigger asks for everything."""
+        """The limit that Spark passes with each question, unless a trigger asks for everything."""
         if max_rows is not None:
             return ReadMaxRows(max_rows)
         if min_rows is not None:
@@ -30,16 +30,16 @@ if TYPE_CHECKING or ADMISSION_CONTROL:
         return ReadAllAvailable()
 
     def takes_all(limit: ReadLimit | None) -> bool:
-        """Whether the options' limits count for nothing in this batch."""
+        """True if the options' limits do not apply to this batch."""
         return limit is None or isinstance(limit, ReadAllAvailable)
 
 else:
 
     class SupportsTriggerAvailableNow:
-        """Spark 4.1 asks for nothing of the kind."""
+        """A stand-in: Spark 4.1 has no such class."""
 
     def takes_all(limit: object) -> bool:  # noqa: ARG001
-        """There are no limits."""
+        """True: Spark 4.1 has no limits."""
         return True
 
 

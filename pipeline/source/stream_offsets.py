@@ -1,9 +1,9 @@
-"""Where a stream stands, as its checkpoint keeps it, and how far its next batch goes. Pure.
+"""The position of a stream, as its checkpoint keeps it, and the end of its next batch. Pure.
 
-A checkpoint has Kafka's own shape, `{"orders": {"0": 23, "1": 45}}`, and beside the partitions of a
-topic its id, so that a topic that was deleted and created anew is not taken for the old one. Spark
-compares the JSON as text, so the order is always the same. Source: Spark's KafkaSourceOffset and
-KafkaMicroBatchStream.
+A checkpoint has the form of Spark's Kafka source, `{"orders": {"0": 23, "1": 45}}`, and beside the
+partitions of a topic its id, so that a topic that was deleted and created anew is not taken for the
+old one. Spark compares the JSON as text, so the order is always the same. Source: Spark's
+KafkaSourceOffset and KafkaMicroBatchStream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Position:
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, Any]]:
-    """What goes into the checkpoint."""
+    """The offsets in the form of the checkpoint."""
     found: dict[str, dict[str, Any]] = {}
     for partition in sorted(offsets):
         topic = found.setdefault(partition.topic, {TOPIC_ID: str(partition.topic_id)})
@@ -45,7 +45,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, Any]]:
 
 
 def parse(checkpoint: object) -> dict[tuple[str, int], Position]:
-    """What is in a checkpoint; InvalidRequest if it is none of this source."""
+    """The positions in a checkpoint; InvalidRequest if another source wrote it."""
     positions = {}
     try:
         assert isinstance(checkpoint, dict)
@@ -58,7 +58,7 @@ def parse(checkpoint: object) -> dict[tuple[str, int], Position]:
                     positions[topic, int(name)] = Position(topic_id, offset)
     except (AssertionError, ValueError, TypeError, AttributeError, InvalidRequest):
         raise InvalidRequest(
-            f"the checkpoint holds {str(checkpoint)[:80]!r}, which are no offsets of this data "
+            f"the checkpoint holds {str(checkpoint)[:80]!r}, which are not offsets of this data "
             "source: start the query with another checkpointLocation",
             field="checkpointLocation",
         ) from None
@@ -68,9 +68,9 @@ def parse(checkpoint: object) -> dict[tuple[str, int], Position]:
 def starts(
     checkpoint: Mapping[tuple[str, int], Position], bounds: Bounds
 ) -> tuple[dict[TopicIdPartition, int], list[str]]:
-    """(where to go on in each partition that there is, what was lost, in words).
+    """(the offset to continue from in each existing partition, texts that name lost offsets).
 
-    A partition that is new, or of a topic created anew, is read from its first offset on.
+    A new partition, or one of a topic created anew, is read from its first offset on.
     """
     found, lost = {}, []
     there = {(partition.topic, partition.partition): partition for partition in bounds}
@@ -84,51 +84,50 @@ def starts(
             found[partition] = within.earliest
             lost.append(
                 f"{partition.topic}-{partition.partition}: the topic was deleted and created anew "
-                f"({position.topic_id} is now {partition.topic_id}); what was behind offset "
-                f"{position.offset} is gone"
+                f"({position.topic_id} is now {partition.topic_id}); offsets from "
+                f"{position.offset} on are gone"
             )
     for (topic, number), position in sorted(checkpoint.items()):
         if (topic, number) not in there:
             lost.append(
-                f"{topic}-{number}: is no longer tiered; what was behind offset {position.offset} "
-                "is gone"
+                f"{topic}-{number}: is no longer tiered; offsets from {position.offset} on are gone"
             )
     return found, lost
 
 
 def check_reached(partition: TopicIdPartition, begin: int, end: int, view: PartitionView) -> None:
-    """RetryLater where the tier does not reach a planned batch's `begin` or `end` (exclusive).
+    """RetryLater if the tier does not reach a planned batch's `begin` or `end` (exclusive).
 
-    The end came from the tier, or from the broker that it is tiered from: one that ends before is
-    behind. Were that taken for loss, Spark would commit offsets that nobody has read.
+    The end came from the tier, or from its broker, so a tier that ends earlier is behind. If that
+    counted as loss, Spark would commit offsets that nobody has read.
     """
     name = f"{partition.topic}-{partition.partition}"
     if end < begin:
         raise RetryLater(
-            f"{name}: the stream has read to offset {begin}, and the node that was asked knows of "
-            f"{end} only: it is behind; try again later"
+            f"{name}: the stream has read to offset {begin}, but the node asked now ends at {end}: "
+            "it is behind; try again later"
         )
     if end <= max(begin, view.bounds.latest):
         return
     planned = f"{name}: the batch was planned to read offsets {begin} to {end - 1}"
     if view.tier_end < end:
         raise RetryLater(
-            f"{planned}, and what the node or the bucket that was asked knows of ends before "
-            f"{view.tier_end}: it is behind, or another tier. Wait until it has them, or name "
-            "another in strandline.url or strandline.store. If they will never come, start the "
-            "query with another checkpointLocation"
+            f"{planned}, but the node or bucket asked now ends before {view.tier_end}: it is "
+            "behind, or another tier. Wait until it has them, or name another in strandline.url or "
+            "strandline.store. If they will never come, start the query with another "
+            "checkpointLocation"
         )
     if view.segments and view.segments[-1].last_offset >= view.bounds.latest:
         raise RetryLater(
-            f"{planned}, and the tier does not tell yet whether a transaction that is open at "
-            f"{view.bounds.latest} is committed: wait until more is tiered, or set the isolation "
-            "that the batch was planned with"
+            f"{planned}, but the outcome of a transaction open at {view.bounds.latest} is not "
+            "tiered yet: wait until more is tiered, or set the isolation that the batch was "
+            "planned with"
         )
 
 
 def limited(start: Offsets, latest: Offsets, limit: int) -> dict[TopicIdPartition, int]:
-    """At most about `limit` offsets, shared by how far each partition is behind; as Kafka's source
-    does, one offset at least for each partition that is behind at all.
+    """Ends with about `limit` offsets in all, divided in proportion to each partition's backlog;
+    as in Spark's Kafka source, at least one offset for each partition with a backlog.
     """
     behind = {partition: end - start[partition] for partition, end in latest.items()}
     total = sum(size for size in behind.values() if size > 0)
@@ -144,5 +143,5 @@ def limited(start: Offsets, latest: Offsets, limit: int) -> dict[TopicIdPartitio
 
 
 def count(start: Offsets, latest: Offsets) -> int:
-    """How many offsets are there to read."""
+    """Number of offsets to read."""
     return sum(max(end - start[partition], 0) for partition, end in latest.items())

@@ -1,4 +1,4 @@
-"""The reader of a streaming query: follows the end of the tier, in batches of bounded size."""
+"""The reader of a streaming query, which follows the end of the tier in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JsonOffsets = dict[str, dict[str, Any]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One streaming query. Asks the catalogue for news whenever Spark asks for the next batch.
+    """One streaming query. Reads the catalogue anew whenever Spark asks for the next batch.
 
     Nothing is opened or refused before the first question: Spark loses an error of a constructor.
     """
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TierView(open_catalogue(self._given), self._options.read_settings())
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802  Spark's name
-        """Where a query without a checkpoint begins."""
+        """The start of a query without a checkpoint."""
         options = self._options
         limit, option = options.stream_start(), starting_option(options)
         partitions = self._tier.subscribed(options.subscription, quiet_ok=True)
@@ -82,11 +82,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802  Spark's name
         self, start: JsonOffsets | None = None, limit: ReadLimit | None = None
     ) -> JsonOffsets:
-        """How far the next batch goes. Spark 4.1 gives neither `start` nor `limit`."""
+        """The end of the next batch. Spark 4.1 passes neither `start` nor `limit`."""
         bounds = self._bounds()
         latest = {partition: within.latest for partition, within in bounds.items()}
         if start is None:
-            # A node that is behind another must not lead back to what was read before.
+            # A node that lags behind another must not lead back to offsets already read.
             seen = self._newest
             self._newest = {one: max(end, seen.get(one, 0)) for one, end in latest.items()}
             return stream_offsets.to_json(self._newest)
@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @kept_objects()
     def _bounds(self) -> Bounds:
-        """What can be read now, or at the start of a query that takes what is there and ends."""
+        """The readable offsets now; for `availableNow`, those at the start of the query."""
         if self._fixed is not None:
             return self._fixed
         self._tier.catalogue.refresh()
@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {partition: view.bounds for partition, view in views.items()}
 
     def _waits(self, offsets: int) -> bool:
-        """Whether the batch is put off until there is more, as minOffsetsPerTrigger asks."""
+        """True if the batch is postponed until there are more offsets (minOffsetsPerTrigger)."""
         lowest = self._options.min_offsets_per_trigger
         if lowest is None or self._fixed is not None:
             return False
@@ -125,21 +125,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """What the options say; asked by Spark 4.2 and newer only."""
+        """The limit of the options; only Spark 4.2 and newer call this."""
         options = self._options
         return default_limit(options.max_offsets_per_trigger, options.min_offsets_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """The query ends where the tier ends now."""
+        """Makes the query end where the tier ends now."""
         self._fixed = self._bounds()
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802  Spark's name
-        """For the query's progress: how far it could go when it was asked last."""
+        """The newest end seen, for the query's progress."""
         return stream_offsets.to_json(self._newest) if self._newest else None
 
     @kept_objects()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
-        """The tasks of one batch, also of one that is repeated after a restart."""
+        """The tasks of one batch, also of one repeated after a restart."""
         begins = stream_offsets.parse(start)
         ends, lost = self._identified(end)
         asked = {partition: self._begin(begins, partition) for partition in ends}
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         for one, view in views.items():
             begin = asked[one]
-            if begin is None:  # retention may have gone on to behind the whole batch
+            if begin is None:  # retention may have passed the whole batch
                 begin = min(starts[one], ends[one])
             stream_offsets.check_reached(one, begin, ends[one], view)
         readable, missing = ranges(starts, ends, bounds)
@@ -166,8 +166,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(task, stores, settings) for task in tasks_of(slices, self._options)]
 
     def _identified(self, end: JsonOffsets) -> tuple[dict[TopicIdPartition, int], list[str]]:
-        """(the end of a batch by partition, what of it is not there, in words). The partitions of a
-        checkpoint of Kafka's source get their id.
+        """(the end of a batch by partition, texts that name missing partitions). Partitions in a
+        checkpoint of Spark's Kafka source get their topic id.
         """
         found, lost = {}, []
         for (topic, number), position in stream_offsets.parse(end).items():
@@ -185,7 +185,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin(
         begins: Mapping[tuple[str, int], stream_offsets.Position], partition: TopicIdPartition
     ) -> int | None:
-        """None for a partition that the batch begins with: it is read from its first offset on."""
+        """The partition's start in the batch; None if it is new: then it is read from its first
+        offset on.
+        """
         position = begins.get((partition.topic, partition.partition))
         if position is None or position.topic_id not in (None, partition.topic_id):
             return None

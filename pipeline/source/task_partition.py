@@ -1,4 +1,4 @@
-"""What a Spark task of the data source gets, and does."""
+"""The input of a Spark task of the data source, and its work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TaskPartition(InputPartition):
 
 
 def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The records; none of the partition that Spark makes up where there is nothing to read."""
+    """The records of a task; none for the empty partition that Spark adds to an empty query."""
     if not isinstance(partition, TaskPartition):
         return iter(())
     begin_task()

@@ -1,4 +1,4 @@
-"""What a query sees of the tier at one moment: its partitions, their segments and their ends."""
+"""A query's view of the tier at one moment: partitions, their segments and their ends."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rlm.read_request import Isolation
 from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
 
 LOOK_UPS_AT_ONCE = 8
-"""Partitions whose transactions or times are looked up at the same time, by threads that share the
-stores: to open one for each takes longer than all they ask of it.
+"""Partitions whose transactions or times are looked up at once, by threads that share the stores:
+opening a store for each takes longer than its requests.
 """
 
 Value = TypeVar("Value")
@@ -32,9 +32,9 @@ log = logging.getLogger("strandline.source")
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """`bounds.latest` is where a reader of this isolation has to stop (exclusive), `tier_end` where
-    the tier itself ends; `segments` are all from the wanted offset on, behind the reader's end too:
-    they tell what was aborted before it.
+    """A partition at that moment. `bounds.latest` is the end for a reader of this isolation
+    (exclusive), `tier_end` the end of the tier itself. `segments` are all from the wanted offset
+    on, also behind the reader's end, since they tell which transactions before it were aborted.
     """
 
     bounds: PartitionBounds
@@ -43,7 +43,7 @@ class PartitionView:
 
 
 class TierView:
-    """Asks a catalogue, and the stores for what it does not know. One caller at a time."""
+    """Asks a catalogue, and the stores for the rest. One caller at a time."""
 
     def __init__(self, catalogue: Catalogue, settings: ReadSettings) -> None:
         self.catalogue = catalogue
@@ -54,8 +54,8 @@ class TierView:
         self, subscription: Subscription, *, absent_ok: bool = False, quiet_ok: bool = False
     ) -> list[TopicIdPartition]:
         """The partitions, ascending. NotFound names a topic or partition that is not tiered, unless
-        `absent_ok`, or for a partition of a tiered topic `quiet_ok`: nothing of it may be tiered
-        yet. A pattern may match nothing.
+        `absent_ok`; with `quiet_ok`, partitions of a tiered topic may have no segment yet. A
+        pattern may match nothing.
         """
         if subscription.pattern is not None:
             pattern = re.compile(subscription.pattern)
@@ -78,7 +78,7 @@ class TierView:
                     raise unknown_partitions(topic, wanted, there)
                 if lacking and quiet_ok:
                     log.warning(
-                        "nothing is tiered of the partitions %s of %s: they are read as empty",
+                        "partitions %s of %s have no tiered segment: they are read as empty",
                         ", ".join(map(str, lacking)),
                         topic,
                     )
@@ -89,7 +89,7 @@ class TierView:
     def partitions(
         self, wanted: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PartitionView]:
-        """What there is of each partition from an offset on; one that has gone is left out."""
+        """The view of each partition from an offset on; deleted partitions are left out."""
         views = {}
         self.catalogue.prepare(list(wanted))
         for partition, first_offset in wanted.items():
@@ -114,7 +114,9 @@ class TierView:
     def _stable_ends_of(
         self, views: Mapping[TopicIdPartition, PartitionView]
     ) -> dict[TopicIdPartition, int]:
-        """Asked once for each last segment: what is tiered never changes."""
+        """The end for read_committed by partition, looked up once for each last segment: tiered
+        records never change.
+        """
         lasts = {
             partition: view.segments[-1].segment_id
             for partition, view in views.items()
@@ -140,7 +142,7 @@ class TierView:
         times_ms: Mapping[TopicIdPartition, int],
         views: Mapping[TopicIdPartition, PartitionView],
     ) -> dict[TopicIdPartition, int | None]:
-        """The first record of each partition at or after its time; None where all are older."""
+        """The first offset of each partition at or after its time; None if all are older."""
 
         def look_up(partition: TopicIdPartition, stores: OpenStores) -> int | None:
             view = views[partition]
@@ -158,7 +160,7 @@ class TierView:
         partitions: Collection[TopicIdPartition],
         look_up: Callable[[TopicIdPartition, OpenStores], Value],
     ) -> dict[TopicIdPartition, Value]:
-        """The stores are closed once every look-up has ended, also where one of them fails."""
+        """Runs the look-ups in threads; closes the stores after all ended, even if one fails."""
         if not partitions:
             return {}
         configs = self.catalogue.stores

@@ -1,4 +1,4 @@
-"""The first tiered record at or after a time: Kafka's offsetsForTimes over segments."""
+"""Finds the first tiered record at or after a time: Kafka's offsetsForTimes over segments."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def first_at_or_after(
     stores: OpenStores,
     settings: ReadSettings,
 ) -> int | None:
-    """Its offset; None when every record is older. `slices` are those of one partition, ascending.
+    """The record's offset; None if all are older. `slices` are of one partition, ascending.
 
-    Segments are passed over by their largest timestamp, as Kafka does, so that usually one is read.
-    Times need not ascend: it is the first offset that counts, not the least time. As for Kafka,
-    records of aborted transactions count too: what is read from there on leaves them out again.
+    Segments are skipped by their largest timestamp, as in Kafka, so that usually one is read. Times
+    need not ascend: the first such offset counts, not the earliest time. As in Kafka, records of
+    aborted transactions count too; a read from that offset leaves them out.
     """
     if timestamp_ms > _TIMESTAMP_MAX_MS:
         return None
@@ -54,7 +54,7 @@ def first_at_or_after(
 def _floor(
     part: SegmentSlice, timestamp_ms: int, stores: OpenStores, settings: ReadSettings
 ) -> int:
-    """An offset below which every record of the segment is older; by its time index."""
+    """An offset below which every record of the segment is older, by its time index."""
     objects = SegmentObjects(part.segment, stores, verify=settings.verify)
     try:
         with objects.naming():
@@ -69,5 +69,5 @@ def _floor(
         index = TimeIndex.parse(
             data, base_offset=part.segment.start_offset, source=objects.keys.indexes
         )
-    # An entry says "up to here nothing is younger": the last one of an earlier time is safe.
+    # An entry means "no record up to this offset is newer": the last one of an earlier time is safe
     return index.lookup(timestamp_ms - 1)[1]

@@ -51,7 +51,7 @@ def test_a_time_means_the_first_record_at_or_after_it() -> None:
     found = {P0: 42, P1: None}
     starts = resolve(AtTimestamp(5), BOUNDS, found, option="o", no_match=LATEST)
     assert starts == {P0: 42, P1: 50}
-    with pytest.raises(InvalidRequest, match="startingTimestamp: no record of orders-1"):
+    with pytest.raises(InvalidRequest, match="startingTimestamp: all records of orders-1"):
         resolve(AtTimestamp(5), BOUNDS, found, option="startingTimestamp", no_match=None)
 
 

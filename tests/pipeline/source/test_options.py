@@ -89,7 +89,7 @@ REFUSED = [
     ("startingOffsets", {"startingOffsets": "soon"}, "earliest"),
     ("startingOffsets", {"startingOffsets": '{"orders": {"0": -3}}'}, "orders-0"),
     ("startingOffsets", {"startingOffsets": '{"orders": {"0": 1.5}}'}, "orders-0"),
-    ("startingOffsets", {"startingOffsets": '{"orders": {"one": 1}}'}, "no partition"),
+    ("startingOffsets", {"startingOffsets": '{"orders": {"one": 1}}'}, "not a partition"),
     ("startingOffsets", {"startingOffsets": '{"or/ders": {"0": 1}}'}, "or/ders"),
     ("startingOffsets", {"startingOffsets": '{"a": {"0": 1, "0": 2}}'}, "a-0 is named twice"),
     ("endingOffsets", {"endingOffsets": '{"a": {"3": 1, "03": 1}}'}, "a-3 is named twice"),
@@ -97,7 +97,7 @@ REFUSED = [
     ("startingOffsets", {"startingOffsets": '{"orders": {"0": {}}}'}, "orders-0"),
     ("startingOffsets", {"startingOffsets": '{"orders": {}}'}, "needs its partitions"),
     ("startingOffsets", {"startingOffsets": '{"orders": [0]}'}, "needs its partitions"),
-    ("startingOffsets", {"startingOffsets": "{}"}, "no JSON object"),
+    ("startingOffsets", {"startingOffsets": "{}"}, "not a JSON object"),
     (
         "startingOffsetsByTimestamp",
         {"startingOffsetsByTimestamp": '{"a": {"1": 5, "1": 6}}'},
@@ -116,10 +116,10 @@ REFUSED = [
     ("columns", {"columns": "key,values"}, "'values'"),
     ("kafka.group.id", {"kafka__group__id": "g"}, "without a broker"),
     ("kafka.isolation.level", {"kafka__isolation__level": "read_committed"}, "isolation"),
-    ("groupIdPrefix", {"groupIdPrefix": "g"}, "consumer groups"),
+    ("groupIdPrefix", {"groupIdPrefix": "g"}, "no consumer group"),
     ("provider", {"provider": "strandline"}, "CREATE TEMP VIEW"),
     ("fetchOffset.numRetries", {"fetchOffset__numRetries": "3"}, "without a broker"),
-    ("strandline.sotre", {"strandline__sotre": "s3://b"}, "no option"),
+    ("strandline.sotre", {"strandline__sotre": "s3://b"}, "not an option"),
     ("startingOffset", {"startingOffset": "earliest"}, "startingOffsets"),
 ]
 

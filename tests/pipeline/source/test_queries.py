@@ -159,7 +159,7 @@ def test_nothing_to_read_is_an_empty_frame(spark: SparkSession, store: Path) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"subscribe": "orders", "startingOffset": "earliest"}, "startingOffset: is no option"),
+        ({"subscribe": "orders", "startingOffset": "earliest"}, "startingOffset: is not an option"),
         ({"subscribe": "parcels"}, "parcels"),
         (
             {"assign": '{"codecs": [0]}', "startingOffsets": '{"codecs": {"0": 900}}'},
