@@ -35,7 +35,7 @@ from rlm.hold_plan import (
     why_let_go,
 )
 from rlm.leadership import Leads
-from rlm.log_dir import LocalPartition, LocalSegment
+from rlm.log_dir import LocalPartition
 from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.ports import MetadataPort
@@ -324,8 +324,7 @@ class Hold:
     ) -> Unit | None:
         """The unit as it is now, None once it is let go. OSError: it stays as it was."""
         order = orders.by_partition.get(unit.partition)
-        live = None if order is None else _segment(order.local, unit.base_offset)
-        now = directory.look_again(unit, live)
+        now = directory.look_again(unit, None if order is None else order.local)
         why = Release.CHANGED if now is None else orders.why_let_go(now)
         if now is not None and why is None:
             return replace(now, wanted=order is None or not order.facts.left_out)
@@ -363,10 +362,6 @@ class Hold:
 
 def _is_deleted(state: PartitionState) -> bool:
     return state.delete_state in _DELETED
-
-
-def _segment(local: LocalPartition, base_offset: int) -> LocalSegment | None:
-    return next((each for each in local.segments if each.base_offset == base_offset), None)
 
 
 def _told(error: OSError) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
@@ -153,11 +154,12 @@ class HoldDirectory:
             _remove(aside)
             raise
         log = parent / name / segment_file_name(base, LOG_SUFFIX)
-        return replace(found, segment=replace(found.segment, log_path=log), witnessed=True)
+        return _followed(replace(found, segment=replace(found.segment, log_path=log)), local)
 
-    def look_again(self, unit: Unit, live: LocalSegment | None) -> Unit | None:
-        """The unit as it is now; None: it is gone or not what it was. `live` is the broker's own
-        segment at its base. OSError: nobody knows.
+    def look_again(self, unit: Unit, local: LocalPartition | None) -> Unit | None:
+        """The unit as it is now; None: it is gone or not what it was. `local` is the live log by
+        the last look, which tells what follows the unit while that is a part of it. OSError: nobody
+        knows.
         """
         try:
             now = os.stat(unit.segment.log_path)
@@ -165,11 +167,10 @@ class HoldDirectory:
             return None
         if now.st_size != unit.segment.size_bytes:
             return None
-        witnessed = unit.witnessed
-        if live is not None and not witnessed:
-            with contextlib.suppress(OSError):  # removed since the look
-                witnessed = os.path.samestat(now, live.log_path.stat())
-        return replace(unit, alone=now.st_nlink == 1, witnessed=witnessed)
+        unit = replace(unit, alone=now.st_nlink == 1)
+        if local is None or unit.alone or not _is_part_of(local, unit, now):
+            return unit
+        return _followed(unit, local)
 
     def release(self, unit: Unit) -> Path | None:
         """Let it go: from here on nobody finds it. What is to be removed, None if it was gone
@@ -266,6 +267,23 @@ def _device(path: Path) -> int:
         ) from error
 
 
+def _followed(unit: Unit, local: LocalPartition) -> Unit:
+    """By the live log that the unit is a part of."""
+    epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
+    return unit if epoch is None else replace(unit, followed_by=epoch)
+
+
+def _is_part_of(local: LocalPartition, unit: Unit, now: os.stat_result) -> bool:
+    """Whether the broker's own file at the unit's base is the one that is held. A file that a log
+    has let go of never comes back to it, so that it was a part at the look as well.
+    """
+    for segment in local.segments:
+        if segment.base_offset == unit.base_offset:
+            with contextlib.suppress(OSError):  # removed since the look
+                return os.path.samestat(now, os.stat(segment.log_path))
+    return False
+
+
 def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:
     """The `.log` must be there; of what stands beside it, whatever is."""
     source = local.directory
@@ -312,14 +330,15 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
     checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
     epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
     first_known = max(base, epochs[0].start_offset) if epochs else base
+    inside = segment_epochs(epochs, first_known, next_base)
     sealed_at_ms = _sealed_at_ms(path, next_base, found)
     return Unit(
         partition=id_,
         segment=LocalSegment(base, log, size, next_base, sealed_at_ms, first_known),
-        leader_epochs=segment_epochs(epochs, first_known, next_base),
+        leader_epochs=inside,
         modified_ms=found.st_mtime_ns // 1_000_000,
         alone=found.st_nlink == 1,
-        witnessed=False,
+        followed_by=inside[-1].epoch,
     )
 
 

@@ -40,9 +40,9 @@ class Unit:
 
     `leader_epochs` are those inside it, the first moved to its first known offset: its base, unless
     DeleteRecords had reached into it before it was held. `alone`: the broker has
-    removed its own links, so the bytes stay for us only. `witnessed`: this process saw it as a part
-    of the live log, and nothing since that contradicts it. `wanted`: False while its topic is left
-    out, perhaps by a mistake that is set right in a moment.
+    removed its own links, so the bytes stay for us only. `followed_by` is the epoch that the live
+    log had at the next base when the unit was last seen in it. `wanted`: False while its topic is
+    left out, perhaps by a mistake that is set right in a moment.
     """
 
     partition: TopicIdPartition
@@ -50,7 +50,7 @@ class Unit:
     leader_epochs: Epochs
     modified_ms: int
     alone: bool
-    witnessed: bool
+    followed_by: int
     wanted: bool = True
 
     @property
@@ -202,20 +202,21 @@ def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
     return filtered(entries)
 
 
-def unbroken(units: Sequence[Unit], offset: int, epoch: int | None) -> tuple[Unit, ...]:
+def unbroken(units: Iterable[Unit], offset: int, epoch: int | None) -> tuple[Unit, ...]:
     """The units that end at `offset`, where the log has `epoch`, and surely are of its history, as
-    far down as there is no gap: witnessed ones, and those that end in the epoch of what follows. An
-    epoch has one leader, whose log of that epoch and everything below all replicas share.
+    far down as there is no gap: those that were followed by that epoch or end in it. An epoch has
+    one leader, whose log of that epoch and everything below all replicas share.
 
-    Behind a gap nobody knows what the log had there: it may have been truncated and begun anew.
-    What DeleteRecords took before it was held is such a gap.
+    That it was seen in the live log says nothing by itself: between two looks that may be cut off
+    as a whole and begin anew, with other epochs, where the unit happens to end. Behind a gap nobody
+    knows what the log had there. What DeleteRecords took before it was held is such a gap.
     """
     found: list[Unit] = []
-    for unit in reversed(units):
+    for unit in sorted(units, key=lambda each: each.base_offset, reverse=True):
         if unit.next_base_offset != offset:
-            break
-        if not unit.witnessed and unit.leader_epochs[-1].epoch != epoch:
-            break
+            continue
+        if epoch not in (unit.followed_by, unit.leader_epochs[-1].epoch):
+            continue  # of another history, and hides nothing of this one
         found.append(unit)
         if unit.first_known_offset > unit.base_offset:
             break

@@ -102,12 +102,9 @@ class PartitionWork:
 
         By `local` as it is: what the broker removed since the last pass of the hold is no gap.
         """
-        return self._usable(self.lineage)
-
-    def _usable(self, lineage: Epochs) -> tuple[Unit, ...]:
         if self.local is None or not self.units:
             return ()
-        return usable(self.units, self.local.segments, self.local.leader_epochs, lineage)
+        return usable(self.units, self.local.segments, self.local.leader_epochs, self.lineage)
 
     @property
     def segments(self) -> tuple[LocalSegment, ...]:
@@ -123,15 +120,16 @@ class PartitionWork:
 
     @property
     def claimed_checkpoint(self) -> Epochs:
-        """What a claim may say: the broker's checkpoint, with the heads that this process saw or
-        that its first epoch tells, whatever lineage is recorded: a claim may change it.
+        """What a claim may say: the broker's checkpoint, with the heads that its first epoch
+        proves, whatever lineage is recorded: a claim may change it.
         """
         if self.local is None:
             return ()
         start = self.local.local_log_start_offset
         epoch = epoch_for_offset(self.local.leader_epochs, start)
-        seen = unbroken(self._usable(()), start, epoch)
-        return with_heads(seen, self.local.leader_epochs)
+        first = self.local.segments[0].base_offset
+        below = (unit for unit in self.units if unit.base_offset < first)
+        return with_heads(unbroken(below, start, epoch), self.local.leader_epochs)
 
     @property
     def log_start_said(self) -> int:

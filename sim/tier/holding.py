@@ -158,18 +158,18 @@ class HoldAuditor:
         )
 
     def lost(self, record: LostRange, state: PartitionState) -> None:
-        """What is said to be lost is not held by who says so. Where DeleteRecords reached into a
-        segment, its head counts as lost, and may fill the range once it is held alone; so do whole
-        segments that it took and the broker still has. What the claim contradicts, because it knew
-        less of the log's head, is kept and cannot be copied.
+        """What is said to be lost is not held by who says so. What the log start passed, of the
+        broker's own, counts as lost, and may fill the range once it is held alone: also of whole
+        segments that the broker still has. What the claim contradicts, because it knew less of the
+        log's head, is kept and cannot be copied.
         """
         assert state.claim is not None
         node_id = state.claim.incarnation.node_id
         replica = self._world.brokers.partition(record.partition).replicas[node_id]
         for path, start, end in self._held_by_claimant(state):
             base, _ = _offsets(path)
-            deleted = base >= replica.bases[0] and record.end < replica.log_start
-            if base in replica.cut_inside or deleted:
+            passed = base >= replica.bases[0] and record.end < replica.log_start
+            if passed or any(base in each for each in replica.passed):
                 continue
             if not _fits(path, state):
                 continue
@@ -188,9 +188,10 @@ class HoldAuditor:
         replica = self._world.brokers.partition(record.partition).replicas[node_id]
         for path, start, end in self._held_by_claimant(state):
             base, _ = _offsets(path)
-            stands_below_the_log_start = base in replica.bases and end <= replica.log_start
+            stands_below_the_log_start = base >= replica.bases[0] and end <= replica.log_start
+            was_passed = any(base in each for each in replica.passed)
             self._world.auditor.check(
-                end != record.offset or base in replica.cut_inside or stands_below_the_log_start,
+                end != record.offset or was_passed or stands_below_the_log_start,
                 "hold_keeps_what_is_not_copied",
                 f"{record} passes over {start} to {end - 1}, which is held",
             )

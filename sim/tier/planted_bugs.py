@@ -270,6 +270,10 @@ def _joined_at_the_first_base(work: PartitionWork) -> Epochs:
     return with_heads(seen, work.local.leader_epochs)
 
 
+def _joined_where_they_end(units: Iterable[Unit], offset: int, _: int | None) -> tuple[Unit, ...]:
+    return tuple(unit for unit in units if unit.next_base_offset == offset)
+
+
 def _anywhere(_: Look) -> bool:
     return True
 
@@ -418,6 +422,10 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "what is held is said to reach a head that DeleteRecords took": (
         "hold_below_what_delete_records_took",
         ((PartitionWork, "claimed_checkpoint", _CLAIMED),),
+    ),
+    "what is held is of any log that begins where it ends": (
+        "hold_below_a_log_begun_anew",
+        ((rlm.partition_work, "unbroken", _joined_where_they_end),),
     ),
     "what moved in another directory is followed": (
         "delete_records_followed",

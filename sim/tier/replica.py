@@ -52,7 +52,7 @@ class Replica:
     those of the segments; the last one is active. `leads` and `epoch` are what the broker believes.
     `log_start` is set by DeleteRecords, inside a segment or above whole ones that go later.
     `open_at` tells which transaction is open at an offset; None: there are no producer snapshots.
-    `cut_inside` are bases of segments that went some time after DeleteRecords reached into them.
+    `passed` are offsets that the log start passed some time before their segments went.
     `truncated_ms` is when it last forgot something from its end. `lost` are batches that damage
     took from the disk.
     """
@@ -67,7 +67,7 @@ class Replica:
         self.leads = False
         self.high_watermark = 0
         self.last_stable = 0
-        self.cut_inside: set[int] = set()
+        self.passed: list[range] = []
         self.open_at: Callable[[int], int | None] | None = None
         self.truncated_ms = -FOREVER_MS
         self.lost: list[Batch] = []
@@ -151,9 +151,9 @@ class Replica:
 
     def trim(self, start: int) -> None:
         """Local retention: whole segments below `start`, a segment's base."""
-        for base in [base for base in self.bases if base < start]:
-            if self.log_start > base:
-                self.cut_inside.add(base)
+        going = [base for base in self.bases if base < start]
+        self._passed(going, start)
+        for base in going:
             self._drop(base)
         self._changed()
         self.cut(start)
@@ -187,6 +187,11 @@ class Replica:
         """The batch there is damaged; no node looks at the file."""
         self.lost += [each for each in self.batches if each.base <= offset <= each.last]
 
+    def _passed(self, going: list[int], end: int) -> None:
+        """Segments go, of which the last one ends there."""
+        if going and going[0] < self.log_start:
+            self.passed.append(range(going[0], min(end, self.log_start)))
+
     def _next_base(self, base: int) -> int:
         return self.bases[self.bases.index(base) + 1]
 
@@ -216,7 +221,7 @@ class Replica:
         self.directory.mkdir()
         shutil.copy(aside / PARTITION_METADATA_FILE, self.directory)
         left = [each for each in self.batches if each.last >= start]
-        self.cut_inside.update(base for base in self.bases if base < self.log_start)
+        self._passed(self.bases, self.end)
         self.bases = [left[0].base if left else self.end]
         self._path(self.bases[0]).touch()
         for batch in left:

@@ -60,7 +60,7 @@ def test_a_unit_outlives_the_brokers_own_files_and_looks_like_a_replica(
 ) -> None:
     before = orders.log_bytes(10)
     unit = held(directory, orders, 1)
-    assert (unit.alone, unit.witnessed) == (False, True)
+    assert (unit.alone, unit.followed_by) == (False, 2)
     assert unit.leader_epochs == epochs((0, 10), (2, 15))
     orders.delete_segment(0)
     orders.delete_segment(10)
@@ -107,18 +107,29 @@ def test_what_the_batches_told_of_a_lost_head_is_held_too(
     ]
 
 
-def test_what_is_held_is_found_again_and_not_taken_for_witnessed(
+def test_what_is_held_is_found_again_as_it_was(directory: HoldDirectory, orders: KafkaLog) -> None:
+    unit = held(directory, orders, 0)
+    assert directory.find().units == (unit,)
+
+
+def test_what_follows_a_unit_is_told_by_the_live_log_while_the_unit_is_a_part_of_it(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
+    def followed_by(unit: Unit) -> int:
+        found = directory.look_again(unit, local(orders))
+        assert found is not None
+        return found.followed_by
+
     unit = held(directory, orders, 0)
-    (found,) = directory.find().units
-    assert found == replace(unit, witnessed=False)
-    again = directory.look_again(found, local(orders).segments[0])
-    assert again is not None
-    assert again.witnessed
-    other = directory.look_again(found, local(orders).segments[1])
-    assert other is not None
-    assert not other.witnessed
+    assert unit.followed_by == 0
+    orders.set_epochs((0, 0), (3, 10))
+    assert followed_by(unit) == 3
+    copied = orders.log_bytes(0)
+    orders.delete_segment(0)
+    orders.set_epochs((4, 10))
+    assert followed_by(unit) == 0, "it is not there any more"
+    (orders.directory / unit.segment.log_path.name).write_bytes(copied)
+    assert followed_by(unit) == 0, "another file has its place"
 
 
 def test_nothing_is_held_of_a_segment_that_is_not_what_was_looked_at(

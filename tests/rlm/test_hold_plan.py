@@ -34,16 +34,15 @@ def live(*bases: int) -> tuple[LocalSegment, ...]:
 
 
 def unit(
-    base: int, next_base: int, *entries: tuple[int, int], witnessed: bool = True, alone: bool = True
+    base: int,
+    next_base: int,
+    *entries: tuple[int, int],
+    followed_by: int | None = None,
+    alone: bool = True,
 ) -> Unit:
-    return Unit(
-        PARTITION,
-        segment(base, next_base),
-        epochs(*entries or ((0, base),)),
-        base,
-        alone,
-        witnessed,
-    )
+    inside = epochs(*entries or ((0, base),))
+    behind = inside[-1].epoch if followed_by is None else followed_by
+    return Unit(PARTITION, segment(base, next_base), inside, base, alone, behind)
 
 
 def facts(
@@ -214,18 +213,27 @@ def test_the_heads_of_the_checkpoint_come_back_with_the_units() -> None:
     assert with_heads((), epochs((3, 30))) == epochs((3, 30))
 
 
-def test_what_is_found_joins_the_log_by_the_epoch_that_both_have() -> None:
-    older = unit(0, 10, (1, 0), witnessed=False)
-    across = unit(10, 20, (1, 10), (2, 15), witnessed=False)
+def test_what_is_held_joins_the_log_by_the_epoch_that_both_have() -> None:
+    older, across = unit(0, 10, (1, 0)), unit(10, 20, (1, 10), (2, 15))
     assert unbroken((older, across), 20, 2) == (older, across)
     assert unbroken((older, across), 20, 3) == ()
-    assert unbroken((older, replace(across, witnessed=True)), 20, 3) == (
-        older,
-        replace(across, witnessed=True),
-    )
-    other = unit(0, 10, (0, 0), witnessed=False)
+    other = unit(0, 10, (0, 0))
     assert unbroken((other, across), 20, 2) == (across,)
     assert unbroken((older, across), 25, 2) == ()
+
+
+def test_what_is_held_joins_the_log_by_the_epoch_that_followed_it_and_by_no_other() -> None:
+    """A log that began anew where a held segment ends is another one (an unclean election)."""
+    older, across = unit(0, 10, (0, 0), followed_by=1), unit(10, 20, (1, 10), followed_by=3)
+    assert unbroken((older, across), 20, 3) == (older, across)
+    assert unbroken((older, across), 20, 2) == ()
+    assert unbroken((older, across), 20, 4) == ()
+
+
+def test_what_is_held_of_another_history_hides_nothing_of_this_one() -> None:
+    cut_off, good = unit(15, 20, (1, 15), followed_by=2), unit(10, 20, (3, 10))
+    older = unit(0, 10, (0, 0), followed_by=3)
+    assert unbroken((older, good, cut_off), 20, 3) == (older, good)
 
 
 def test_the_oldest_go_first_and_only_those_that_free_something() -> None:

@@ -54,7 +54,7 @@ def look_at(log: KafkaLog) -> LocalPartition:
 
 def unit_of(log: KafkaLog, base: int, next_base: int, epoch: int) -> Unit:
     segment = LocalSegment(base, log.directory / f"{base}.log", 100, next_base)
-    return Unit(log.partition, segment, epochs((epoch, base)), 0, alone=True, witnessed=True)
+    return Unit(log.partition, segment, epochs((epoch, base)), 0, alone=True, followed_by=epoch)
 
 
 def test_links_that_nobody_knows_of_do_not_keep_a_segment_from_being_held(
@@ -65,7 +65,7 @@ def test_links_that_nobody_knows_of_do_not_keep_a_segment_from_being_held(
     assert directory.hold(local, local.segments[0]) is not None
     again = directory.hold(local, local.segments[0])
     assert again is not None
-    assert directory.find().units == (replace(again, witnessed=False),)
+    assert directory.find().units == (again,)
     assert len(os.listdir(again.segment.log_path.parent.parent)) == 1
 
 

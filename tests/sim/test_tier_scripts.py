@@ -35,6 +35,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "delete_records_followed",
         "delete_records_past_the_copied_offset",
         "double_leader",
+        "hold_below_a_log_begun_anew",
         "hold_below_what_delete_records_took",
         "hold_that_was_not_enough",
         "hold_through_an_outage",
