@@ -7,16 +7,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rlm.segment_survey import walkable_header
+from rlm.segment_survey import is_good, walkable_header
 
 WINDOW_BYTES = 1 << 20
 """Read at once. A batch that is larger comes whole."""
 
 
 def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
-    """What a held `.log` has from the batch with offset `at` on, or from the one behind it, and
-    where that stands, which is at or behind `position`. Empty: it has nothing there, can't be
-    read, or is damaged before it.
+    """What a held `.log` has from the batch with offset `at` on, or from the next good one behind
+    it, and where that stands, which is at or behind `position`. Empty: it has nothing there, can't
+    be read, or what is damaged before it can't be walked over.
     """
     try:
         descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
@@ -30,7 +30,9 @@ def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
                 break
             if header.last_offset >= at:
                 wanted = max(header.size_bytes, WINDOW_BYTES)
-                return os.pread(descriptor, wanted, position), position
+                data = os.pread(descriptor, wanted, position)
+                if is_good(data[: header.size_bytes], header, str(log)):
+                    return data, position
             position += header.size_bytes
     except OSError:
         pass

@@ -49,7 +49,7 @@ def take_batches(
     A log start lies inside a batch where DeleteRecords put it, and batches come whole: down to
     `free_from`, where this replica has nothing, the first may begin below `at`. None: at `at`.
     """
-    lowest = at if free_from is None else free_from
+    asked_at, lowest = at, at if free_from is None else free_from
     taken = bytearray()
     stretches: list[tuple[int, int, int]] = []
     lacking: list[Offsets] = []
@@ -66,6 +66,10 @@ def take_batches(
             break
         batch = data[position : position + header.size_bytes]
         position += header.size_bytes
+        if stretches and lacking and header.base_offset < at:
+            # Which of two base offsets is right, nothing tells: a CRC leaves them out.
+            wrong = f"a batch at {header.base_offset} stands behind the offset {at - 1}"
+            return Taken(b"", (), (), asked_at, (), wrong)
         if header.last_offset < at:
             continue
         if header.base_offset > last:

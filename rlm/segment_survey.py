@@ -113,8 +113,20 @@ def is_abort(header: BatchHeader, data: bytes, name: str) -> bool:
     return control_record_type(record, source=name, position=0) is ControlType.ABORT
 
 
+@dataclass(slots=True)
+class _Last:
+    """The batch taken last: the offset before it, how many it has, what the run was without it, and
+    whether it aborts.
+    """
+
+    before: int
+    count: int
+    run: list[int] | None
+    is_abort: bool
+
+
 class _Found:
-    """Joins good batches to runs."""
+    """Joins good batches to runs. A batch's CRC leaves out its base offset and leader epoch."""
 
     def __init__(self, job: CopyJob) -> None:
         self._job = job
@@ -123,6 +135,7 @@ class _Found:
         self._aborts: list[int] = []
         self._max_timestamp_ms = -1
         self._bad: list[tuple[int, int | None]] = []  # behind which good batch, with which base
+        self._last: _Last | None = None
 
     def bad(self, base_offset: int | None = None) -> None:
         """What stands behind the last good batch is damaged: a batch, or None: all of the rest."""
@@ -131,23 +144,56 @@ class _Found:
 
     def take(self, header: BatchHeader, data: bytes, position: int) -> None:
         job, first, last = self._job, header.base_offset, header.last_offset
+        trusted = self._order_holds(first)
         end = self.runs[-1][1] if self.runs else job.start_offset - 1
         epoch = epoch_for_offset(job.leader_epochs, first)
-        if not end < first <= last <= job.end_offset or (
-            header.partition_leader_epoch != epoch and last >= job.log_start_offset
+        if (
+            not trusted
+            or not end < first <= last <= job.end_offset
+            or (header.partition_leader_epoch != epoch and last >= job.log_start_offset)
         ):
             self.bad(first)
             return
         if shows_cleaner(header.attributes, header.last_offset_delta, header.record_count):
             self._cleaned = True
-        if is_abort(header, data, "segment"):
+        aborts = is_abort(header, data, "segment")
+        if aborts:
             self._aborts.append(last)
         self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp)
         joins = end + 1 == first or self._is_legal(end + 1, first - 1)
+        run = None
         if self.runs and joins and sum(self.runs[-1][2:]) == position:
-            self.runs[-1][1], self.runs[-1][3] = last, self.runs[-1][3] + header.size_bytes
+            run = list(self.runs[-1])
+            self.runs[-1][1], self.runs[-1][3] = last, run[3] + header.size_bytes
         else:
             self.runs.append([first, last, position, header.size_bytes])
+        self._last = _Last(end, last - first + 1, run, aborts)
+
+    def _order_holds(self, first: int) -> bool:
+        """Whether a batch that begins at `first` may be taken, by what was taken last.
+
+        Where they want the same offsets, and the last one stands behind a gap, a bit of the base
+        offset of either turned over: the last one is given up. It was that one's, if the other
+        joins it once the gap is gone; else the other is not taken either.
+        """
+        last = self._last
+        if last is None or not last.before < first <= self.runs[-1][1]:
+            return True
+        base, mark = self.runs[-1][1] - last.count + 1, last.before + 1
+        if base == mark:
+            return True  # no gap: what is out of order is the other
+        self._last = None
+        if last.run is None:
+            self.runs.pop()
+        else:
+            self.runs[-1] = last.run
+        if last.is_abort:
+            self._aborts.pop()
+        behind = []
+        while self._bad and self._bad[-1][0] > mark:
+            behind.append(self._bad.pop()[1])
+        self._bad += [(mark, each) for each in (base, *reversed(behind))]
+        return not self._cleaned and first == mark + last.count
 
     def _is_legal(self, first: int, last: int) -> bool:
         """Whether a gap without damaged bytes in it ends no run: cleaners leave very many."""

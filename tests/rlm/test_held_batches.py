@@ -36,3 +36,11 @@ def test_nothing_comes_from_what_is_gone_or_damaged_before_it(tmp_path: Path) ->
     data[8:12] = b"\xff" * 4
     log.write_bytes(data)
     assert batches_from(log, 13, 0) == (b"", 0)
+
+
+def test_what_stands_behind_a_damaged_batch_is_found(tmp_path: Path) -> None:
+    log, batches = tmp_path / "held.log", [batch(10, 12), batch(13, 13), batch(14, 19)]
+    data = bytearray(b"".join(batches))
+    data[len(batches[0]) + 65] ^= 1
+    log.write_bytes(data)
+    assert batches_from(log, 13, 0) == (batches[2], len(batches[0] + batches[1]))

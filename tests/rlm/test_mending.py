@@ -47,6 +47,7 @@ class Seen:
     why_not: WhyNot | None
     text: str
     offsets: list[int]
+    data: bytes
 
 
 async def nothing_more(_: Node) -> None:
@@ -81,7 +82,12 @@ def outcome(
                 data = b"".join([piece async for piece in pieces])
             offsets = [batch.header.base_offset for batch in scan(data, source="read")]
             return Seen(
-                finished, state.lost_ranges, status.why_not_copying, status.why_not_text, offsets
+                finished,
+                state.lost_ranges,
+                status.why_not_copying,
+                status.why_not_text,
+                offsets,
+                data,
             )
 
     return run_virtually(main)
@@ -176,6 +182,27 @@ def test_a_turned_byte_is_mended_like_a_hole(tmp_path: Path, log: KafkaLog, at: 
     seen = outcome(tmp_path, log, brokers)
     assert seen.finished == [(0, 9), (10, 19), (20, 29), (30, 39)]
     assert (seen.lost, seen.offsets) == ((), list(ALL))
+
+
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize(("offset", "turned"), [(10, 11), (10, 14), (12, 14), (12, 8), (18, 19)])
+def test_a_batch_whose_base_offset_turned_over_stands_in_for_no_other(
+    tmp_path: Path, log: KafkaLog, offset: int, turned: int, others: bool
+) -> None:
+    """No CRC has it: it was copied as the record that it said it was, and that one's was passed
+    over. The others are good, whether a replica has them or not.
+    """
+    batches = all_batches(log)
+    brokers = cluster(log, b1=ALL if others else [offset])
+
+    def turn(data: bytearray) -> bytes:
+        data[(offset - 10) * len(batches[10]) + 7] ^= offset ^ turned
+        return bytes(data)
+
+    rewrite(log, 10, turn)
+    seen = outcome(tmp_path, log, brokers)
+    assert (seen.lost, seen.offsets) == ((), list(ALL))
+    assert seen.data == b"".join(batches[each] for each in ALL)
 
 
 def test_a_cut_segment_is_completed(tmp_path: Path, log: KafkaLog) -> None:
@@ -304,6 +331,8 @@ def test_a_damaged_batch_at_the_log_start_of_a_thinned_segment_is_no_gap_of_the_
     left = range(0, 2_400, 10)
     log, batches = thinned_log(tmp_path, left=left, bad=20)
     log.set_epochs((0, start))
+    starts = log.log_dir / offset_checkpoint.LOG_START_FILE
+    starts.write_bytes(offset_checkpoint.encode({("orders", 0): start}))
     seen = outcome(tmp_path, log, Cluster({1: range(30, 2_400, 10), 2: left}, batches))
     assert (seen.lost, 20 in seen.offsets) == ((), True)
 

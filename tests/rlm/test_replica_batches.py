@@ -41,6 +41,14 @@ def test_only_the_first_may_begin_below() -> None:
     assert taken.wrong == "a batch 13 to 19 does not fit the hole"
 
 
+def test_nothing_is_taken_where_two_batches_want_the_same_offset() -> None:
+    """A bit of a base offset turned over on that replica's disk: no CRC has it."""
+    data = batch(13, 14) + batch(16, 16) + batch(16, 16) + batch(17, 19)
+    taken = take_batches(data, 13, 19, LINEAGE, "broker 2")
+    assert (taken.stretches, taken.lacking, taken.next_offset) == ((), (), 13)
+    assert taken.wrong == "a batch at 16 stands behind the offset 16"
+
+
 def test_a_stretch_begins_with_the_batch_that_the_log_start_lies_in() -> None:
     run = Run(10, 19, FETCHED, 0, 200)
     damage = Damage(13, 20, 0, Survey((), ((13, 19),), (), -1), fetched=(run,), head=True)
