@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.memory import MemoryStore
-from rsm_backends.store import (
-    FolderPage,
-    ListPage,
-    ObjectInfo,
-    ObjectVersion,
-    UnfinishedUpload,
-    UploadedPart,
-)
+from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
+from rsm_backends.store_wrapper import PortCall, Read, Send, StoreWrapper
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
@@ -79,78 +73,51 @@ class Bucket(MemoryStore):
         at_once(MemoryStore.delete_many(self, (key,)))
 
 
-class NodeStore:
+NAMES = {
+    "list_page": "list",
+    "list_folders": "list",
+    "delete_many": "delete",
+    "start_multipart": "start",
+    "put_part": "part",
+    "complete_multipart": "complete",
+    "abort_multipart": "abort",
+    "list_uploads": "uploads",
+    "uploads_below": "uploads",
+}
+"""What a script calls a method of the port; the others have their own names."""
+
+
+class NodeStore(StoreWrapper):
     """One process's way to the bucket: the port `rsm_backends.store.ObjectStore`."""
 
     def __init__(self, world: World, process: Process) -> None:
+        super().__init__(world.bucket)
         self._world = world
         self._process = process
-        self._bucket = world.bucket
 
-    async def put(
-        self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
-    ) -> ObjectInfo:
-        held = bytes(data)
-        return await self._request(
-            "put", key, lambda: self._bucket.put(key, held, crc32c=crc32c, create_only=create_only)
-        )
-
-    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
-        return await self._request(
-            "replace", key, lambda: self._bucket.replace(key, data, crc32c=crc32c, etag=etag)
-        )
-
-    async def get(
-        self, key: str, *, start: int = 0, end: int | None = None
-    ) -> AsyncIterator[bytes]:
-        data = await self._request("get", key, lambda: self._read(key, start, end))
-        torn = self._world.faults.tears()
-        for at in range(0, len(data), PIECE_BYTES):
-            if torn and at:
-                raise RetryLater(f"{key}: the connection broke off")
-            yield data[at : at + PIECE_BYTES]
-
-    async def _read(self, key: str, start: int, end: int | None) -> bytes:
-        pieces = [piece async for piece in self._bucket.get(key, start=start, end=end)]
-        return self._world.faults.damaged(key, b"".join(pieces))
-
-    async def head(self, key: str) -> ObjectInfo:
-        return await self._request("head", key, lambda: self._bucket.head(key))
-
-    async def list_page(
+    def list_page(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
-    ) -> ListPage:
+    ) -> Coroutine[Any, Any, ListPage]:
         few = min(limit, self._world.faults.page_limit)
-        return await self._request(
-            "list", prefix, lambda: self._bucket.list_page(prefix, cursor=cursor, limit=few)
-        )
+        return super().list_page(prefix, cursor=cursor, limit=few)
 
-    async def list_folders(
+    def list_folders(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
-    ) -> FolderPage:
+    ) -> Coroutine[Any, Any, FolderPage]:
         few = min(limit, self._world.faults.page_limit)
-        return await self._request(
-            "list", prefix, lambda: self._bucket.list_folders(prefix, cursor=cursor, limit=few)
-        )
+        return super().list_folders(prefix, cursor=cursor, limit=few)
 
-    async def delete_many(self, keys: Sequence[str]) -> None:
-        gone = tuple(keys)
-        await self._request("delete", gone[0], lambda: self._bucket.delete_many(gone))
+    # What a request sends is fixed as it leaves: its sender may change it before it arrives.
 
-    async def start_multipart(self, key: str) -> str:
-        return await self._request("start", key, lambda: self._bucket.start_multipart(key))
+    def delete_many(self, keys: Sequence[str]) -> Coroutine[Any, Any, None]:
+        return super().delete_many(tuple(keys))
 
-    async def put_part(
+    def put_part(
         self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
-    ) -> UploadedPart:
-        held = bytes(data)
-        return await self._request(
-            "part",
-            key,
-            lambda: self._bucket.put_part(key, upload_id, number, held, crc32c=crc32c),
-        )
+    ) -> Coroutine[Any, Any, UploadedPart]:
+        return super().put_part(key, upload_id, number, bytes(data), crc32c=crc32c)
 
-    async def complete_multipart(
+    def complete_multipart(
         self,
         key: str,
         upload_id: str,
@@ -158,42 +125,33 @@ class NodeStore:
         *,
         crc32c: int,
         create_only: bool = False,
-    ) -> ObjectInfo:
+    ) -> Coroutine[Any, Any, ObjectInfo]:
         named = tuple(parts)
-        return await self._request(
-            "complete",
-            key,
-            lambda: self._bucket.complete_multipart(
-                key, upload_id, named, crc32c=crc32c, create_only=create_only
-            ),
+        return super().complete_multipart(
+            key, upload_id, named, crc32c=crc32c, create_only=create_only
         )
 
-    async def abort_multipart(self, key: str, upload_id: str) -> None:
-        await self._request("abort", key, lambda: self._bucket.abort_multipart(key, upload_id))
+    def _answer(self, call: PortCall, send: Send[T]) -> Coroutine[Any, Any, T]:
+        return self._request(call, lambda: send(self._store))
 
-    async def list_uploads(self, key: str) -> tuple[str, ...]:
-        return await self._request("uploads", key, lambda: self._bucket.list_uploads(key))
+    async def _stream(self, call: PortCall, read: Read) -> AsyncIterator[bytes]:
+        data = await self._request(call, lambda: self._read(call, read))
+        torn = self._world.faults.tears()
+        for at in range(0, len(data), PIECE_BYTES):
+            if torn and at:
+                raise RetryLater(f"{call.key}: the connection broke off")
+            yield data[at : at + PIECE_BYTES]
 
-    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
-        return await self._request("uploads", prefix, lambda: self._bucket.uploads_below(prefix))
-
-    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
-        return await self._request("versions", key, lambda: self._bucket.versions(key))
-
-    async def get_version(
-        self, key: str, version_id: str, *, start: int = 0
-    ) -> AsyncIterator[bytes]:
-        async for piece in self._bucket.get_version(key, version_id, start=start):
-            yield piece
+    async def _read(self, call: PortCall, read: Read) -> bytes:
+        pieces = [piece async for piece in read(self._store, call.start)]
+        return self._world.faults.damaged(call.key, b"".join(pieces))
 
     async def close(self) -> None:
         """Nothing to free."""
 
-    async def _request(
-        self, operation: str, key: str, effect: Callable[[], Coroutine[Any, Any, T]]
-    ) -> T:
+    async def _request(self, call: PortCall, effect: Callable[[], Coroutine[Any, Any, T]]) -> T:
         world, process = self._world, self._process
-        name = f"{operation} {world.short(key)}"
+        name = f"{NAMES.get(call.operation, call.operation)} {world.short(call.key)}"
         await world.step(process, f"before {name}")
         fate = world.faults.request(process.machine, name)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

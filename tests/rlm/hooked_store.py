@@ -5,20 +5,12 @@ any more once the process is gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
-from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import StrandlineError
-from rsm_backends.store import (
-    FolderPage,
-    ListPage,
-    ObjectInfo,
-    ObjectStore,
-    ObjectVersion,
-    UnfinishedUpload,
-    UploadedPart,
-)
+from rsm_backends.store import ObjectStore
+from rsm_backends.store_wrapper import PortCall, Read, Send, StoreWrapper
 
 Hook = Callable[[str], Awaitable[None]]
 OnLate = Callable[[str, Callable[[], Awaitable[object]]], None]
@@ -44,11 +36,24 @@ def failing(step: str, error: Callable[[], StrandlineError], times: int = 1) -> 
     return hook
 
 
-class HookedStore:
+STEPS = {
+    "list_page": "list",
+    "list_folders": "list folders",
+    "start_multipart": "start {kind}",
+    "put_part": "put part of {kind}",
+    "complete_multipart": "complete {kind}",
+    "abort_multipart": "abort {kind}",
+    "list_uploads": "list uploads of {kind}",
+    "uploads_below": "list uploads",
+    "versions": "versions of {kind}",
+}
+
+
+class HookedStore(StoreWrapper):
     """Steps are named for the call and the kind of object: `before put .indexes`."""
 
     def __init__(self, store: ObjectStore, hook: Hook) -> None:
-        self._store = store
+        super().__init__(store)
         self._hook = hook
         self._dead = False
         self._on_late: OnLate | None = None
@@ -57,108 +62,24 @@ class HookedStore:
         """The process is gone; requests that wait at a hook were on their way: `on_late`'s now."""
         self._dead, self._on_late = True, on_late
 
-    async def put(
-        self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
-    ) -> ObjectInfo:
-        return await self._step(
-            f"put {_kind(key)}",
-            lambda: self._store.put(key, data, crc32c=crc32c, create_only=create_only),
-        )
-
-    async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
-        return await self._step(
-            f"replace {_kind(key)}",
-            lambda: self._store.replace(key, data, crc32c=crc32c, etag=etag),
-        )
-
-    async def get(
-        self, key: str, *, start: int = 0, end: int | None = None
-    ) -> AsyncIterator[bytes]:
+    async def _stream(self, call: PortCall, read: Read) -> AsyncIterator[bytes]:
         self._check_alive()
-        await self._hook(f"before get {_kind(key)}")
+        await self._hook(f"before {_name(call)}")
         self._check_alive()
-        async for piece in self._store.get(key, start=start, end=end):
+        async for piece in read(self._store, call.start):
             yield piece
 
-    async def head(self, key: str) -> ObjectInfo:
-        return await self._step(f"head {_kind(key)}", lambda: self._store.head(key))
-
-    async def list_page(
-        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
-    ) -> ListPage:
-        return await self._step(
-            "list", lambda: self._store.list_page(prefix, cursor=cursor, limit=limit)
-        )
-
-    async def list_folders(
-        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
-    ) -> FolderPage:
-        return await self._step(
-            "list folders", lambda: self._store.list_folders(prefix, cursor=cursor, limit=limit)
-        )
-
-    async def delete_many(self, keys: Sequence[str]) -> None:
-        what = "probe" if all(_kind(key) == "probe" for key in keys) else "objects"
-        await self._step(f"delete {what}", lambda: self._store.delete_many(keys))
-
-    async def start_multipart(self, key: str) -> str:
-        return await self._step(f"start {_kind(key)}", lambda: self._store.start_multipart(key))
-
-    async def put_part(
-        self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
-    ) -> UploadedPart:
-        return await self._step(
-            f"put part of {_kind(key)}",
-            lambda: self._store.put_part(key, upload_id, number, data, crc32c=crc32c),
-        )
-
-    async def complete_multipart(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[UploadedPart],
-        *,
-        crc32c: int,
-        create_only: bool = False,
-    ) -> ObjectInfo:
-        return await self._step(
-            f"complete {_kind(key)}",
-            lambda: self._store.complete_multipart(
-                key, upload_id, parts, crc32c=crc32c, create_only=create_only
-            ),
-        )
-
-    async def abort_multipart(self, key: str, upload_id: str) -> None:
-        await self._step(f"abort {_kind(key)}", lambda: self._store.abort_multipart(key, upload_id))
-
-    async def list_uploads(self, key: str) -> tuple[str, ...]:
-        return await self._step(
-            f"list uploads of {_kind(key)}", lambda: self._store.list_uploads(key)
-        )
-
-    async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
-        return await self._step("list uploads", lambda: self._store.uploads_below(prefix))
-
-    async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
-        return await self._step(f"versions of {_kind(key)}", lambda: self._store.versions(key))
-
-    def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
+    async def _answer(self, call: PortCall, send: Send[_Answer]) -> _Answer:
         self._check_alive()
-        return self._store.get_version(key, version_id, start=start)
-
-    async def close(self) -> None:
-        await self._store.close()
-
-    async def _step(self, name: str, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        self._check_alive()
+        name = _name(call)
         try:
             await self._hook(f"before {name}")
         except asyncio.CancelledError:
             if self._on_late is not None:
-                self._on_late(name, call)
+                self._on_late(name, lambda: send(self._store))
             raise
         self._check_alive()
-        answer = await call()
+        answer = await send(self._store)
         await self._hook(f"after {name}")
         return answer
 
@@ -168,10 +89,17 @@ class HookedStore:
             raise asyncio.CancelledError
 
 
+def _name(call: PortCall) -> str:
+    kind = _kind(call.key)
+    if call.operation == "delete_many":
+        return f"delete {'probe' if kind == 'probe' else 'objects'}"
+    return STEPS.get(call.operation, call.operation + " {kind}").format(kind=kind)
+
+
 def _kind(key: str) -> str:
     name = key.rpartition("/")[2]
     if name.startswith("clock-probe"):
         return "probe"
     if name == "cluster.json":
         return "marker"
-    return name[name.index(".") :]
+    return name[name.find(".") :] if "." in name else name
