@@ -1,12 +1,12 @@
-"""What the HTTP interface is given: exactly what it calls, as protocols, and its settings.
+"""What the HTTP interface is given: what it calls, and its settings.
 
-`RemoteLogMetadata` is met by `rlmm.manager.RemoteLogMetadataManager`, `RemoteLog` by
-`rlm.service.RemoteLogManager`.
+The metadata is `rlmm.manager.RemoteLogMetadataManager` itself; the rest are protocols, `RemoteLog`
+met by `rlm.service.RemoteLogManager`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -37,163 +37,15 @@ from rlm.record_deletion import RecordDeletion
 from rlm.repair_run import RepairRequest, RepairRun
 from rlm.retention_plan import RetentionPlan
 from rlm.scrub_results import ScrubResults
-from rlmm.history import HistoryEntry
 from rlmm.log.quorum_records import Voter
-from rlmm.metadata_log import LogDescription
-from rlmm.partition_state import PartitionState, TopicPolicy, Totals
-from rlmm.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
+from rlmm.manager import RemoteLogMetadataManager
+from rlmm.partition_state import TopicPolicy
 from rlmm.quorum.admin import CanStop
-from rlmm.records import (
-    ClaimReset,
-    GapsAllowed,
-    OffsetsSkipped,
-    PartitionDeleteUndo,
-    PartitionModeChange,
-    TopicPolicyChange,
-)
 from rlmm.segment import (
     RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
 from rsm_backends.store_config import StoreLocation
-
-
-class RemoteLogMetadata(Protocol):
-    """The metadata: reads are local and immediate, writes return their metadata offset."""
-
-    def partitions(self) -> Iterator[TopicIdPartition]:
-        """All partitions of the view."""
-        ...
-
-    @property
-    def applied_offset(self) -> int:
-        """Metadata offset up to which reads are true."""
-        ...
-
-    async def wait_for_offset(self, offset: int, /, *, deadline_s: float) -> None:
-        """Return once `offset` is applied; RetryLater after the deadline."""
-        ...
-
-    def remote_log_segment_metadata(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int, /
-    ) -> SegmentAnswer | None:
-        """The finished segment that serves `offset` within the epoch."""
-        ...
-
-    def next_segment_with_txn_index(
-        self, tip: TopicIdPartition, leader_epoch: int, offset: int, /
-    ) -> SegmentAnswer | None:
-        """The first such segment, at or after `offset`, that has a transaction index."""
-        ...
-
-    def list_remote_log_segments(
-        self,
-        tip: TopicIdPartition,
-        leader_epoch: int | None = None,
-        /,
-        *,
-        after: ListPosition | None = None,
-    ) -> Iterator[RemoteLogSegmentMetadata]:
-        """All segments of the partition, or of one of its epochs, that stand behind `after`."""
-        ...
-
-    def is_ready(self, tip: TopicIdPartition, /) -> bool:
-        """Whether an empty answer means that there is nothing."""
-        ...
-
-    def feature_level(self) -> int:
-        """The finalised one."""
-        ...
-
-    async def finalise_feature_level(self, level: int, /) -> int:
-        """Every node applies by the rules of `level` from there on."""
-        ...
-
-    async def set_topic_policy(self, record: TopicPolicyChange, /) -> int:
-        """Replace a topic's policy; Conflict when it is not the one that the record names."""
-        ...
-
-    async def put_remote_partition_delete_metadata(
-        self, record: RemotePartitionDeleteMetadata, /
-    ) -> int:
-        """A step in a partition's deletion; Conflict when it follows another one than it names."""
-        ...
-
-    async def undo_partition_delete(self, record: PartitionDeleteUndo, /) -> int:
-        """Take a mark back; Conflict when another one stands, or the deletion started."""
-        ...
-
-    async def record_gaps_allowed(self, record: GapsAllowed, /) -> int:
-        """Offsets without a batch are legal in a partition from here on."""
-        ...
-
-    async def skip_offsets(self, record: OffsetsSkipped, /) -> int:
-        """Give up offsets that can't be copied."""
-        ...
-
-    async def reset_claim(self, record: ClaimReset, /) -> int:
-        """Void a claim, and let the next one cut the lineage. Conflict: it is not the last one."""
-        ...
-
-    async def set_partition_mode(self, record: PartitionModeChange, /) -> int:
-        """Change who copies a partition; voids its claim. Conflict: the mode was changed since."""
-        ...
-
-    def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:
-        """The partition's rows, or None for one the log never heard of."""
-        ...
-
-    def find_partition(self, topic: str, partition: int, /) -> TopicIdPartition | None:
-        """The partition in the newest incarnation of the topic."""
-        ...
-
-    def met_partitions(self, topic: str, /) -> Iterator[MetPartition]:
-        """The partitions of all topics of this name, each with where the log first met it."""
-        ...
-
-    def served_segments(
-        self, of: PartitionState, first: int, last: int, /
-    ) -> Iterator[ServedSegment]:
-        """Which segment serves which of the readable offsets `first` to `last`, ascending."""
-        ...
-
-    def segment(
-        self, tip: TopicIdPartition, segment_uuid: Uuid, /
-    ) -> RemoteLogSegmentMetadata | None:
-        """One segment by its id."""
-        ...
-
-    def newest_topic_id(self, topic: str, /) -> Uuid:
-        """Of the newest topic of that name; zero: none is known."""
-        ...
-
-    def topic_policy(self, topic: str, topic_id: Uuid | None = None, /) -> TopicPolicy:
-        """The topic's policy; the defaults where none was ever set."""
-        ...
-
-    def totals(self) -> Totals:
-        """Segments by state, bytes, partitions."""
-        ...
-
-    def digest(self) -> bytes:
-        """Sixteen bytes that are equal on nodes with equal rows."""
-        ...
-
-    async def segment_history(
-        self, segment_id: RemoteLogSegmentId, /, *, limit: int
-    ) -> tuple[HistoryEntry, ...]:
-        """The records about one segment, as far as the log has them."""
-        ...
-
-    def describe(self) -> LogDescription:
-        """The metadata log: leader, epoch, offsets, voters."""
-        ...
-
-    def snapshot_age_ms(self) -> int | None:
-        """How long ago this process last took a snapshot; None if it has not yet."""
-        ...
 
 
 class RemoteLog(Protocol):
@@ -414,7 +266,7 @@ class ApiContext:
     when it is ready. `pause` lets the event loop run (a sleep of 0 s).
     """
 
-    manager: RemoteLogMetadata
+    manager: RemoteLogMetadataManager
     rlm: RemoteLog
     quorum: Quorum
     audit: AuditTrail

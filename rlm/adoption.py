@@ -29,8 +29,8 @@ from rlm.cluster_marker import check_settled
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.manifest import MANIFEST_BYTES_MAX
 from rlm.object_keys import ObjectSuffix, parse_segment_key, partition_prefix, segment_keys
-from rlm.ports import MetadataPort
 from rlm.tier_store import TierStore, TierStores
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.records import LogStart, LostRange, PartitionAdopted
 from rlmm.segment import (
     RemoteLogSegmentId,
@@ -57,7 +57,7 @@ class Adoption:
     in another one, or in an empty one, is not what this partition has.
     """
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     stores: TierStores
     identity: Identity
     limits: CopyLimits

@@ -30,11 +30,11 @@ from rlm.list_offsets import (
     answer_special,
     parse_spec,
 )
-from rlm.ports import MetadataPort
 from rlm.resolved_reads import ResolvedReads
 from rlm.scanner import Breathe, BrokerPort
 from rlm.timestamp_search import TimestampSearch
 from rlm.work_table import WorkTable
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.segment import TopicIdPartition
 
 OF_THE_TIER = frozenset(
@@ -49,7 +49,7 @@ class Answers:
     said only of a partition that is ready here (`rlmm/readiness.py`).
     """
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     reader: ResolvedReads
     table: WorkTable
     broker: BrokerPort | None

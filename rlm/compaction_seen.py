@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import OutcomeUnknown, RetryLater, StrandlineError
 from rlm.copy_plan import WhyNot
 from rlm.partition_work import PartitionWork
-from rlm.ports import MetadataPort
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.records import GapsAllowed
 from rlmm.segment import TopicIdPartition
 
@@ -26,7 +26,7 @@ CHECKPOINT_SEEN = "the broker's cleaner-offset-checkpoint names it"
 
 
 def recorder(
-    metadata: MetadataPort, deadline_s: float
+    metadata: RemoteLogMetadataManager, deadline_s: float
 ) -> Callable[[TopicIdPartition, str], Awaitable[None]]:
     """What records that gaps are legal in a partition from here on, and why."""
 
@@ -43,7 +43,7 @@ class CompactionSeen:
     `_settled` are partitions that need no more record, or get none: bounded by the log directories.
     """
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     deadline_s: float
     _settled: set[TopicIdPartition] = field(default_factory=set)
     _task: asyncio.Task[None] | None = None

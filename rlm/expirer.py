@@ -20,10 +20,10 @@ from rlm.clean_up_tasks import CleanUpTasks
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_work import PartitionWork
-from rlm.ports import MetadataPort
 from rlm.record_deletion import RecordDeletion, plan_record_deletion
 from rlm.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
 from rlm.topic_retention import RetentionInForce, RetentionRules, RetentionSource
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import PartitionState, TopicPolicy
 from rlmm.records import LogStart
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
@@ -90,7 +90,7 @@ class Expirer:
     somebody newer voided; `look_trouble` says why the log directories are not known as they are.
     """
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     clean_ups: CleanUpTasks
     works: Callable[[], Iterable[PartitionWork]]
     identity: Identity

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlm.clock_check import ClockCheck
 from rlm.kill_switches import KillSwitches, Switch
 from rlm.node_problem import NodeProblem, ProblemArea
-from rlm.ports import MetadataPort
+from rlmm.manager import RemoteLogMetadataManager
 
 NOT_RECONCILED = (
     "the metadata was restarted from a snapshot and not compared with the store yet: run "
@@ -19,7 +19,7 @@ NOT_RECONCILED = (
 class HeldBack:
     """Asked anew before each step. Sentences; None when it may be done."""
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     switches: KillSwitches
     clock: ClockCheck
 

@@ -38,8 +38,8 @@ from rlm.leadership import Leads
 from rlm.log_dir import LocalPartition
 from rlm.node_problem import NodeProblem, ProblemArea
 from rlm.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
-from rlm.ports import MetadataPort
 from rlm.scanner import PARTITIONS_PER_BREATH
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import PartitionState
 from rlmm.segment import PartitionDeleteState, TopicIdPartition
 
@@ -130,7 +130,7 @@ class Hold:
     def __init__(
         self,
         directories: Sequence[HoldDirectory],
-        metadata: MetadataPort,
+        metadata: RemoteLogMetadataManager,
         limits: HoldLimits,
         *,
         breathe: Callable[[], Awaitable[None]],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import Fenced, StrandlineError
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.node_problem import ProblemLog
-from rlm.ports import MetadataPort
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.records import NodeContested, NodeRegistration
 from rlmm.row_nodes import RegisteredNode
 from rlmm.segment import Incarnation
@@ -26,7 +26,7 @@ REGISTERING = "registering this node"
 class NodeRegistrar:
     """One per node. `on_shut_out` is told once that this process has to stop, and why."""
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     identity: Identity
     limits: CopyLimits
     ambient: Ambient

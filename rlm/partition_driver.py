@@ -64,11 +64,11 @@ from rlm.lost_epochs import EpochFinder
 from rlm.mending import Mender
 from rlm.partition_status import CopyUnderWay
 from rlm.partition_work import PartitionWork
-from rlm.ports import MetadataPort
 from rlm.proposals import back_off_policy
 from rlm.run_report import FailedAttempt
 from rlm.scanner import BrokerPort
 from rlm.tier_store import TierStores
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records import LogStart, LostRange, PartitionClaim
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
@@ -95,7 +95,7 @@ class PartitionDriver:
     `register` returns once this process is known to have its node id: before any claim.
     """
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     copier: Copier
     adoption: Adoption
     clean_ups: CleanUpTasks

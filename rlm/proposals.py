@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
 from rlm.backoff import BackOffPolicy, jittered_s
 from rlm.limits import Ambient, CopyLimits
-from rlm.ports import SegmentRows
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -24,7 +24,7 @@ from rlmm.segment import (
 class Proposals:
     """The protocol's writes, for `copier` and `clean_up`."""
 
-    rows: SegmentRows
+    rows: RemoteLogMetadataManager
     limits: CopyLimits
     ambient: Ambient
 

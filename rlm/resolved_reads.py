@@ -16,7 +16,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.custom_metadata import CustomMetadata
 from rlm.damage_seen import DamageSeen
 from rlm.held_read import HeldRead
-from rlm.ports import MetadataPort, PoolPort
+from rlm.ports import PoolPort
 from rlm.read_request import (
     IndexRequest,
     IndexType,
@@ -27,6 +27,7 @@ from rlm.read_request import (
     TieredSegment,
 )
 from rlm.tier_store import TierStores
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import PartitionState
 from rlmm.queries import ServedSegment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
@@ -36,7 +37,7 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState, Top
 class ResolvedReads:
     """The read entry points. Errors come at an iterator's first step."""
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     pool: PoolPort
     stores: TierStores
     seen: DamageSeen = field(default_factory=DamageSeen)

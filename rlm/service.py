@@ -1,8 +1,7 @@
 """The remote log manager of one node in sidecar mode: finds, claims, copies, cleans up, answers.
 
-Composition only: decisions stand in the pure planners (`leadership`, `copy_plan`, `backoff`,
-`leader_transition`, `follower_fetch`, `list_offsets`), their execution in `scanner`,
-`partition_driver`, `copier` and `clean_up`.
+Composition only: pure planners decide, and `scanner`, `partition_driver`, `copier` and `clean_up`
+carry it out.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.node_registration import NodeRegistrar
 from rlm.partition_driver import PartitionDriver
 from rlm.partition_status import PartitionStatus
-from rlm.ports import MetadataPort, PoolPort
+from rlm.ports import PoolPort
 from rlm.proposals import Proposals
 from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
 from rlm.repairs import RepairLimits, RepairParts, Repairs
@@ -62,6 +61,7 @@ from rlm.topic_filter import TopicFilter
 from rlm.topic_retention import ByPolicy, ByTopicConfig, RetentionRules
 from rlm.trouble_report import TroubleReport
 from rlm.work_table import WorkTable
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class RemoteLogManager:
 
     def __init__(
         self,
-        manager: MetadataPort,
+        manager: RemoteLogMetadataManager,
         pool: PoolPort,
         stores: TierStores,
         *,
@@ -169,7 +169,7 @@ class RemoteLogManager:
 
     def _new_driver(
         self,
-        manager: MetadataPort,
+        manager: RemoteLogMetadataManager,
         pool: PoolPort,
         proposals: Proposals,
         broker: BrokerPort | None,

@@ -16,8 +16,8 @@ from rlm.audit import Audit, AuditAction, AuditLine, no_audit
 from rlm.leadership import NoAnswer
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
-from rlm.ports import MetadataPort
 from rlm.topic_absence_plan import Absence, plan_absence
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, PartitionState
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
@@ -42,7 +42,7 @@ class TopicIdPort(Protocol):
 class TopicAbsence:
     """One per node that is asked for it; several that mark the same do no harm."""
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     brokers: TopicIdPort
     identity: Identity
     limits: CopyLimits

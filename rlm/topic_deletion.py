@@ -21,9 +21,9 @@ from rlm.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure
 from rlm.clean_up_tasks import CleanUpTasks
 from rlm.limits import Ambient, CopyLimits, Identity
 from rlm.node_problem import NodeProblem, ProblemArea
-from rlm.ports import MetadataPort
 from rlm.proposals import back_off_policy
 from rlm.topic_deletion_plan import Finish, RemoveSegments, Start, plan_deletion
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.partition_state import PartitionState
 from rlmm.segment import (
     PartitionDeleteState,
@@ -49,7 +49,7 @@ WHY = "the topic's data in the tier is deleted"
 class TopicDeletion:
     """One per node. `held_back` says why nothing of a topic may be deleted now."""
 
-    metadata: MetadataPort
+    metadata: RemoteLogMetadataManager
     clean_ups: CleanUpTasks
     identity: Identity
     limits: CopyLimits

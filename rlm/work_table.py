@@ -18,7 +18,6 @@ from rlm.log_dir import LogDirProblem
 from rlm.partition_driver import PartitionDriver, RunLog
 from rlm.partition_status import PartitionStatus
 from rlm.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
-from rlm.ports import MetadataPort
 from rlm.run_report import (
     CopiedSegment,
     CopyRunReport,
@@ -26,6 +25,7 @@ from rlm.run_report import (
     PendingCleanUp,
 )
 from rlm.scanner import PARTITIONS_PER_BREATH, Found, Look, Scanner
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 NO_LOCAL_LOG = Wait(
@@ -44,7 +44,7 @@ class WorkTable:
         self,
         scanner: Scanner,
         driver: PartitionDriver,
-        metadata: MetadataPort,
+        metadata: RemoteLogMetadataManager,
         hold: Hold | None = None,
     ) -> None:
         self._hold = hold

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
@@ -27,7 +27,6 @@ from rlm.hold import Hold, HoldLimits
 from rlm.leadership import BrokerWord, NoAnswer, NotLeading
 from rlm.limits import Ambient, Identity
 from rlm.mending import Mender
-from rlm.ports import MetadataPort
 from rlm.repairs import RepairLimits, Repairs
 from rlm.scanner import TopicPartition
 from rlm.scrub_results import ScrubResults
@@ -195,7 +194,7 @@ class Machine:
         plane = WatchedPlane(self, process, store)
         broker = NodeBroker(self)
         remote_log = RemoteLogManager(
-            cast(MetadataPort, manager),
+            manager,
             plane,
             stores,
             log_dirs=(self.log_dir,),
@@ -243,7 +242,7 @@ class Machine:
             return None
         return Hold(
             (WatchedHold(self.hold_dir, (self.log_dir,), process),),
-            cast(MetadataPort, manager),
+            manager,
             HoldLimits(bytes_max=self.world.hold_bytes_max, free_bytes_min=FREE_BYTES_MIN),
             breathe=partial(asyncio.sleep, 0),
             on_event=partial(self._heard, process),

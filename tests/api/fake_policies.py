@@ -22,7 +22,7 @@ class FakePolicies:
     policies: dict[str, TopicPolicy] = field(default_factory=dict)
     never_applies: bool = False
 
-    async def set_topic_policy(self, record: TopicPolicyChange, /) -> int:
+    async def set_topic_policy(self, record: TopicPolicyChange, *, deadline_s: float = 0) -> int:
         if self.never_applies:
             await asyncio.Event().wait()
         standing = self.topic_policy(record.topic)
@@ -35,9 +35,9 @@ class FakePolicies:
         )
         return self.applied_offset
 
-    def newest_topic_id(self, topic: str, /) -> Uuid:
+    def newest_topic_id(self, topic: str) -> Uuid:
         return TOPIC_ID if topic == KNOWN_TOPIC else ZERO_UUID
 
-    def topic_policy(self, topic: str, topic_id: Uuid | None = None, /) -> TopicPolicy:
+    def topic_policy(self, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
         policy = self.policies.get(topic, TopicPolicy())
         return policy if topic_id is None else policy.counts_for(topic_id)

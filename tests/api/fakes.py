@@ -49,6 +49,7 @@ from rlm.scrub_results import ScrubResults
 from rlmm.apply_claim_forecast import ClaimForecast
 from rlmm.apply_outcome import ACCEPTED, Outcome, Verdict
 from rlmm.history import HistoryEntry
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, Totals
 from rlmm.queries import (
@@ -114,7 +115,7 @@ def make_segment(
 
 
 @dataclass
-class FakeMetadata(FakePolicies):
+class FakeMetadata(FakePolicies, RemoteLogMetadataManager):
     """Answers from plain attributes; `ready` and `error` are for the unhappy ways."""
 
     segments: list[RemoteLogSegmentMetadata] = field(
@@ -129,7 +130,7 @@ class FakeMetadata(FakePolicies):
     def partitions(self) -> Iterator[TopicIdPartition]:
         return iter((TIP,))
 
-    async def wait_for_offset(self, offset: int, /, *, deadline_s: float) -> None:
+    async def wait_for_offset(self, offset: int, *, deadline_s: float) -> None:
         self.waited_for.append(offset)
         if self.never_applies:
             await asyncio.Event().wait()
@@ -154,7 +155,6 @@ class FakeMetadata(FakePolicies):
         self,
         tip: TopicIdPartition,
         leader_epoch: int | None = None,
-        /,
         *,
         after: ListPosition | None = None,
     ) -> Iterator[RemoteLogSegmentMetadata]:
@@ -165,19 +165,23 @@ class FakeMetadata(FakePolicies):
             and (after is None or list_position(segment, leader_epoch) > after)
         )
 
-    def is_ready(self, tip: TopicIdPartition, /) -> bool:
+    def is_ready(self, tip: TopicIdPartition) -> bool:
         return self.ready
 
-    async def put_remote_partition_delete_metadata(self, record: object, /) -> int:
+    async def put_remote_partition_delete_metadata(
+        self, metadata: object, *, deadline_s: float = 0
+    ) -> int:
         if self.refusal is not None:
             raise self.refusal
         return self.applied_offset
 
-    undo_partition_delete = put_remote_partition_delete_metadata
-    reset_claim = set_partition_mode = record_gaps_allowed = put_remote_partition_delete_metadata
-    skip_offsets = put_remote_partition_delete_metadata
+    async def skip_offsets(self, record: object, *, deadline_s: float = 0) -> int:
+        return await self.put_remote_partition_delete_metadata(record)
 
-    def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None:
+    undo_partition_delete = reset_claim = skip_offsets
+    set_partition_mode = record_gaps_allowed = skip_offsets
+
+    def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
         if tip != TIP:
             return None
         return PartitionState(
@@ -194,12 +198,12 @@ class FakeMetadata(FakePolicies):
             size_bytes=3000,
         )
 
-    def find_partition(self, topic: str, partition: int, /) -> TopicIdPartition | None:
+    def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
         if self.error is not None:
             raise self.error
         return TIP if (topic, partition) == ("payments", 0) else None
 
-    def met_partitions(self, topic: str, /) -> Iterator[MetPartition]:
+    def met_partitions(self, topic: str) -> Iterator[MetPartition]:
         return iter((MetPartition(TIP, 5),) if topic == "payments" else ())
 
     def served_segments(
@@ -225,12 +229,12 @@ class FakeMetadata(FakePolicies):
     def feature_level(self) -> int:
         return max(self.finalised)
 
-    async def finalise_feature_level(self, level: int, /) -> int:
+    async def finalise_feature_level(self, level: int, *, deadline_s: float = 0) -> int:
         self.finalised.append(level)
         return 77
 
     async def segment_history(
-        self, segment_id: RemoteLogSegmentId, /, *, limit: int
+        self, segment_id: RemoteLogSegmentId, *, limit: int
     ) -> tuple[HistoryEntry, ...]:
         if segment_id.id != segment_uuid(0):
             return ()

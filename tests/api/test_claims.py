@@ -19,7 +19,7 @@ from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm import apply_claims
 from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import BASE, make_node, write_tokens
-from tests.api.test_over_real_parts import ORDERS, as_metadata, as_remote_log, get, new_orders
+from tests.api.test_over_real_parts import ORDERS, as_remote_log, get, new_orders
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
@@ -78,7 +78,7 @@ async def leading(tmp_path: Path) -> AsyncIterator[World]:
         assert (await node.remote_log.run_once()).complete
         context = replace(
             make_node().context,
-            manager=as_metadata(node.metadata),
+            manager=node.metadata,
             rlm=as_remote_log(node.remote_log),
             anonymous_role=Role.ADMIN,
         )

@@ -17,7 +17,7 @@ from api.tokens import Role
 from rlm.leadership import Leads, NotLeading
 from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import BASE, make_node, write_tokens
-from tests.api.test_over_real_parts import as_metadata, as_remote_log
+from tests.api.test_over_real_parts import as_remote_log
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
@@ -60,7 +60,7 @@ async def damaged(tmp_path: Path) -> AsyncIterator[tuple[World, KafkaLog]]:
         fakes = make_node()
         context = replace(
             fakes.context,
-            manager=as_metadata(node.metadata),
+            manager=node.metadata,
             rlm=as_remote_log(node.remote_log),
             anonymous_role=Role.ADMIN,
         )

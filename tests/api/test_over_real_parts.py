@@ -13,23 +13,17 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.context import RemoteLog, RemoteLogMetadata
+from api.context import RemoteLog
 from api.tokens import Role
 from kafka_formats.log_names import segment_file_name
 from rlm.service import RemoteLogManager
 from rlmm.feature_level import LEVELS_KNOWN
-from rlmm.manager import RemoteLogMetadataManager
 from tests.api.fakes import make_node
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import new_world
 from tests.rlm.virtual_time import run_virtually
 
 ORDERS = "/v1/topics/orders/partitions/0"
-
-
-def as_metadata(manager: RemoteLogMetadataManager) -> RemoteLogMetadata:
-    """Type-checked: the real manager is what the routes call."""
-    return manager
 
 
 def as_remote_log(remote_log: RemoteLogManager) -> RemoteLog:
@@ -59,7 +53,7 @@ async def asked(tmp_path: Path, orders: KafkaLog) -> AsyncIterator[httpx.AsyncCl
         fake.quorum.levels_known = LEVELS_KNOWN
         context = replace(
             fake.context,
-            manager=as_metadata(node.metadata),
+            manager=node.metadata,
             rlm=as_remote_log(node.remote_log),
             anonymous_role=Role.ADMIN,
         )

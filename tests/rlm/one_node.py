@@ -34,7 +34,6 @@ from rlm.limits import CopyLimits, Identity
 from rlm.mending import Mender, ReplicasPort
 from rlm.object_check import check_objects
 from rlm.object_keys import segment_keys
-from rlm.ports import MetadataPort
 from rlm.read_request import (
     IndexRequest,
     LogRequest,
@@ -397,7 +396,7 @@ class World:
         plane = DataPlane({name: store}, now_ms=ambient.now_ms) if data_plane else pool
         holder = None if hold is None else self._hold(manager, hold, events.append)
         remote_log = RemoteLogManager(
-            cast(MetadataPort, hooked),
+            cast(RemoteLogMetadataManager, hooked),
             plane,
             TierStores({name: TierStore(name, store, PREFIX)}, name),
             log_dirs=self.log_dirs,

@@ -22,6 +22,7 @@ from rlm.ports import PoolPort
 from rlm.proposals import Proposals
 from rlm.segment_facts import SegmentFacts
 from rlm.tier_store import TierStore
+from rlmm.manager import RemoteLogMetadataManager
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -35,16 +36,19 @@ LETS_GO_AFTER_S = 40.0
 ORDER = CopyOrder(PARTITION, LocalSegment(0, Path("/log/0.log"), 1_000, 10), ONE_EPOCH, 0, 0, 7)
 
 
-class Rows:
+class Rows(RemoteLogMetadataManager):
     """Takes everything; nobody reads it back."""
 
+    def __init__(self) -> None:
+        pass
+
     async def add_remote_log_segment_metadata(
-        self, metadata: RemoteLogSegmentMetadata, *, deadline_s: float
+        self, metadata: RemoteLogSegmentMetadata, *, deadline_s: float = 0
     ) -> int:
         return 1
 
     async def update_remote_log_segment_metadata(
-        self, update: RemoteLogSegmentMetadataUpdate, *, deadline_s: float
+        self, update: RemoteLogSegmentMetadataUpdate, *, deadline_s: float = 0
     ) -> int:
         return 2
 
