@@ -62,6 +62,7 @@ PLAIN_WORDS = (
     "pipeline/cli",
     "pipeline/decode",
     "pipeline/export",
+    "pipeline/jobs",
     "pipeline/source",
 )
 """Packages and folders whose docstrings were put into plain words (docs/STYLE.md); add to it."""

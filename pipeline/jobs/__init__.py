@@ -1,1 +1,1 @@
-"""What `strandline pipeline NAME` runs."""
+"""The jobs that `strandline pipeline NAME` runs."""

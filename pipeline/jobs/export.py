@@ -1,4 +1,4 @@
-"""The job `export`: tiered records into a table, every offset once."""
+"""The job `export`: appends tiered records to a table, every offset once."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ _COLUMNS = (*ReadSettings().columns, "headers")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What to export where. `to`: a folder, or NAMESPACE.TABLE of the Iceberg `catalog`.
+    """The source and target of an export. `to`: a folder, or NAMESPACE.TABLE in the Iceberg
+    `catalog`.
 
-    `name` is the identity of the export: what one run of a name exported, no later one exports
-    again. Sizes in bytes: `file_bytes` of a file as written, the others of log.
+    `name` is the identity of the export: no offset is exported twice under one name. Sizes in
+    bytes: `file_bytes` of a file as written, the others of log.
     """
 
     to: str
@@ -80,7 +81,7 @@ class ExportOptions:
 
     @property
     def dead_letters_place(self) -> str:
-        """Where dead letters go: beside the table unless it was said."""
+        """The place of dead letters: as given, or beside the table."""
         return self.dead_letters_to or f"{self.to.rstrip('/')}_dead_letters"
 
 
@@ -97,8 +98,8 @@ class ExportReport:
 
     @property
     def ok(self) -> bool:
-        """Skipped records and dead letters are what somebody asked for; offsets that no segment
-        has any more are not.
+        """False if offsets are missing because no segment has them any more. Skipped records and
+        dead letters were asked for.
         """
         return not self.missing
 
@@ -132,30 +133,30 @@ class ExportReport:
             rate = done.data_bytes / max(self.took_s, 0.001)
             yield f"{_megabytes(done.data_bytes)} in {self.took_s:.1f} s: {_megabytes(rate)}/s"
         else:
-            yield f"nothing to export: {self.table} has all that was asked for"
+            yield f"nothing to export: {self.table} has all records asked for"
         if done.dead_letters:
             yield f"{done.dead_letters:,} records could not be exported and are dead letters"
         if done.skipped:
             yield f"{done.skipped:,} records could not be exported and were skipped"
         if done.undecided:
             yield (
-                f"{done.undecided:,} records were left out: lost offsets hold the outcome of their "
-                "transactions"
+                f"{done.undecided:,} records were left out: the outcome of their transactions is "
+                "lost"
             )
         if done.removed_files:
             yield f"{done.removed_files} files of killed runs were removed"
         for run in done.under_way:
-            yield f"run {run} is under way, or was killed: the next commit removes what it left"
+            yield f"run {run} is under way, or was killed: the next commit removes its files"
         for name, ranges in list(self.missing.items())[:HOLES_TOLD_MAX]:
             told = ", ".join(f"{first} to {last}" for first, last in ranges[:HOLES_TOLD_MAX])
             yield f"{name}: offsets {told} are in no segment: deleted before an export, or lost"
 
 
 def run(context: JobContext, options: ExportOptions) -> ExportReport:
-    """Export what is missing in the table. See `pipeline.export.export_run` for the steps.
+    """Export the records missing in the table. See `pipeline.export.export_run` for the steps.
 
     Conflict: the table's schema differs (SCHEMA), another run of the export committed (OVERTAKEN),
-    the table was rolled back (ROLLED_BACK). Of everything else a run may be repeated.
+    the table was rolled back (ROLLED_BACK). After any other error a run may be repeated.
     """
     check_options(options, context.options)
     began = ambient.monotonic()
@@ -171,7 +172,7 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
         )
         dead = None
         if options.on_error == "dead-letter":
-            place.table.open()  # its id is in it
+            place.table.open()  # for its id
             dead = _place(
                 context,
                 options,
@@ -201,14 +202,14 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
 
 
 def check_options(options: ExportOptions, tier: Mapping[str, str]) -> None:
-    """What can be known to be wrong before anything is started or asked: InvalidRequest."""
+    """InvalidRequest for options that are wrong by themselves, before anything is started."""
     check_export_name(options.name)
     options.formats.check()
     if options.on_error != "fail" and not (options.formats.decoded() or _has_years(options)):
         raise InvalidRequest(
-            "means nothing here: a folder of Parquet files without days takes every record whose "
-            "key and value are left as they are. Leave it out, or give --value-format, "
-            "--key-format, --partition-by-day or another --format",
+            "has no effect here: a folder of Parquet files without days takes every record whose "
+            "key and value are not decoded. Leave it out, or give --value-format, --key-format, "
+            "--partition-by-day or another --format",
             field="--on-error",
         )
     if options.table_format != "iceberg":
@@ -216,29 +217,29 @@ def check_options(options: ExportOptions, tier: Mapping[str, str]) -> None:
 
 
 def _has_years(options: ExportOptions) -> bool:
-    """Whether the table will bound timestamps: see `ExportTable.any_year`."""
+    """True if the table bounds timestamps: see `ExportTable.any_year`."""
     return options.table_format != "parquet" or options.by_day
 
 
 def _check_first_offset(
     view: TierView, partitions: Sequence[TopicIdPartition], first_offset: int | None
 ) -> None:
-    """InvalidRequest if no partition has an offset from there on."""
+    """InvalidRequest if no partition has an offset at or after `first_offset`."""
     if first_offset is None:
         return
     there = view.partitions(dict.fromkeys(partitions, first_offset))
     latest = max((each.bounds.latest for each in there.values()), default=0)
     if first_offset >= latest:
         raise InvalidRequest(
-            f"{first_offset} is behind everything that can be exported: the last offset of all is "
-            f"{latest - 1}",
+            f"{first_offset} is behind all exportable offsets, which end at {latest - 1}: give a "
+            "lower one",
             field="--first-offset",
         )
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What this run takes; `missing` are offsets that no segment has."""
+    """The slices of this run; `missing` are offsets in no segment."""
 
     slices: list[SegmentSlice]
     missing: dict[str, Ranges]
@@ -267,7 +268,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Work:
-    """The tasks of one commit on Spark."""
+    """Runs the tasks of one commit on Spark."""
 
     context: JobContext
     options: ExportOptions
@@ -316,10 +317,10 @@ def _place(
     name: str,
     by_day: bool,
 ) -> Place:
-    """The table at `to` and its folder, which `closing` closes. Its commits stand under `name`."""
+    """The table at `to` and its folder, which `closing` closes. Its commits are kept by `name`."""
     given, env = context.options, os.environ
     if options.table_format == "iceberg":
-        # Here, for it takes longer to import than all else that an export needs.
+        # Imported here, since it takes longer than all other imports of an export.
         from pipeline.export.iceberg_table import IcebergTable, open_catalog
 
         properties = {
@@ -328,7 +329,7 @@ def _place(
         }
         catalog = open_catalog(options.catalog, properties)
         table = IcebergTable(catalog, to, name, schema, by_day=by_day, options=given, env=env)
-        table.open()  # where its folder is stands in the table
+        table.open()  # the table knows its folder
         return Place(table, closing.enter_context(TargetFolder(table.store)))
     config = target_config(to, given, env)
     folder = closing.enter_context(TargetFolder(config))

@@ -1,4 +1,4 @@
-"""What a task of a data frame raised, as our own error again: Spark hands on only its text."""
+"""Turns the error of a data frame's task into our own again: Spark passes on only its text."""
 
 from __future__ import annotations
 

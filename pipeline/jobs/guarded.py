@@ -1,4 +1,4 @@
-"""A job's work as it runs in a task. Workers import this, and nothing that only a driver needs."""
+"""Runs a job's work in a task. Workers import this module, which needs nothing of the driver's."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An error of ours that came out of a task."""
+    """The result of a task that raised an error of ours."""
 
     error: StrandlineError
 
 
 @dataclass(frozen=True)
 class Guarded(Generic[Item, Result]):
-    """Picklable as long as `work` is. `attempts` is how often Spark tries a task that fails: the
-    last one gives its error back as it is.
+    """`work` for Spark, returning our errors as `Failed`. Picklable if `work` is. Spark tries a
+    failing task `attempts` times: RetryLater is raised until the last one, which returns it.
     """
 
     work: Callable[[Item], Result]

@@ -1,4 +1,4 @@
-"""What a job is given and what it gives back."""
+"""The input and the report of a job."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipeline.jobs.stage_bar import stage_bar
 
 @dataclass(frozen=True)
 class JobContext:
-    """One run of a job. `options` are the store and node options that `catalogue` was made of
-    (pipeline/catalogue/store_options.py); its `stores` are what tasks open. `console` is where
-    progress is drawn: standard error, so that a report on standard output stays whole.
+    """One run of a job. `options` are the store and node options that `catalogue` was made from
+    (pipeline/catalogue/store_options.py); tasks open its `stores`. `console` shows progress, on
+    standard error, so that a report on standard output stays whole.
     """
 
     spark: SparkSession
@@ -27,22 +27,22 @@ class JobContext:
     console: Console
 
     def bar(self, what: str) -> AbstractContextManager[None]:
-        """Progress of whatever Spark does in the block; see `stage_bar`."""
+        """Shows the progress of Spark's work in the block; see `stage_bar`."""
         return stage_bar(what, lambda: self.spark.sparkContext.statusTracker(), self.console)
 
 
 class Report(Protocol):
-    """What a job found or did."""
+    """The result of a job."""
 
     @property
     def ok(self) -> bool:
-        """Whether everything asked for was done, and nothing found that needs somebody."""
+        """True if everything was done, and nothing found needs attention."""
         ...
 
     def as_json(self) -> dict[str, object]:
-        """For scripts: the same fields in every run."""
+        """The report for scripts, with the same fields in every run."""
         ...
 
     def lines(self) -> Iterable[str]:
-        """For people: what happened, and what to do about what did not."""
+        """The report for people: results, problems, and what to do about them."""
         ...

@@ -1,7 +1,7 @@
-"""Tables that a run looks at more than once: kept while it runs, and no longer.
+"""Keeps tables that a run reads more than once, for as long as the run lasts.
 
-Spark finds a kept table by its plan. One that an earlier run of the session left would be taken for
-the next run's, however much has changed in bucket and metadata since.
+Spark finds a kept table by its plan. A table left by an earlier run of the session would be used
+for the next run, however much bucket and metadata have changed since.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Keep(Protocol):
     """Keeps a table, once it is computed, on the executors' disks."""
 
     def __call__(self, frame: DataFrame, level: StorageLevel = StorageLevel.DISK_ONLY) -> DataFrame:
-        """The table to go on with."""
+        """The kept table, to use instead of `frame`."""
         ...
 
 
 @contextmanager
 def kept_frames() -> Generator[Keep]:
-    """What is kept goes with the block, whatever it ends with."""
+    """Drops the kept tables at the end of the block, also after an error."""
     with ExitStack() as kept:
 
         def keep(frame: DataFrame, level: StorageLevel = StorageLevel.DISK_ONLY) -> DataFrame:

@@ -1,9 +1,9 @@
-"""`strandline pipeline rebuild`: a metadata snapshot made from the bucket's manifests alone.
+"""`strandline pipeline rebuild`: makes a metadata snapshot from the bucket's manifests alone.
 
     list the stores (tasks) -> read each manifest (tasks) -> rows of each partition (tasks)
     -> sorted by key -> written by the driver as they come, a Spark partition at a time
 
-Nothing in the bucket changes. What comes out is what `strandline format --from-snapshot` takes.
+Nothing in the bucket changes. The result is a snapshot for `strandline format --from-snapshot`.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ EXAMPLES_MAX = 200
 ID_TWICE_MAX = 10_000
 TASKS_PER_SLOT = 4
 SEGMENTS_PER_PART = 50_000
-"""Of a snapshot that is written part by part: some 18 MiB, of which a driver holds two."""
+"""Segments in each part of a snapshot: some 18 MiB, and a driver holds two parts at once."""
 
 NOT_CARRIED = (
-    "topic policies (retention, pauses): none are set, so everything is kept",
-    "deletions under way, marks for deletion, tombstones: what they were about is back",
-    "log start: the lowest offset that the bucket serves",
-    "which claims stood: none; partition modes: SIDECAR, READ_ONLY for another manager's",
-    "why offsets were lost: every hole says that it was not in the bucket",
+    "topic policies (retention, pauses): without any, everything is kept",
+    "deletions in progress, marks for deletion, tombstones: their segments are back",
+    "log start: it is now the lowest offset that the bucket serves",
+    "claims: no partition is claimed; partition modes: SIDECAR, READ_ONLY for another manager's",
+    "reasons of lost offsets: every hole is recorded as not in the bucket",
 )
-"""What no manifest tells, and what the rebuilt state says instead."""
+"""State that manifests do not contain, and the rebuilt state instead."""
 
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """`output` None: nothing is written (a dry run). `mode` None: SIDECAR."""
+    """Options of a rebuild. `output` None: a dry run that writes nothing. `mode` None: SIDECAR."""
 
     output: Path | None
     leave_out: frozenset[str] = frozenset()
@@ -61,7 +61,7 @@ class RebuildOptions:
 
 @dataclass
 class RebuildReport:
-    """What the snapshot holds and what it does not. `was_there`: an earlier run had written it."""
+    """The content of the snapshot, and what was left out. `was_there`: an earlier run wrote it."""
 
     snapshot: str | None = None
     was_there: bool = False
@@ -71,17 +71,17 @@ class RebuildReport:
 
     @property
     def ok(self) -> bool:
-        """False: an only copy may be among what was left out, or offsets are missing."""
+        """False if offsets are missing, or if a segment left out may be the only copy."""
         doubtful = {reason.value for reason in NEEDS_SOMEBODY} & self.left_out.keys()
         return not doubtful and not any(each["lost_offsets"] for each in self.partitions)
 
     @property
     def segments(self) -> int:
-        """With a row."""
+        """Number of segments with a row."""
         return sum(each["segments"] for each in self.partitions)
 
     def as_json(self) -> dict[str, object]:
-        """For scripts."""
+        """The report for scripts."""
         return {
             "ok": self.ok,
             "snapshot": self.snapshot,
@@ -98,7 +98,7 @@ class RebuildReport:
         }
 
     def lines(self) -> Iterable[str]:
-        """For people."""
+        """The report for people."""
         yield f"{self.segments} segments of {len(self.partitions)} partitions"
         for each in self.partitions:
             if each["lost_offsets"]:
@@ -108,22 +108,22 @@ class RebuildReport:
                     f"not in the bucket ({ranges})"
                 )
         if self.left_out:
-            yield "left out; they stay in the bucket, and nothing deletes them:"
+            yield "segments left out, which stay in the bucket and are not deleted:"
         for reason, (count, _) in sorted(self.left_out.items()):
             yield f"  {count} {reason.replace('_', ' ')}: {MEANING[Reason(reason)]}"
-        yield "no manifest tells of:"
+        yield "not in any manifest:"
         yield from (f"  {each}" for each in NOT_CARRIED)
         if self.snapshot is None:
             yield "a dry run: nothing was written"
             return
-        done = "is there already, the same byte for byte" if self.was_there else "written"
+        done = "exists already with the same bytes" if self.was_there else "written"
         yield f"{done}: {self.snapshot}"
         yield f"next: strandline format --config FILE --from-snapshot {self.snapshot}"
 
 
 def run(context: JobContext, options: RebuildOptions) -> RebuildReport:
-    """NotFound: no manifest is there at all. InvalidRequest: the snapshot's file is there already,
-    with other bytes. Errors of the stores as they are.
+    """Rebuild. NotFound without any segment. InvalidRequest if the snapshot's file exists already
+    with other bytes. Errors of the stores are passed on.
     """
     with our_errors(), kept_frames() as keep:
         return _run(context, options, keep)
@@ -137,7 +137,7 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
         segments = keep(listed_segments(objects))
         found = segments.count()
     if not found:
-        raise NotFound(f"there is no segment in {', '.join(stores)}: correct bucket and prefix")
+        raise NotFound(f"no segment was found in {', '.join(stores)}: correct bucket and prefix")
     with context.bar(f"reading the manifests of {found} segments"):
         told = keep(told_segments(segments, stores, tasks=TASKS_PER_SLOT * slots))
         begins, end_offset = _first_offsets(told)
@@ -170,13 +170,13 @@ def _first_offsets(told: DataFrame) -> tuple[dict[PartitionKey, int], int]:
 
 
 def _ids_twice(told: DataFrame) -> frozenset[str]:
-    """Segment ids of more than one partition: one row cannot tell of both."""
+    """Segment ids used in more than one partition, of which the metadata can hold only one."""
     known = told.where("reason IS NULL").select("segment_id", "topic_id", "partition").distinct()
     twice = known.groupBy("segment_id").count().where(f.col("count") > 1).limit(ID_TWICE_MAX)
     found = frozenset(row[0] for row in twice.collect())
     if len(found) == ID_TWICE_MAX:
         raise InvalidRequest(
-            f"{ID_TWICE_MAX} segment ids or more are of several partitions each: the bucket holds "
+            f"{ID_TWICE_MAX} or more segment ids are used in several partitions: the bucket holds "
             "copies of folders. Name one prefix that has each segment once",
             field="--store",
         )
@@ -203,7 +203,7 @@ def _report(told: DataFrame) -> RebuildReport:
 def _state_rows(
     ordered: Iterator[tuple[bytes, bytes]], report: RebuildReport
 ) -> Iterator[tuple[bytes, bytes]]:
-    """All rows in key order; the totals stand below those of any partition."""
+    """All rows in key order; the totals sort before the rows of any partition."""
     totals = Totals(
         copy_finished=report.segments,
         size_bytes=sum(each["size_bytes"] for each in report.partitions),

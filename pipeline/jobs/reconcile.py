@@ -1,12 +1,12 @@
-"""`strandline pipeline reconcile`: every object of the bucket, and every row of the metadata.
+"""`strandline pipeline reconcile`: compares every object of the bucket with the metadata's rows.
 
     list the stores (tasks), and keep the list
     -> ask the metadata for its rows (tasks)                            list first, then look
-    -> join by segment; ask again for what has no row, or is being deleted
+    -> join by segment; ask again for segments without a row, or being deleted
     -> classify objects by the collector's rule; look once more for objects that seem to be missing
 
-The job itself deletes nothing. With `apply` a node's collector is asked to take the orphans: it
-lists and looks anew, and has its grace, its brake and its audit.
+The job itself deletes nothing. With `apply` a node's collector is asked to delete the orphans: it
+lists and looks anew, with its own grace, brake and audit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rlm.collection_plan import ObjectClass
 
 ASKED_EVERY_S = 0.5
 OBJECTS_PER_TASK = 100_000
-"""As many are judged by one task at least, where there are more: a task takes 0.1 s by itself."""
+"""Fewest objects that a task judges, if there are more: a task itself costs 0.1 s."""
 ID = ["topic_id", "partition", "segment_id"]
 SEGMENT = ["topic", *ID]
 NEEDS_SOMEBODY = (SegmentClass.MISSING,)
@@ -50,8 +50,9 @@ NEEDS_SOMEBODY = (SegmentClass.MISSING,)
 
 @dataclass(frozen=True)
 class ReconcileOptions:
-    """`snapshot`: a metadata snapshot instead of a node. `table`: the whole verdict is written
-    there, as Parquet, or as CSV if `csv`. `accept_objects` as `strandline collect` has it.
+    """Options of a reconciliation. `snapshot`: a metadata snapshot instead of a node. `table`: the
+    new folder for a table of all objects, as Parquet, or as CSV if `csv`. `accept_objects` as in
+    `strandline collect`.
     """
 
     node: NodeAddress | None
@@ -66,9 +67,9 @@ class ReconcileOptions:
 
 @dataclass
 class ReconcileReport:
-    """`uploads`: dangling multipart uploads of segments that are being deleted, were deleted, or
-    that the metadata never knew. `uncompared`: finished rows of another manager, or of a store that
-    no option names.
+    """The result. `uploads`: dangling multipart uploads of segments that are being deleted, were
+    deleted, or were never in the metadata. `uncompared`: finished rows of another manager, or of a
+    store that no option names.
     """
 
     objects: dict[str, Found] = field(default_factory=dict)
@@ -81,12 +82,12 @@ class ReconcileReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing is missing, and the collector did what it was asked for."""
+        """True if nothing is missing and the collector, if asked, has finished."""
         collected = self.collection is None or self.collection["state"] == "finished"
         return collected and not any(self.segments[name].count for name in NEEDS_SOMEBODY)
 
     def as_json(self) -> dict[str, object]:
-        """For scripts."""
+        """The report for scripts."""
         return {
             "ok": self.ok,
             "rows": self.rows,
@@ -99,7 +100,7 @@ class ReconcileReport:
         }
 
     def lines(self) -> Iterable[str]:
-        """For people."""
+        """The report for people."""
         yield f"{self.rows} rows of the metadata, {self._listed()} objects"
         for class_ in ObjectClass:
             found = self.objects[class_.value]
@@ -114,7 +115,7 @@ class ReconcileReport:
         if self.uploads.count:
             yield f"  {self.uploads.count:>9} dangling uploads: a lifecycle rule ends them"
         if self.uncompared:
-            yield f"  {self.uncompared:>9} rows not compared: other manager or store"
+            yield f"  {self.uncompared:>9} rows not compared: of another manager or store"
         for class_ in (ObjectClass.ORPHAN, ObjectClass.FOREIGN):
             yield from (f"{class_.value}: {each}" for each in self.objects[class_.value].examples)
         if self.table is not None:
@@ -125,7 +126,7 @@ class ReconcileReport:
             if self.collection["text"]:
                 yield self.collection["text"]
         elif self.objects[ObjectClass.ORPHAN.value].count:
-            yield "next: run it again with --apply, and the node's collector takes the orphans"
+            yield "next: run it again with --apply, and the node's collector deletes the orphans"
 
     def _listed(self) -> int:
         return sum(found.count for found in self.objects.values())
@@ -140,11 +141,13 @@ def _size(count: float) -> str:
 
 
 def check_options(options: ReconcileOptions) -> None:
-    """What can be known to be wrong before anything is started or asked: InvalidRequest."""
+    """InvalidRequest for options that are wrong by themselves, before anything is started."""
     if options.node is None and options.snapshot is None:
         raise InvalidRequest("name a node, or give a metadata snapshot", field=URL_OPTION)
     if options.apply and options.node is None:
-        raise InvalidRequest("needs a node, whose collector deletes", field="--apply")
+        raise InvalidRequest(
+            f"needs a node, whose collector deletes: give {URL_OPTION}", field="--apply"
+        )
     if options.snapshot is not None:
         try:
             options.snapshot.open("rb").close()
@@ -155,8 +158,8 @@ def check_options(options: ReconcileOptions) -> None:
 
 
 def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
-    """InvalidRequest: neither a node nor a snapshot that can be read is named, or the table is
-    there. Errors of stores and node as they are.
+    """Reconcile. InvalidRequest without a node or a readable snapshot, or if the table exists.
+    Errors of stores and node are passed on.
     """
     check_options(options)
     with our_errors(), kept_frames() as keep:
@@ -170,7 +173,9 @@ def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
 
 
 def _check_new(spark: SparkSession, table: str) -> None:
-    """Before the listing, which may take an hour: Spark itself looks when it writes."""
+    """InvalidRequest if the table exists. Spark itself would find that only when it writes, after
+    the listing, which may take an hour.
+    """
     try:
         spark.read.text(table)
     except AnalysisException as error:
@@ -178,8 +183,8 @@ def _check_new(spark: SparkSession, table: str) -> None:
             return
         raise
     raise InvalidRequest(
-        f"{table}: there is a folder or file of this name: name a new one, or remove it (without "
-        "_SUCCESS in it, it is what a killed run left)",
+        f"{table}: a folder or file of this name exists: name a new one, or remove it (a folder "
+        "without _SUCCESS was left by a killed run)",
         field="--table",
     )
 
@@ -187,8 +192,8 @@ def _check_new(spark: SparkSession, table: str) -> None:
 def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> ReconcileReport:
     spark, stores = context.spark, context.catalogue.stores
     with context.bar("listing the bucket"):
-        # Kept on two executors where there are two: a list that is made anew is younger than the
-        # rows it is compared with. What it then has more is asked for by its id.
+        # Kept on two executors if there are two: a list made anew would be newer than the rows it
+        # is compared with. Objects that only it has are then looked up by their ids.
         listed = keep(listed_objects(spark, stores), StorageLevel.DISK_ONLY_2)
         tasks = max(spark.sparkContext.defaultParallelism, listed.count() // OBJECTS_PER_TASK)
         objects = listed.coalesce(tasks)
@@ -226,7 +231,7 @@ def _known(
         return known_of_snapshot(context.spark, options.snapshot)
     assert options.node is not None
     rows = keep(known_of_node(context.spark, options.node))
-    rows.count()  # now: the bucket was listed before
+    rows.count()  # read now, after the bucket was listed
     listed = objects.where("segment_id IS NOT NULL").select(*SEGMENT).distinct()
     unclear = listed.join(rows.where(~f.col("state").isin(*DELETE_STATES)), ID, "left_anti")
     again = asked_anew(unclear.select(*SEGMENT), options.node)

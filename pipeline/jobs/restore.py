@@ -1,4 +1,4 @@
-"""The job `restore`: a topic from the tier into a Kafka cluster, or into log directories."""
+"""The job `restore`: copies a topic from the tier into a Kafka cluster or into log directories."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from rlm.read_request import Isolation
 from rlmm.segment import TopicIdPartition
 
 OWNER = "strandline-restore"
-"""Consumer group of the progress, and what transactional ids begin with."""
+"""Consumer group of the progress, and prefix of transactional ids."""
 
 CREATED_DEADLINE_S = 30.0
 LOOKED_EVERY_S = 0.2
@@ -69,7 +69,9 @@ LOOKED_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class IntoKafka:
-    """By producing. `topic_as` None: the same name. `mapping` gets the offsets of both sides."""
+    """A restore by producing. `topic_as` None: the same name. `mapping` is the file for the offsets
+    of both sides.
+    """
 
     wanted: Wanted
     address: KafkaAddress
@@ -80,7 +82,7 @@ class IntoKafka:
     mapping: Path | None = None
 
     def __post_init__(self) -> None:
-        """What the mapping is made of has to be asked for."""
+        """InvalidRequest for a mapping without the comparison that finds its offsets."""
         if self.mapping is not None and not self.compare:
             raise InvalidRequest(
                 "the offsets are known by comparing: leave --no-compare out", field="--mapping"
@@ -89,8 +91,8 @@ class IntoKafka:
 
 @dataclass(frozen=True)
 class IntoLogDirs:
-    """Into log directories of this machine, none of which a broker uses meanwhile. `topic_id` is
-    the one of the cluster that they go to; None: as the directories say.
+    """A restore into log directories of this machine, which no broker may use meanwhile. `topic_id`
+    is the topic's id in their cluster; None: as the directories say.
     """
 
     wanted: Wanted
@@ -100,9 +102,10 @@ class IntoLogDirs:
 
 
 def run(context: JobContext, options: IntoKafka | IntoLogDirs) -> ProduceReport | LogDirsReport:
-    """Safe to repeat: a run goes on where a killed one stopped, and one that is done does nothing.
+    """Restore; safe to repeat: a run continues where a killed one stopped, and a complete one does
+    nothing.
 
-    Conflict: the target holds something else; nothing of it is changed.
+    Conflict if the target holds other data, which stays unchanged.
     """
     if isinstance(options, IntoKafka):
         return _into_kafka(context, options)
@@ -146,7 +149,7 @@ def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
 
 
 def _check_mapping_kept(mapping: Path | None, work: Sequence[PartitionRestore]) -> None:
-    """What an earlier run could map, and no later one can, must not be overwritten."""
+    """InvalidRequest if the file exists and may map offsets that this run can't map any more."""
     shorter = [f"{each.topic}-{each.source.partition}" for each in work if not each.is_whole]
     if mapping is not None and shorter and mapping.exists():
         raise InvalidRequest(
@@ -157,12 +160,12 @@ def _check_mapping_kept(mapping: Path | None, work: Sequence[PartitionRestore]) 
 
 
 def _check_no_speculation(context: JobContext) -> None:
-    """A second attempt shuts the first one out, also where that still lives: nothing comes twice,
-    but the job would end with the first one's error.
+    """InvalidRequest with speculation: a second attempt fences the first while it still runs.
+    Nothing would be produced twice, but the job would end with the first one's error.
     """
     if context.spark.conf.get("spark.speculation", "false") == "true":
         raise InvalidRequest(
-            "a task that Spark runs twice at once would shut itself out: give --conf "
+            "a task that Spark runs twice at once would fence itself: give --conf "
             "spark.speculation=false",
             field="--conf",
         )
@@ -176,7 +179,7 @@ def _made(options: IntoKafka, name: str, partitions: int) -> TargetTopic:
         if target is not None and target.partitions == partitions:
             return target
         ambient.wait(LOOKED_EVERY_S)
-    raise InternalError(f"{name} was created and is not seen within {CREATED_DEADLINE_S:g} s")
+    raise InternalError(f"{name} was created, but is not visible after {CREATED_DEADLINE_S:g} s")
 
 
 def _partition_restore(
@@ -227,8 +230,8 @@ def _rows(
 
 
 def write_mapping(path: Path, compared: Iterable[Compared]) -> None:
-    """CSV, a row a run of records whose offsets go on by one on both sides; whole or not at all. A
-    row with a source offset alone says that this offset and those behind it are not mapped.
+    """Write the CSV file whole or not at all: a row for each run of records whose offsets ascend by
+    one on both sides. A row with only a source offset means: unmapped from this offset on.
     """
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
@@ -262,7 +265,7 @@ def _into_log_dirs(context: JobContext, options: IntoLogDirs) -> LogDirsReport:
     if not ranges.slices:
         raise nothing_to_restore(wanted)
     with no_broker_in(options.log_dirs):
-        # All of them are looked at before anything is written.
+        # All places are checked before anything is written.
         restores = {source: _begun(source, ranges, wanted) for source in ranges.slices}
         places = {
             source: find_place(
@@ -294,7 +297,7 @@ def _begun(source: TopicIdPartition, ranges: Ranges, wanted: Wanted) -> Begun:
 def _written(
     context: JobContext, ranges: Ranges, left: Mapping[TopicIdPartition, Place]
 ) -> Mapping[TopicIdPartition, Sequence[WrittenSegment]]:
-    """The segments of these partitions, each in the folder that stands beside its place."""
+    """Writes the segments of these partitions, each into the staging folder beside its place."""
     items = [
         (source, item)
         for source, place in left.items()
@@ -342,7 +345,7 @@ def _sealed(
 def _published(
     place: Place, finished: FinishedLog, written: Sequence[WrittenSegment]
 ) -> LogPartition:
-    """`written` is empty of a log that an earlier run had finished."""
+    """Publishes a finished log; `written` is empty if an earlier run had finished it."""
     publish(place, finished)
     return LogPartition(
         directory=str(place.directory),
@@ -354,7 +357,7 @@ def _published(
 
 
 def _bounds(ranges: Ranges, source: TopicIdPartition) -> tuple[int, int]:
-    """First offset, and the end (exclusive)."""
+    """First offset and end (exclusive) of a partition's range."""
     parts = ranges.slices[source]
     return parts[0].first_offset, parts[-1].last_offset + 1
 

@@ -1,8 +1,8 @@
-"""`scrub`: every byte of the tiered history read and checked; a verdict per segment.
+"""The job `scrub`: reads and checks every byte of the tiered history; one verdict per segment.
 
-Nothing is changed. Tasks give verdicts back, which go to the state file wave by wave: a killed run
-goes on there, and a lost executor costs its tasks only. A partition's result is posted to the node
-once its last segment is through.
+Nothing is changed. Tasks return verdicts, which go to the state file wave by wave: a killed run
+continues from it, and a lost executor costs only its tasks. A partition's result is posted to the
+node after its last segment.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from rlmm.segment import OFFSET_MAX, TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 
 SEGMENTS_AT_ONCE = 4
-"""Of a task whose store is on the network: while one waits for its manifest and indexes, bytes of
-the others come and are checked.
+"""Segments that a task reads at once from a store on the network: while one waits for its manifest
+and indexes, bytes of the others arrive and are checked.
 """
 
 TASK_BYTES_MIN = 256 * 1024 * 1024
 TASK_BYTES_MAX = 1024 * 1024 * 1024
-"""Segments are packed until a task has this much to read: a task itself costs some 60 ms, so there
-are no more of them than keep all cores busy, nor so large ones that a lost one costs much.
+"""Segments are packed until a task has between these two sizes to read: a task itself costs some
+60 ms, so there are no more than keep all cores busy, and none so large that losing it costs much.
 """
 
 TASKS_PER_CORE = 2
@@ -44,8 +44,8 @@ TASKS_PER_CORE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubOptions:
-    """`topics` empty: all. `records`: decode every record, too. `post`: tell the node. `task_bytes`
-    None: by how much there is.
+    """Options of a scrub. `topics` empty: all. `records`: decode every record, too. `post`: send
+    the results to the node. `task_bytes` None: chosen by the bytes to read.
     """
 
     topics: tuple[str, ...] = ()
@@ -66,14 +66,14 @@ class ScrubOptions:
 
 @dataclass(frozen=True, slots=True)
 class ScrubTask:
-    """What an executor does with some segments. Picklable."""
+    """The work of an executor on some segments. Picklable."""
 
     stores: Mapping[str, StoreConfig]
     aiven_keys: tuple[str, ...]
     records: bool
 
     def __call__(self, segments: Sequence[TieredSegment]) -> list[Verdict]:
-        """RetryLater if the store gave none of them: then it is the store that has trouble."""
+        """Scrub the segments. RetryLater if not one could be read: then the store has trouble."""
         remote = [each.connections_max for each in self.stores.values() if each.kind == "s3"]
         threads = min(SEGMENTS_AT_ONCE, len(segments), *remote) if remote else 1
         with (
@@ -94,9 +94,9 @@ class ScrubTask:
 def run(
     context: JobContext, options: ScrubOptions, damaged: Sequence[DamagedSegment] = ()
 ) -> ScrubReport:
-    """Scrub; InvalidRequest for an unknown topic or state file, Refused and RetryLater: the store
-    or node. Damage is no error: it is in the report. `damaged` is where the catalogue writes down
-    what it cannot read when it is asked: nothing more can be checked of these.
+    """Scrub. InvalidRequest for an unknown partition or a foreign state file; errors of store and
+    node are passed on. Damage is not an error: it is in the report. The catalogue adds segments
+    that it cannot read to `damaged` while it answers; of these nothing more can be checked.
     """
     started = ambient.monotonic()
     wanted = _wanted(context.catalogue, options)
@@ -138,7 +138,7 @@ def run(
 
 
 def task_bytes(segments: Iterable[TieredSegment], cores: int) -> int:
-    """What a task shall have to read, so that `cores` share the segments."""
+    """Bytes for each task, so that `cores` share the segments."""
     share = sum(segment.log_bytes for segment in segments) // (TASKS_PER_CORE * cores)
     return min(max(TASK_BYTES_MIN, share), TASK_BYTES_MAX)
 
@@ -146,7 +146,7 @@ def task_bytes(segments: Iterable[TieredSegment], cores: int) -> int:
 def packed(
     segments: Iterable[TieredSegment], size_bytes: int
 ) -> Iterator[tuple[TieredSegment, ...]]:
-    """Neighbours together, until they have `size_bytes`."""
+    """Groups of neighbouring segments of at least `size_bytes`."""
     group: list[TieredSegment] = []
     size = 0
     for segment in segments:
@@ -168,9 +168,9 @@ def _wanted(
             if not options.partitions or partition.partition in options.partitions:
                 try:
                     found = catalogue.segments(partition)
-                except NotFound:  # nothing of it can be read; what is damaged is told apart
+                except NotFound:  # it has no readable segment; damaged ones are reported separately
                     found = []
-                # A segment that serves two ranges of offsets is listed twice, and read once.
+                # A segment that serves two ranges of offsets is listed twice but read once.
                 wanted[partition] = list({each.segment_id: each for each in found}.values())
     missing = set(options.partitions) - {partition.partition for partition in wanted}
     if missing:
@@ -181,7 +181,7 @@ def _wanted(
 
 
 def _unreadable(damaged: Iterable[DamagedSegment], options: ScrubOptions) -> list[Verdict]:
-    """Of the partitions that are scrubbed; the catalogue may have looked into others, too."""
+    """Verdicts on damaged segments of the scrubbed partitions; `damaged` may have others, too."""
     by_id = {each.segment_id: each for each in damaged}
     return [
         Verdict(
@@ -203,7 +203,7 @@ def _unreadable(damaged: Iterable[DamagedSegment], options: ScrubOptions) -> lis
 
 
 class _Scrub:
-    """Gathers verdicts by partition; a partition that is through is posted."""
+    """Gathers verdicts by partition; posts each partition once it is complete."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class _Scrub:
         self._results: dict[TopicIdPartition, PartitionResult] = {}
         for partition, segments in wanted.items():
             for segment in segments:
-                # All of its bytes are read, also those that the log start has passed.
+                # All bytes of the segment are read, also those below the log start.
                 self._expect(partition, segment.start_offset, segment.end_offset)
         for verdict in unreadable:
             start, end = verdict.start_offset, verdict.end_offset
@@ -239,7 +239,9 @@ class _Scrub:
         return list(self._results.values())
 
     def settled(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
-        """What is gone is looked for in the catalogue again: retention deletes it there first."""
+        """The verdicts, with segments that are gone but still listed as damaged: retention removes
+        a segment from the catalogue first.
+        """
         settled = []
         for verdict in verdicts:
             if verdict.outcome is Outcome.GONE and self._is_listed(verdict):
@@ -256,7 +258,7 @@ class _Scrub:
                 self._post.add(self._results[partition])
 
     def finish(self) -> None:
-        """Post what waits."""
+        """Post the remaining results."""
         self._post.flush()
 
     def _is_listed(self, verdict: Verdict) -> bool:
@@ -275,7 +277,7 @@ class _Scrub:
 def _lost(verdict: Verdict) -> Verdict:
     why = Finding(
         str(verdict.segment_id.id),
-        "none of the segment's objects is in the store, and the metadata still lists it",
+        "the segment's objects are missing from the store, but the metadata still lists it",
         RESTORE,
         offset=verdict.start_offset,
     )

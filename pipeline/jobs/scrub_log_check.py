@@ -1,7 +1,7 @@
-"""The batches of a segment held against what is said of them, and against its indexes.
+"""Checks the batches of a segment against its metadata and its indexes.
 
-The rules are those of a copy (`rlm.segment_verification`, `rlm.index_check`): a segment that was
-copied by a node fulfils them, so what does not has changed since.
+The rules are those of a copy (`rlm.segment_verification`, `rlm.index_check`): a segment copied by a
+node obeyed them then, so one that breaks them has changed since.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rlm.index_check import IndexCheck
 from rlm.transaction_check import TransactionCheck
 
 Told = Callable[[str, int, int], None]
-"""Takes what is wrong, the position and the offset in the log."""
+"""Called with what is wrong, its position and its offset in the log."""
 
 _NEVER = 2**63
 
 
 class LogCheck:
-    """Takes verified batches in order. `told` hears what is wrong with them. `cleaned`: offsets or
-    records are missing as Kafka's cleaner leaves them.
+    """Checks verified batches in order, and reports what is wrong to `told`. `cleaned`: offsets or
+    records are missing as after Kafka's cleaner.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LogCheck:
         self._offsets_legal = True
 
     def take(self, run: BatchRun) -> None:
-        """Look at the batches of a run."""
+        """Check the batches of a run."""
         next_offset, position, end_offset = self.next_offset, run.position, self._segment.end_offset
         for fields in run.headers:
             base_offset, length, epoch, _, _, attributes, delta, _, _, _, _, _, count = fields
@@ -64,12 +64,12 @@ class LogCheck:
             if base_offset < next_offset or last_offset > end_offset:
                 self._offsets_legal = False
                 self._told(
-                    f"a batch with the offsets {base_offset} to {last_offset}, where {next_offset} "
-                    f"to {end_offset} is legal",
+                    f"a batch has the offsets {base_offset} to {last_offset}, where only "
+                    f"{next_offset} to {end_offset} are legal",
                     position,
                     base_offset,
                 )
-            else:  # one that is far off says nothing of those behind it
+            else:  # a batch with illegal offsets does not move the expected one
                 next_offset = last_offset + 1
                 if epoch != self._epoch or last_offset >= self._epoch_end:
                     self._check_epoch(base_offset, last_offset, epoch, position)
@@ -85,14 +85,16 @@ class LogCheck:
         self._indexes.take(run.headers, run.position)
 
     def largest_timestamp_differs(self) -> str | None:
-        """Of a log read to its end: how it differs from what the catalogue says; None: it fits."""
+        """After the whole log: how its largest timestamp differs from the catalogue's, or None."""
         told, found = self._segment.max_timestamp_ms, self._indexes.max_timestamp_ms
         if found < 0 or told in (-1, found):
-            return None  # of records without a time the file's own stands in the metadata
-        return f"the largest timestamp of its batches is {found}, the metadata says {told}"
+            return None  # for records without timestamps the metadata has the file's own time
+        return f"the largest timestamp of its batches is {found}, but the metadata has {told}"
 
     def offset_index_differs(self) -> str | None:
-        """The same of the offset index, which batches of illegal offsets say nothing about."""
+        """The difference of the stored offset index from the batches, or None. Batches with illegal
+        offsets allow no comparison.
+        """
         stored = self._stored_offsets
         if stored is None:
             return "the offset index is missing"
@@ -104,7 +106,7 @@ class LogCheck:
         return f"the offset index {_which_entry(stored, made, 8)} does not fit the batches"
 
     def time_index_differs(self) -> str | None:
-        """The same of the time index."""
+        """As `offset_index_differs`, for the time index."""
         stored = self._stored_times
         if stored is None:
             return "the time index is missing"
@@ -134,13 +136,13 @@ class LogCheck:
         if not self._epochs_told:
             self._epochs_told = True
             self._told(
-                f"the batch says leader epoch {epoch}, the metadata {self._epoch}",
+                f"the batch has leader epoch {epoch}, but the metadata has {self._epoch}",
                 position,
                 base_offset,
             )
 
     def _offsets(self, stored: bytes) -> bytes | None:
-        """What is stored without its preallocated tail; None if it can't be read."""
+        """The stored index without its preallocated tail; None if it can't be read."""
         try:
             base = self._segment.start_offset
             found = OffsetIndex.parse(stored, base_offset=base, source=self._source)
@@ -158,7 +160,7 @@ class LogCheck:
 
 
 def _which_entry(stored: bytes, made: bytes, entry_bytes: int) -> str:
-    """Where the two part, for a message."""
+    """The first difference between two indexes, for a message."""
     count = min(len(stored), len(made)) // entry_bytes
     for number in range(count):
         at = number * entry_bytes

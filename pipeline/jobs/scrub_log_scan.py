@@ -1,4 +1,4 @@
-"""A sound log recognised by the compiled scan; whatever else it is, is for `LogCheck` to say."""
+"""Recognises an intact log with the compiled scan; `LogCheck` finds the faults of any other."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def sound_log(
     time_index: bytes | None,
     transactions: TransactionCheck | None = None,
 ) -> TransactionCheck | None:
-    """The transactions of a log in which chunks, batches, offsets, epochs, indexes and the largest
-    timestamp are right; None where they are not, or not seen to be.
+    """The transactions of a log whose chunks, batches, offsets, epochs, indexes and largest
+    timestamp are right; None if they are not, or if this scan can't tell.
 
-    `pieces` are its bytes in order; without the compiled module none is asked for.
+    `pieces` are its bytes in order; without the compiled module they are not read.
     """
     module = compiled("pipeline.jobs.log_scan")
     if module is None or offset_index is None or time_index is None:

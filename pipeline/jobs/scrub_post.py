@@ -1,6 +1,6 @@
-"""A scrub's results to the node, which shows them to everybody who asks about a partition.
+"""Sends a scrub's results to the node, which shows them to everybody who asks about a partition.
 
-That a node can't take them is no reason to stop: the report has them, and says so.
+A node that does not accept them does not stop the scrub: the report has the results, and says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ TEXT_CHARACTERS_MAX = 1_000
 
 
 class ScrubPost:
-    """`client` None: no node was named. `posted`: the node has all that was given so far."""
+    """Posts results to a node. `client` None: no node is named. `posted`: the node accepted all
+    results so far.
+    """
 
     def __init__(self, client: NodeClient | None) -> None:
         self._client = client
@@ -36,7 +38,7 @@ class ScrubPost:
         return self._client is not None and self.why_not is None
 
     def add(self, result: PartitionResult) -> None:
-        """A partition that is through; sent with some others."""
+        """Add the result of a complete partition; it is sent together with others."""
         if self._client is None:
             return
         self._waiting.append(result)
@@ -45,7 +47,7 @@ class ScrubPost:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send the waiting results."""
         if self._client is None or not self._waiting:
             return
         results, self._waiting = self._waiting, []
@@ -57,7 +59,7 @@ class ScrubPost:
 
 @contextmanager
 def open_post(options: Mapping[str, str], wanted: bool) -> Iterator[ScrubPost]:
-    """To the node that `options` name, if one is named and posting is `wanted`."""
+    """Posts to the node that `options` name, if one is named and posting is `wanted`."""
     address = node_address(options, os.environ) if wanted else None
     client = None if address is None else NodeClient(address)
     try:
@@ -68,7 +70,7 @@ def open_post(options: Mapping[str, str], wanted: bool) -> Iterator[ScrubPost]:
 
 
 def _body(result: PartitionResult) -> dict[str, object]:
-    """As `api.models.scrub.PartitionScrub` has it."""
+    """The body in the form of `api.models.scrub.PartitionScrub`."""
     return {
         **result.as_json(),
         "damage": [

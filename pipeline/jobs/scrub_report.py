@@ -1,4 +1,4 @@
-"""What a scrub found, partition by partition. Pure: data, its JSON, and lines for people."""
+"""The results of a scrub by partition. Pure: data, its JSON, and lines for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINES_MAX = 50
 
 @dataclass(slots=True)
 class PartitionResult:
-    """A partition whose segments were all scrubbed, or found to be gone."""
+    """The result for a partition: its segments were scrubbed, could not be read, or are gone."""
 
     partition: TopicIdPartition
     first_offset: int
@@ -69,8 +69,8 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class ScrubReport:
-    """`known` segments were not read again, since the state file has their verdicts. `posted`:
-    whether a node keeps the result; `not_posted` says why not.
+    """The result of a scrub. `known` segments were not read again, since the state file has their
+    verdicts. `posted`: a node has the results; otherwise `not_posted` may say why not.
     """
 
     partitions: Sequence[PartitionResult]
@@ -82,7 +82,7 @@ class ScrubReport:
 
     @property
     def ok(self) -> bool:
-        """No damage, and every segment was read."""
+        """True without damage, if every segment was read."""
         return not any(p.damaged_segments or p.unread for p in self.partitions)
 
     def as_json(self) -> dict[str, object]:
@@ -120,13 +120,13 @@ class ScrubReport:
         if unverified := self._sum("unverified"):
             yield (
                 f"{unverified} aborted transactions may begin below the segment that ends them, "
-                "and no producer snapshot tells whether they do: unverified"
+                "which only a missing producer snapshot could tell: unverified"
             )
         damaged = self._sum("damaged_segments")
         yield f"{damaged} segments are damaged" if damaged else "no damage was found"
         yield from self._damage_lines()
         if self.not_posted is not None:
-            yield f"the node does not know of this: {self.not_posted}"
+            yield f"the results could not be sent to the node: {self.not_posted}"
 
     def _damage(self) -> Iterator[Verdict]:
         return (verdict for partition in self.partitions for verdict in partition.damaged)

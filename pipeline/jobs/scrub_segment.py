@@ -1,6 +1,6 @@
-"""One segment scrubbed: every byte of its three objects read, and held against all that is known.
+"""Scrubs one segment: reads every byte of its three objects and checks it by every record of it.
 
-Damage is no error here: it is found, written down, and the rest is looked at all the same.
+Damage is not an error here: it is recorded as a finding, and the rest is checked all the same.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ RESTORE_INDEX = (
     "inside the segment fail or are slow"
 )
 CHECK_RECORDED = (
-    "find out which of the two is right: put the object back from a version or a replica of the "
-    "bucket if it is the metadata"
+    "find out if object or metadata is right: if the metadata is, put the object back from a "
+    "version or a replica of the bucket"
 )
 log = logging.getLogger("strandline.scrub")
 ASK_AGAIN = "scrub again once the store answers"
@@ -47,8 +47,8 @@ ASK_AGAIN = "scrub again once the store answers"
 def scrub_segment(
     segment: TieredSegment, stores: OpenStores, *, records: bool, now_ms: Callable[[], int]
 ) -> Verdict:
-    """The verdict. `records`: decode every record as well. InvalidRequest, Refused: the store or
-    the keys of this task, which is nothing about the segment.
+    """The verdict on a segment. `records`: decode every record as well. InvalidRequest or Refused
+    for the store or the keys of this task, which tell nothing about the segment.
     """
     scrub = _Scrub(segment, stores, records)
     try:
@@ -94,7 +94,7 @@ class _Scrub:
         position: int | None = None,
         offset: int | None = None,
     ) -> None:
-        """Write a finding down; past twice what is told they are only counted."""
+        """Record a finding; beyond twice `FINDINGS_MAX` they are only counted."""
         if len(self.findings) < 2 * FINDINGS_MAX:
             self.findings.append(Finding(key, what, action, position, offset))
         else:
@@ -125,7 +125,7 @@ class _Scrub:
             self.found(self.objects.keys.log, differs, CHECK_RECORDED)
 
     def _manifest(self) -> Manifest | None:
-        """The manifest if it can be read at all; what is wrong with it is written down."""
+        """The manifest if it can be parsed; errors in it are recorded as findings."""
         name = self.objects.keys.manifest
         try:
             data = self.objects.stored_manifest()
@@ -152,7 +152,7 @@ class _Scrub:
         return manifest
 
     def _look_for_the_others(self) -> None:
-        """Without a manifest nothing says what the other objects hold; are they there?"""
+        """Only checks that the other objects exist: their content is unknown without a manifest."""
         for name in (self.objects.keys.indexes, self.objects.keys.log):
             try:
                 self.objects.first_byte(name)
@@ -161,7 +161,7 @@ class _Scrub:
                 self.found(name, "the object is missing")
 
     def _indexes(self, manifest: Manifest) -> dict[IndexType, bytes]:
-        """The indexes that can be read; each by its own range, and then the whole object's CRC."""
+        """The readable indexes; checks the whole object's CRC and the range of each index."""
         name, sums = self.objects.keys.indexes, manifest.checksums
         try:
             stored = memoryview(self.objects.stored_indexes())
@@ -197,7 +197,7 @@ class _Scrub:
         return found
 
     def _parse_rest(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> None:
-        """The two that the log is not needed for."""
+        """Checks the two indexes that do not need the log."""
         name = self.objects.keys.indexes
         try:
             snapshot = indexes.get(IndexType.PRODUCER_SNAPSHOT)
@@ -212,7 +212,7 @@ class _Scrub:
             self.found(name, error.detail, RESTORE_INDEX, error.position)
 
     def _lineage_differs(self, lineage: Epochs) -> str | None:
-        """Held against the epochs that the metadata has of the segment."""
+        """The difference of the checkpoint from the segment's epochs in the metadata, or None."""
         epochs = self._segment.leader_epochs
         if not epochs:
             return None
@@ -228,7 +228,7 @@ class _Scrub:
         return f"the leader epoch checkpoint differs from the metadata; it ends with {told}"
 
     def _is_sound(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> bool:
-        """Every byte and every batch at the store's speed; False: look again, and closely."""
+        """Checks every byte and batch at the store's speed; False if a closer check is needed."""
         if self._records or not manifest.log_bytes:
             return False
         try:
@@ -247,7 +247,7 @@ class _Scrub:
                 return False
         except (NotFound, CorruptData):
             return False
-        # What the cleaner leaves is for the careful reader to judge.
+        # A log that Kafka's cleaner changed is left to the careful check.
         if any(self._indexes_differ(manifest, indexes, transactions, cleaned=False)):
             return False
         self.read_bytes += manifest.log_bytes
@@ -259,7 +259,7 @@ class _Scrub:
         return TransactionCheck(start, () if start == 0 else at_base)
 
     def _log(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> LogCheck | None:
-        """Every byte and every batch; None if the batches could not be followed to the end."""
+        """Checks every byte and every batch; None if the batches could not be read to the end."""
         name = self.objects.keys.log
         check = LogCheck(
             self._segment,
@@ -288,7 +288,7 @@ class _Scrub:
             self.found(name, error.detail, RESTORE, error.position, check.next_offset)
             return None
         if extra:
-            self.found(name, "the object goes on behind what is recorded", CHECK_RECORDED)
+            self.found(name, "the object is longer than recorded", CHECK_RECORDED)
         if scanner is None:
             return None
         try:
@@ -297,11 +297,11 @@ class _Scrub:
             self.found(name, error.detail, RESTORE, error.position, check.next_offset)
             return None
         if scanner.position < manifest.log_bytes:
-            self.found(name, "zeros stand behind the last batch", RESTORE, scanner.position)
+            self.found(name, "zeros follow the last batch", RESTORE, scanner.position)
         return check
 
     def _scanned(self, scanner: BatchScanner, check: LogCheck, piece: memoryview) -> bool:
-        """False: behind a batch that is damaged nothing says where the next one begins."""
+        """False after a damaged batch: the position of the next one is unknown."""
         try:
             for run in scanner.feed_runs(piece):
                 check.take(run)
@@ -343,10 +343,10 @@ class _Scrub:
         *,
         cleaned: bool,
     ) -> Iterator[str]:
-        """How the transaction index and the producer snapshot differ from the log."""
+        """The differences of transaction index and producer snapshot from the log."""
         name = self.objects.keys.indexes
         data = indexes.get(IndexType.TRANSACTION)
-        # One that could not be read is written down already.
+        # An unreadable index is a finding already.
         if data is not None or IndexType.TRANSACTION not in manifest.indexes:
             try:
                 entries = transaction_index.parse(data or b"", source=name)
@@ -357,7 +357,7 @@ class _Scrub:
         snapshot = indexes.get(IndexType.PRODUCER_SNAPSHOT)
         if snapshot is None or _absent(manifest):
             return
-        with contextlib.suppress(CorruptData):  # written down already, too
+        with contextlib.suppress(CorruptData):  # a finding already
             differs = log.open_differs(producer_snapshot.parse_open(snapshot, source=name))
             if differs is not None:
                 yield differs

@@ -1,7 +1,6 @@
-"""The state file of a scrub: a verdict a line, so that a killed run goes on where it was.
+"""The state file of a scrub: one verdict a line, from which a killed run continues.
 
-A segment whose verdict there is `ok` is not read again; any other is. A line that a crash tore is
-cut off.
+A segment with the verdict `ok` is not read again; any other is. A line torn by a crash is cut off.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ HEAD = {"kind": "strandline scrub", "version": 1}
 
 
 class ScrubState:
-    """`path` None: nothing is kept, and nothing was."""
+    """The state file at `path`; None: no verdict is kept or known."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -54,7 +53,7 @@ class ScrubState:
             self._file.close()
 
     def known(self, segments: Sequence[TieredSegment], *, records: bool) -> list[Verdict]:
-        """Verdicts that stand: `ok`, and of a scrub that looked at as much as this one."""
+        """Verdicts that are still valid: `ok`, from a scrub as thorough as this one."""
         found = []
         for segment in segments:
             line = self._lines.get(str(segment.segment_id.id))
@@ -69,7 +68,7 @@ class ScrubState:
         return found
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
-        """Append, on the disk when it returns."""
+        """Append verdicts durably."""
         if self._file is None:
             return
         try:
@@ -89,7 +88,7 @@ class ScrubState:
         lines = whole.splitlines()
         if data and (not lines or _decoded(lines[0]) != HEAD):
             raise InvalidRequest(
-                f"{self._path} is no state file of a scrub: name another", field="--state"
+                f"{self._path} is not the state file of a scrub: name another", field="--state"
             )
         file.truncate(len(whole))
         if not lines:

@@ -1,4 +1,4 @@
-"""The transactional and control batches of a log, told to the check that copies use as well."""
+"""Feeds the transactional and control batches of a log to the check that copies use as well."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rlm.transaction_check import TransactionCheck
 
 
 def tell(check: TransactionCheck, data: Buffer, source: str, position: int) -> None:
-    """A verified batch of those two kinds, of one with records its header at least. CorruptData: a
-    control batch that cannot be read.
+    """Feed a verified batch of these two kinds to `check`; a batch with records may be only its
+    header. CorruptData for a control batch that cannot be read.
     """
     header = parse_header(data, source=source, position=position)
     producer_id = header.producer_id

@@ -1,4 +1,4 @@
-"""What a scrub says of one segment. Pure: data, and its JSON."""
+"""The verdict of a scrub on one segment. Pure: data, and its JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipeline.catalogue.tiered_segment import TieredSegment
 from rlmm.segment import RemoteLogSegmentId
 
 FINDINGS_MAX = 20
-"""Of one segment; the rest is counted. The first ones say what happened."""
+"""Findings kept for one segment; the rest is counted. The first ones tell what happened."""
 
 
 class Outcome(StrEnum):
-    """`gone`: none of its objects is there. `unread`: the store gave no answer, so nothing is
-    known.
+    """The outcome for a segment. `gone`: all its objects are missing. `unread`: the store gave no
+    answer, so nothing is known.
     """
 
     OK = "ok"
@@ -27,7 +27,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`position` is a byte of the object, `offset` where its records are; None where neither is."""
+    """One finding. `position` is a byte position in the object, `offset` that of its records; both
+    may be None.
+    """
 
     key: str
     what: str
@@ -47,10 +49,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`end_offset` None: its manifest does not tell. `read_bytes` of all its objects. `records`:
-    every record was decoded as well. `checksums`: its bytes were held against checksums taken when
-    it was copied, not only against its batches'. `more_findings` were left out. `unverified`:
-    entries of its transaction index that begin below it, where no producer snapshot tells.
+    """The verdict on a segment. `end_offset` None: the manifest does not tell. `read_bytes` counts
+    all objects. `records`: every record was decoded as well. `checksums`: the bytes were compared
+    with checksums from the copy, not only with those of batches. `more_findings` were left out.
+    `unverified`: entries of the transaction index that begin below the segment, without a producer
+    snapshot to verify them.
     """
 
     segment_id: RemoteLogSegmentId
@@ -66,7 +69,7 @@ class Verdict:
     unverified: int = 0
 
     def as_json(self) -> dict[str, object]:
-        """For the report, the state file and the node."""
+        """The verdict for the report, the state file and the node."""
         partition = self.segment_id.partition
         return {
             "topic": partition.topic,
@@ -87,7 +90,7 @@ class Verdict:
 
 
 def verdict_of(segment: TieredSegment, line: Mapping[str, Any]) -> Verdict:
-    """What `as_json` wrote of this segment; KeyError, TypeError, ValueError: it is no verdict."""
+    """The verdict that `as_json` wrote. KeyError, TypeError or ValueError if it is not one."""
     findings = tuple(
         Finding(f["object"], f["what"], f["action"], f["position"], f["offset"])
         for f in line["findings"]

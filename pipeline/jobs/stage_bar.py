@@ -1,7 +1,7 @@
-"""A bar on the terminal for what a job has Spark do by tables: how many tasks are through.
+"""A progress bar on the terminal for Spark's work on tables: the number of finished tasks.
 
-Which stages a table takes only Spark knows, and it tells of them as they begin; so the bar's end
-moves until the last stage runs. Where Spark is given items, `tasks.py` has a bar of these.
+Only Spark knows the stages of a table, and it reports them as they begin; so the bar's end moves
+until the last stage runs. For work on items, `tasks.py` has a bar of these.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 ASKED_EVERY_S = 0.5
 LAST_ANSWER_WAIT_S = 2.0
-"""How long the end of a step waits for the tracker's answer to the last question."""
+"""Time that the end of a step waits for the tracker's answer to the last question."""
 
 
 class StageTracker(Protocol):
-    """What is asked of `pyspark.StatusTracker`."""
+    """The part of `pyspark.StatusTracker` that is used."""
 
     def getActiveStageIds(self) -> list[int]:  # noqa: N802  Spark's name
-        """Stages that run."""
+        """Ids of running stages."""
         ...
 
     def getStageInfo(self, stageId: int) -> SparkStageInfo | None:  # noqa: N802, N803  Spark's
-        """None where Spark has forgotten it."""
+        """A stage's state; None if Spark has forgotten it."""
         ...
 
 
 class StagesSeen:
-    """The stages since the first look: what was active and is so no longer is through."""
+    """The stages since the first look; one that was active and is not any more has finished."""
 
     def __init__(self) -> None:
         self._tasks: dict[int, int] = {}
 
     def look(self, tracker: StageTracker) -> tuple[int, int]:
-        """Tasks that are through, and all so far."""
+        """(finished tasks, all tasks so far)."""
         waiting = 0
         for number in tracker.getActiveStageIds():
             stage = tracker.getStageInfo(number)
@@ -52,8 +52,8 @@ class StagesSeen:
 
 @contextmanager
 def stage_bar(what: str, tracker: Callable[[], StageTracker], console: Console) -> Generator[None]:
-    """Draws while the block runs; nothing where the console is no terminal. A tracker that fails
-    ends the drawing, never the block. `tracker` is `SparkContext.statusTracker`.
+    """Draws while the block runs, if the console is a terminal. A failing tracker ends the drawing,
+    never the block. `tracker` is `SparkContext.statusTracker`.
     """
     if not console.is_terminal:
         yield
@@ -72,7 +72,7 @@ def stage_bar(what: str, tracker: Callable[[], StageTracker], console: Console) 
                 while not ended.wait(ASKED_EVERY_S):
                     done, total = seen.look(asked)
                     progress.update(bar, completed=done, total=total or None, refresh=True)
-            except Exception:  # noqa: BLE001  a picture is worth no job
+            except Exception:  # noqa: BLE001  a failing bar must not fail the job
                 return
 
         watching = Thread(target=watch, name="strandline-stage-bar", daemon=True)

@@ -1,9 +1,9 @@
-"""One function over many work items on Spark, with progress, bounded results and our own errors.
+"""Runs one function over many items on Spark, with progress, bounded results and our own errors.
 
-Items go out in waves, two at a time, so that results reach the driver while later waves still run:
-a job keeps what it has (a report, a commit) as it goes, and a killed one is resumed from there. A
-task that fails for now is repeated by Spark, on another executor if this one is gone; an error
-that no repeat mends stops the job at once and keeps its kind.
+Items are sent in waves, two at a time, so that results reach the driver while later waves still
+run: a job saves its results (a report, a commit) as it goes, and a killed one is resumed from them.
+Spark repeats a task with a temporary failure, on another executor if its own is gone; an error that
+no repetition mends stops the job at once and keeps its kind.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def run_tasks(
     what: str,
     console: Console,
 ) -> Iterator[Result]:
-    """Call `work` (picklable, importable on the executors) for each item, a Spark task each, and
-    yield the results in the items' order.
+    """Call `work` (picklable, importable on the executors) for each item in a Spark task of its
+    own, and yield the results in the items' order.
 
-    Pack small items before: a task costs tens of milliseconds. Results are held by the driver a
-    wave at a time, so they should be rows about data, never the data. Abandoning the iterator
-    cancels what runs. Raises the first error of ours; InternalError for any other.
+    Pack small items before: a task costs tens of milliseconds. The driver holds the results of a
+    wave at a time, so they should describe data, never be the data. Abandoning the iterator cancels
+    running tasks. Raises the first error of ours; InternalError for any other.
     """
     wave_tasks = max(1, spark_context.defaultParallelism * WAVE_TASKS_PER_SLOT)
     waves = deque(items[at : at + wave_tasks] for at in range(0, len(items), wave_tasks))
@@ -65,8 +65,8 @@ def run_tasks(
 
 
 def attempts_of_a_task(spark_context: SparkContext) -> int:
-    """How often one is tried before its job fails: on this machine alone once, unless the master
-    says it, as in `local[2,4]` (Spark's SparkContext.createTaskScheduler).
+    """Attempts of a task before its job fails. With a local master one, unless the master gives a
+    number, as in `local[2,4]` (Spark's SparkContext.createTaskScheduler).
     """
     local = _LOCAL_MASTER.fullmatch(spark_context.master or "")
     if local is not None:
@@ -75,7 +75,7 @@ def attempts_of_a_task(spark_context: SparkContext) -> int:
 
 
 class _Waves(Generic[Item, Result]):
-    """Spark jobs under way, each in a thread of its own, all of one group."""
+    """Running Spark jobs, each in a thread of its own, all in one job group."""
 
     def __init__(self, spark_context: SparkContext, what: str) -> None:
         self._spark_context = spark_context
@@ -94,7 +94,7 @@ class _Waves(Generic[Item, Result]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def start(self, wave: Sequence[Item], work: Guarded[Item, Result]) -> None:
-        """Send a wave off."""
+        """Start a wave."""
         self.under_way.append((len(wave), self._threads.submit(self._run, wave, work)))
 
     def _run(self, wave: Sequence[Item], work: Guarded[Item, Result]) -> list[Result | Failed]:
@@ -103,7 +103,7 @@ class _Waves(Generic[Item, Result]):
         return self._spark_context.parallelize(wave, len(wave)).map(work).collect()
 
     def next_finished(self, advance: Callable[[int], None]) -> list[Result | Failed]:
-        """The results of the oldest wave, once it is through."""
+        """The results of the oldest wave; waits until it has finished."""
         tasks, oldest = self.under_way[0]
         while not wait([oldest], timeout=ASKED_EVERY_S).done:
             advance(self._done_before + self._running_done())
@@ -116,14 +116,14 @@ class _Waves(Generic[Item, Result]):
             raise _internal(error) from error
 
     def _running_done(self) -> int:
-        """How many tasks of the waves under way are through."""
+        """Number of finished tasks in the running waves."""
         tracker = self._spark_context.statusTracker()
         stages = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
         return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
 def _internal(error: PySparkException | Py4JJavaError) -> InternalError:
-    """The task's own words: the end of its Python trace, without the two Java traces behind it."""
+    """The task's own error: the end of its Python trace, without the two Java traces behind it."""
     told = error.java_exception if isinstance(error, Py4JJavaError) else error
     text, *_ = str(told).partition("\n\tat ")
     return InternalError(f"a task failed on Spark: {text.strip()[-FAILURE_SHOWN_CHARACTERS_MAX:]}")
@@ -131,7 +131,7 @@ def _internal(error: PySparkException | Py4JJavaError) -> InternalError:
 
 @contextmanager
 def _progress(what: str, total: int, console: Console) -> Generator[Callable[[int], None]]:
-    """A bar that only grows: Spark forgets finished stages a moment before their results are in."""
+    """A bar that only grows: Spark forgets finished stages just before their results arrive."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

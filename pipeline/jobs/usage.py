@@ -1,4 +1,4 @@
-"""`strandline pipeline usage`: what the tier holds by topic and age, and what it costs."""
+"""`strandline pipeline usage`: the content of the tier by topic and age, and its cost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ DAYS_MAX = 20_000
 
 @dataclass(frozen=True)
 class UsageOptions:
-    """`folder` None: no pictures and no page. Reads a month are the operator's guess."""
+    """Options of a report. `folder` None: no pictures and no page. Reads a month are the operator's
+    estimate.
+    """
 
     prices: Prices
     folder: Path | None
@@ -48,7 +50,7 @@ class UsageOptions:
 
 @dataclass(frozen=True)
 class UsageReport:
-    """Topics by size; `files` are what was written."""
+    """The report, with topics by size; `files` are the written ones."""
 
     usages: Sequence[TopicUsage]
     projected: Sequence[Projection]
@@ -57,11 +59,11 @@ class UsageReport:
 
     @property
     def ok(self) -> bool:
-        """Counting finds nothing wrong."""
+        """True: counting finds no faults."""
         return True
 
     def as_json(self) -> dict[str, object]:
-        """For scripts."""
+        """The report for scripts."""
         return {
             "ok": True,
             "ages": [name for name, _ in AGES],
@@ -79,7 +81,7 @@ class UsageReport:
         }
 
     def lines(self) -> Iterable[str]:
-        """For people."""
+        """The report for people."""
         now, year = self.projected[0], self.projected[-1]
         money = self.prices.currency
         for each in self.usages[:TOPICS_PRINTED_MAX]:
@@ -90,9 +92,9 @@ class UsageReport:
         if len(self.usages) > TOPICS_PRINTED_MAX:
             yield f"and {len(self.usages) - TOPICS_PRINTED_MAX} smaller topics"
         yield (
-            f"{human_bytes(now.size_bytes)} in all: {now.price:,.2f} {money} a month like the last "
-            f"one; {year.price:,.2f} in {year.months} months, if as much is written as in the last "
-            "30 days and nothing expires"
+            f"{human_bytes(now.size_bytes)} in all: {now.price:,.2f} {money} for a month like the "
+            f"last one; {year.price:,.2f} in {year.months} months, if as much is written as in the "
+            "last 30 days and nothing expires"
         )
         yield f"prices: {self.prices.source}, as of {self.prices.as_of}"
         yield from (f"written: {each}" for each in self.files)
@@ -103,14 +105,14 @@ def _projection_json(projected: Iterable[Projection]) -> list[dict[str, object]]
 
 
 def run(context: JobContext, options: UsageOptions) -> UsageReport:
-    """NotFound: the bucket is empty. InvalidRequest: the folder takes no files."""
+    """Report. NotFound if the bucket is empty. InvalidRequest if the folder is not writable."""
     listing = context.bar("listing the bucket")
     with our_errors(), kept_frames() as keep, listing:
         objects = keep(listed_objects(context.spark, context.catalogue.stores))
         holdings = _holdings(objects, options.now_ms)
         days = _days(objects)
     if not holdings:
-        raise NotFound("the bucket holds nothing under this prefix: correct bucket and prefix")
+        raise NotFound("the bucket has no object under this prefix: correct bucket and prefix")
     usages = topic_usages(holdings, options.prices)
     projected = projections(
         usages,
@@ -151,7 +153,7 @@ def _holdings(objects: DataFrame, now_ms: int) -> list[Holding]:
 
 
 def _age(lived_ms: Column) -> Column:
-    """The class's number; the last one where the store does not tell when."""
+    """The number of the age class; the last one if the store does not give the time."""
     found = f.lit(len(AGES) - 1)
     for number, (_, days) in reversed(list(enumerate(AGES[:-1]))):
         assert days is not None
@@ -180,7 +182,7 @@ def _write(
     days: Sequence[tuple[date, int]],
     where: str,
 ) -> list[str]:
-    # Here, for it takes longer to import than all else that a run without pictures needs.
+    # Imported here, since it takes longer than all other imports of a run without pictures.
     from pipeline.usage.pictures import growth_picture, price_picture, topics_picture
 
     folder = options.folder

@@ -116,7 +116,7 @@ def test_a_plain_folder_holds_every_time(tmp_path: Path) -> None:
 def test_an_error_mode_without_effect_is_refused(tmp_path: Path) -> None:
     to, topics = str(tmp_path / "table"), Subscription(("orders",))
     plain = ExportOptions(to=to, subscription=topics, on_error="skip")
-    with pytest.raises(InvalidRequest, match=r"--on-error: means nothing here"):
+    with pytest.raises(InvalidRequest, match=r"--on-error: has no effect here"):
         check_options(plain, {})
     check_options(replace(plain, by_day=True), {})
     check_options(replace(plain, table_format="delta", on_error="dead-letter"), {})

@@ -181,7 +181,7 @@ def test_a_bucket_of_aivens_becomes_rows_that_nobody_expires(
     assert f"written: {report.snapshot}" in report.lines()
     again = rebuild(spark, tier, tmp_path / "out")
     assert again.snapshot == report.snapshot
-    assert f"is there already, the same byte for byte: {report.snapshot}" in again.lines()
+    assert f"exists already with the same bytes: {report.snapshot}" in again.lines()
     assert (report.as_json()["was_there"], again.as_json()["was_there"]) == (False, True)
 
 

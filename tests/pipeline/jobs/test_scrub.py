@@ -245,7 +245,7 @@ def test_the_state_file_keeps_what_was_found_right(tier: FolderTier, tmp_path: P
 def test_a_file_of_something_else_is_refused_and_left(tmp_path: Path, text: str) -> None:
     path = tmp_path / "state"
     path.write_text(text)
-    with pytest.raises(InvalidRequest, match="no state file"), ScrubState(path):
+    with pytest.raises(InvalidRequest, match="not the state file"), ScrubState(path):
         pass
     assert path.read_text() == text
     with pytest.raises(InvalidRequest, match="can't be used"), ScrubState(tmp_path / "no" / "s"):

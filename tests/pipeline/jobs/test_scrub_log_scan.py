@@ -158,7 +158,7 @@ def wrong(log: Log) -> list[str]:
     except CorruptData as error:
         return [*found, error.detail]
     if scanner.position != log.segment.log_bytes:
-        found.append("zeros stand behind the last batch")
+        found.append("zeros follow the last batch")
     differs = (
         check.offset_index_differs(),
         check.time_index_differs(),

@@ -125,7 +125,7 @@ def test_a_base_offset_far_off_is_found_and_no_index_blamed(tier: FolderTier, bi
     for _ in range(2):
         verdict = scrub(tier, segment)
         assert verdict.outcome is Outcome.DAMAGED
-        assert sum("is legal" in finding.what for finding in verdict.findings) == 1
+        assert sum("are legal" in finding.what for finding in verdict.findings) == 1
         assert {finding.key for finding in verdict.findings if "index" in finding.what} == set()
         segment = rewritten(tier, segment, lambda manifest: None)  # as if no chunk told of it
 
@@ -341,7 +341,7 @@ def test_a_manifest_that_says_other_things_than_the_metadata_is_found(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"end_offset": 3, "last_offset": 3}, "is legal"),
+        ({"end_offset": 3, "last_offset": 3}, "are legal"),
         ({"max_timestamp_ms": 12}, "largest timestamp of its batches"),
     ],
 )
@@ -442,4 +442,4 @@ def test_segments_on_the_network_are_read_side_by_side_with_the_same_verdicts(
     ]
     damaged = [verdict.outcome is Outcome.DAMAGED for verdict in found]
     assert damaged == [False, True, True, True] + [False] * (len(segments) - 4)
-    assert "goes on behind" in found[3].findings[0].what
+    assert "longer than recorded" in found[3].findings[0].what
