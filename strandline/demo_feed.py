@@ -17,6 +17,7 @@ from pathlib import Path
 from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
 from kafka_formats.errors import NotFound
 from kafka_formats.log_names import parse_partition_directory, parse_segment_file_name
+from kafka_formats.offset_checkpoint import LOG_START_FILE
 
 _HIGH_WATERMARKS = "replication-offset-checkpoint"
 _EPOCHS = "leader-epoch-checkpoint"
@@ -51,6 +52,8 @@ class DemoFeed:
         self.steps = max((len(each.base_offsets) for each in self._partitions), default=0)
         target.mkdir(parents=True)
         shutil.copy(source / "meta.properties", target)
+        if (source / LOG_START_FILE).is_file():  # some begin inside a segment: DeleteRecords
+            shutil.copy(source / LOG_START_FILE, target)
         for each in self._partitions:
             (target / each.directory.name).mkdir()
             shutil.copy(each.directory / "partition.metadata", target / each.directory.name)
