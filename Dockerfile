@@ -14,6 +14,7 @@ COPY strandline strandline
 COPY api api
 COPY rlm rlm
 COPY rlmm rlmm
+COPY kafka_client kafka_client
 COPY rsm_backends rsm_backends
 COPY kafka_formats kafka_formats
 COPY pipeline pipeline
@@ -38,6 +39,6 @@ WORKDIR /var/lib/strandline
 VOLUME /var/lib/strandline
 EXPOSE 9480
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
-  CMD ["python", "-m", "strandline.health_check"]
+  CMD ["python", "-m", "strandline.node.health_check"]
 ENTRYPOINT ["strandline"]
 CMD ["node"]

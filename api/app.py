@@ -10,12 +10,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from api.admission import require, wished_offset
-from api.context import ApiContext
-from api.gate import Gate
+from api.http.admission import require, wished_offset
+from api.http.context import ApiContext
+from api.http.gate import Gate
+from api.http.route_table import RouteTable, route_of
+from api.http.tokens import Role
 from api.openapi import build_openapi
 from api.quick_look_up import QuickLookUp
-from api.route_table import RouteTable, route_of
 from api.routes import (
     audit,
     claims,
@@ -37,7 +38,6 @@ from api.routes import (
     tiered_data,
     topics,
 )
-from api.tokens import Role
 
 
 class StrandlineApi(FastAPI):

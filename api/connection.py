@@ -22,10 +22,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.utils import is_ssl
 from uvicorn.server import ServerState
 
-from api.direct_answer import LEND_EXTENSION
-from api.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, problem_of
-from api.gate import ABORT_EXTENSION
-from api.limits import ApiLimits
+from api.http.api_limits import ApiLimits
+from api.http.direct_answer import LEND_EXTENSION
+from api.http.errors import PROBLEM_MEDIA_TYPE, Problem, http_problem, problem_of
+from api.http.gate import ABORT_EXTENSION
 from kafka_formats.errors import RetryLater
 
 _CHUNK_FRAMING_FACTOR = 8
@@ -206,7 +206,9 @@ class Connection(HttpToolsProtocol):
 
     @asynccontextmanager
     async def _lend(self) -> AsyncIterator[socket.socket | None]:
-        """See `api.direct_answer.Lend`. Reading goes on here: it tells when the client leaves."""
+        """See `api.http.direct_answer.Lend`. Reading goes on here: it tells when the client
+        leaves.
+        """
         cycle = self._answered
         assert cycle is not None, "its head was sent"
         if not await self._flushed(cycle):

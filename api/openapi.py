@@ -7,10 +7,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api.errors import PROBLEM_KINDS, PROBLEM_MEDIA_TYPE
-from api.gate import METADATA_OFFSET_HEADER, REQUEST_ID_HEADER
+from api.http.errors import PROBLEM_KINDS, PROBLEM_MEDIA_TYPE
+from api.http.gate import METADATA_OFFSET_HEADER, REQUEST_ID_HEADER
+from api.http.route_table import writes
 from api.models.base import ProblemDocument
-from api.route_table import writes
 
 _DESCRIPTION = """\
 Remote log segments of one Kafka cluster: what is tiered, where it stands, and the bytes.

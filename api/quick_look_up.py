@@ -18,12 +18,12 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.admission import MIN_OFFSET_HEADER, MinOffset, bearer, require, wished_offset
+from api.http.admission import MIN_OFFSET_HEADER, MinOffset, bearer, require, wished_offset
+from api.http.tokens import Role
+from api.http.validation import EpochNumber, OffsetNumber, PartitionNumber, TopicName
 from api.models.segments import SegmentLookup
 from api.routes.found import TopicIdParameter, found_partition
 from api.routes.segments import look_up_segment
-from api.tokens import Role
-from api.validation import EpochNumber, OffsetNumber, PartitionNumber, TopicName
 
 PATH = "/v1/topics/{topic}/partitions/{partition}/segments/lookup"
 

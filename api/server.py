@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from api.connection import connection_class
-from api.limits import ApiLimits
+from api.http.api_limits import ApiLimits
 from kafka_formats.errors import InvalidRequest
 
 _CLOSE_MARGIN_S = 5.0

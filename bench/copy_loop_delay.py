@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from strandline.event_loop import leave_out_of_collections, node_runner
-from strandline.formatting import format_for
-from strandline.node import Node
-from strandline.settings_loading import load_settings
+from strandline.node.event_loop import leave_out_of_collections, node_runner
+from strandline.node.formatting import format_for
+from strandline.node.node import Node
+from strandline.settings.loading import load_settings
 
 TICK_S = 0.002
 

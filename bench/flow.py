@@ -21,15 +21,15 @@ import uvloop
 from bench.copy_log_dirs import write_log_dir
 from bench.table import Measure, write_table
 from kafka_formats.kafka_uuid import Uuid
-from rlm.copy_job import CopyJob
-from rlm.flow_control import FlowControl
-from rlm.flow_limits import MIB, FlowLimits, Rates
-from rlm.log_dir import find_partitions
-from rlm.read_request import LogRequest, TieredSegment
-from rlm.worker_pool import WorkerPool
+from rlm.data_plane.copy_job import CopyJob
+from rlm.data_plane.read_request import LogRequest, TieredSegment
+from rlm.local_log.log_dir import find_partitions
+from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import MIB, FlowLimits, Rates
+from rlm.worker.pool import WorkerPool
 from rsm_backends.store_config import StoreConfig
-from strandline import ambient
-from strandline.workers import worker_command
+from strandline.node import ambient
+from strandline.node.workers import worker_command
 from tests.real import s3_admin
 from tests.real.minio import MINIO_VERSION, MinioServer
 from tests.rlm.tier import STORE, copy_job, tiered

@@ -15,7 +15,7 @@ from bench.metadata_node import MetadataNode, measured_on_a_copy, metadata_node,
 from bench.metadata_set import OFFSETS_PER_SEGMENT, MetadataSet
 from bench.node_process import resident_mib
 from bench.table import Measure, percentile
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
 
 BLOCKS = 200
 BLOCK = 5_000

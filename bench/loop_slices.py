@@ -15,12 +15,12 @@ from itertools import islice
 from pathlib import Path
 from time import perf_counter, thread_time
 
-from api.listing import first_after
+from api.http.listing import first_after
 from bench.metadata_node import MetadataNode, measured_on_a_copy, metadata_node
 from bench.metadata_set import MetadataSet
 from bench.table import Measure
-from rlmm.queries import list_position
-from strandline import ambient
+from rlmm.rows.queries import list_position
+from strandline.node import ambient
 
 SLICE_MAX_MS = 2.0
 WORK_S_MIN = 10e-6

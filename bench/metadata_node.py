@@ -19,15 +19,15 @@ import uvloop
 
 from bench.metadata_set import MetadataSet, finished, make_data_directory
 from bench.table import Measure, write_table
-from rlmm.data_directory import DataDirectory, open_data_directory
-from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.data_directory.data_directory import DataDirectory, open_data_directory
+from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.quorum.quorum_log import QuorumLog
-from rlmm.records import encode
+from rlmm.records.records import encode
 from rlmm.segment import RemoteLogSegmentMetadata
-from rlmm.view import View
-from strandline import ambient
-from strandline.quorum import open_quorum_log
-from strandline.settings import QuorumSettings
+from rlmm.view.view import View
+from strandline.node import ambient
+from strandline.node.quorum import open_quorum_log
+from strandline.settings.settings import QuorumSettings
 
 PARTITIONS = 1_000
 PARTITIONS_A_PROPOSAL = 100

@@ -15,32 +15,31 @@ from pathlib import Path
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from rlm.custom_metadata import CustomMetadata
-from rlmm import row_keys as keys
-from rlmm import row_values as values
-from rlmm.coverage import cover, epoch_ranges
-from rlmm.data_directory import format_data_directory, open_data_directory
-from rlmm.log import quorum_state
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.custom_metadata import CustomMetadata
+from rlmm.data_directory.data_directory import format_data_directory, open_data_directory
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import OsDisk
 from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import SnapshotId
 from rlmm.partition_state import Claim, Mode, Totals
-from rlmm.records import LogStart, MetadataRecord, PartitionClaim
-from rlmm.row_partitions import PartitionRow, encode_partition
-from rlmm.rows import MemoryRows, OverlayRows, RowWrite
+from rlmm.records.records import LogStart, MetadataRecord, PartitionClaim
+from rlmm.records.segment_records import encode_segment_record
+from rlmm.rows import keys, values
+from rlmm.rows.coverage import cover, epoch_ranges
+from rlmm.rows.partitions import PartitionRow, encode_partition
+from rlmm.rows.rows import MemoryRows, OverlayRows, RowWrite
+from rlmm.rows.snapshot_rows import to_proposals
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     SegmentState,
-    TopicIdPartition,
 )
-from rlmm.segment_records import encode_segment_record
-from rlmm.snapshot_rows import to_proposals
-from rlmm.view import View
+from rlmm.view.view import View
 
 NODE_ID = 1
 KAFKA_CLUSTER_ID = "benchmark-cluster"

@@ -26,8 +26,8 @@ from pipeline.jobs.job import JobContext
 from pipeline.jobs.tasks import run_tasks
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
-from pipeline.session import open_session
 from pipeline.source.options import Subscription
+from pipeline.spark.session import open_session
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.read.folder_tier import tier_log_dir
 from tests.pipeline.restore.captured_tier import CapturedTier

@@ -37,25 +37,32 @@ from kafka_formats import producer_snapshot
 from kafka_formats.crc32c import crc32c
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
-from pipeline.opened_store import opened
 from pipeline.source.batch_reader import BatchReader
 from pipeline.source.task_partition import TaskPartition
-from rlm.adoption_plan import StoredSegment, WholeSegment, told_whole
-from rlm.copy_job import ProducerSnapshotOrigin
-from rlm.manifest import ChunkChecksums, IndexRange, Manifest, ObjectChecksums, parse_manifest
-from rlm.object_keys import ObjectSuffix, segment_keys
-from rlm.read_request import IndexType
-from rlm.snapshot_plan import snapshot_key
-from rlmm.coverage import cover
+from pipeline.stores.opened_store import opened
+from rlm.format.manifest import (
+    ChunkChecksums,
+    IndexRange,
+    IndexType,
+    Manifest,
+    ObjectChecksums,
+    ProducerSnapshotOrigin,
+    parse_manifest,
+)
+from rlm.format.object_keys import ObjectSuffix, segment_keys
+from rlm.reconcile.adoption_plan import StoredSegment, WholeSegment, told_whole
+from rlm.stores.snapshot_plan import snapshot_key
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import SnapshotId
-from rlmm.row_keys import segment_key
-from rlmm.row_segments import encode_segment_row
-from rlmm.rows import MemoryRows, OverlayRows
-from rlmm.segment import RemoteLogSegmentId, SegmentState, TopicIdPartition
-from rlmm.snapshot_rows import to_proposals
+from rlmm.records.fixed_layout import encode_segment_row
+from rlmm.rows.coverage import cover
+from rlmm.rows.keys import segment_key
+from rlmm.rows.rows import MemoryRows, OverlayRows
+from rlmm.rows.snapshot_rows import to_proposals
+from rlmm.segment import RemoteLogSegmentId, SegmentState
 from rsm_backends.store_config import StoreConfig
 from tests.real.minio import MinioServer
 

@@ -24,8 +24,8 @@ from bench.machine_cpu import cpu_seconds_of
 from bench.pipeline_tier import TOPIC, FolderTier, TierShape, write_tier
 from bench.table import Measure, write_table
 from kafka_formats.compression import Codec
-from pipeline import worker_sockets
-from pipeline.session import open_session
+from pipeline.spark import worker_sockets
+from pipeline.spark.session import open_session
 
 CEILING_SHARE_MIN = 0.85
 UNPACKED_TASKS = 32

@@ -20,7 +20,7 @@ from bench.spark_stages import MeasuredContext
 from bench.table import Measure, write_table
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
 from pipeline.jobs.rebuild import RebuildOptions, run
-from pipeline.session import open_session
+from pipeline.spark.session import open_session
 
 
 def main() -> None:

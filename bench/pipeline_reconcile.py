@@ -25,12 +25,12 @@ from bench.pipeline_manifests import (
 )
 from bench.spark_stages import MeasuredContext
 from bench.table import Measure, write_table
-from pipeline.ambient import now_ms
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
-from pipeline.session import open_session
-from rlm.collection_plan import ObjectClass
-from rlm.object_keys import ObjectSuffix
+from pipeline.process.ambient import now_ms
+from pipeline.spark.session import open_session
+from rlm.format.object_keys import ObjectSuffix
+from rlm.reconcile.collection_plan import ObjectClass
 
 
 def check(report: ReconcileReport, segments: int) -> None:

@@ -29,8 +29,8 @@ from bench.table import Measure, write_table
 from kafka_formats.crc32c import crc32c
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.scrub import ScrubOptions, run
-from pipeline.opened_store import opened
-from pipeline.session import open_session
+from pipeline.spark.session import open_session
+from pipeline.stores.opened_store import opened
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
 from tests.pipeline.restore.captured_tier import CapturedTier

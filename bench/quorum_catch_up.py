@@ -20,8 +20,8 @@ from bench.metadata_node import CACHE, data_directory
 from bench.metadata_set import CLUSTER_ID, KAFKA_CLUSTER_ID, NODE_ID
 from bench.node_process import node_process
 from bench.table import Measure, write_table
-from rlmm.data_directory import format_data_directory
-from strandline.ambient import new_uuid
+from rlmm.data_directory.data_directory import format_data_directory
+from strandline.node.ambient import new_uuid
 from tests.real.ports import free_ports
 
 HOST = "127.0.0.1"

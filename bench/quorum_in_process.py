@@ -22,11 +22,11 @@ import uvloop
 from bench.metadata_node import CACHE
 from bench.quorum_nodes import LEADER_DEADLINE_S, NODES, POLL_S
 from bench.table import Measure, percentile, write_table
-from rlmm.manager import RemoteLogMetadataManager
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.segment import Incarnation
-from rlmm.view import View
-from strandline import ambient
+from rlmm.view.view import View
+from strandline.node import ambient
 from tests.linearizability.node_process import (
     NodeConfig,
     directory_id,

@@ -18,27 +18,22 @@ from time import perf_counter, process_time
 
 import uvloop
 
+from kafka_client.sasl import SaslCredentials
 from kafka_formats.crc32c import crc32c
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
 from rlmm.partition_state import Mode
-from rlmm.quorum.ports import ProduceAnswer
+from rlmm.quorum.network_ports import ProduceAnswer
 from rlmm.raft.messages import Error
-from rlmm.records import PartitionClaim, encode
-from rlmm.segment import (
-    Incarnation,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-    TopicIdPartition,
-)
+from rlmm.records.records import PartitionClaim, encode
+from rlmm.segment import Incarnation, RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 from rlmm.wire.hot_codec import HotCodec
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection
-from rlmm.wire.sasl import SaslCredentials
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
-from strandline import ambient
+from strandline.node import ambient
 from tests.linearizability.node_process import CLUSTER_ID, HOST, SECRET, TOPIC_ID
 from tests.real.toolbox import REPOSITORY
 

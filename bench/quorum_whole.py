@@ -31,7 +31,7 @@ from bench.quorum_load import Quorum, Run, proposers_at
 from bench.table import Measure, percentile, write_table
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import parse_meta_properties
-from rlmm.data_directory import META_PROPERTIES, metadata_topic_id
+from rlmm.data_directory.data_directory import META_PROPERTIES, metadata_topic_id
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
 

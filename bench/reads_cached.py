@@ -19,12 +19,12 @@ from bench.copy_log_dirs import write_log_dir
 from bench.node_process import resident_mib
 from bench.reads_ranged import NEVER_MS, drain, ignore_end, opened, plane_on
 from bench.table import Measure, write_table
-from rlm.data_plane import DataPlane
-from rlm.log_dir import find_partitions
-from rlm.read_request import LogRequest, TieredSegment
+from rlm.data_plane.data_plane import DataPlane
+from rlm.data_plane.read_request import LogRequest, TieredSegment
+from rlm.local_log.log_dir import find_partitions
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
-from strandline import ambient
+from strandline.node import ambient
 from tests.real.minio import MINIO_VERSION, MinioServer
 from tests.rlm.tier import STORE, Pieces, copy_job, tiered
 

@@ -18,16 +18,16 @@ import uvloop
 
 from bench.copy_log_dirs import write_log_dir
 from bench.table import Measure, write_table
-from rlm.data_plane import DataPlane
-from rlm.log_dir import find_partitions
-from rlm.object_keys import segment_keys
-from rlm.read_request import LogRequest, RecordsEnd, RecordsRequest, SegmentPiece
-from rlm.verified_chunks import WINDOW_BYTES, Parts
+from rlm.data_plane.data_plane import DataPlane
+from rlm.data_plane.read_request import LogRequest, RecordsEnd, RecordsRequest, SegmentPiece
+from rlm.data_plane.verified_chunks import WINDOW_BYTES, Parts
+from rlm.format.object_keys import segment_keys
+from rlm.local_log.log_dir import find_partitions
 from rsm_backends.open_store import open_store
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import closing_stream
-from strandline import ambient
+from strandline.node import ambient
 from tests.real.minio import MINIO_VERSION, MinioServer
 from tests.rlm.tier import STORE, Pieces, copy_job, tiered
 

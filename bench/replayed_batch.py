@@ -2,8 +2,8 @@
 
 What any data source in Python can reach at most: nothing is read and nothing decoded, the rest is
 Spark's: from the Python process through a socket to the rows of the JVM. Where a worker was spared
-the search for garbage among its modules (`pipeline.worker_garbage`), this source is as well, unless
-it is asked for workers as Spark has them.
+the search for garbage among its modules (`pipeline.spark.worker_garbage`), this source is as well,
+unless it is asked for workers as Spark has them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.decode.pure_rows import OUTPUT_BYTES
 from pipeline.decode.schema import COLUMNS
 from pipeline.source.data_source import spark_schema
-from pipeline.worker_garbage import begin_task
+from pipeline.spark.worker_garbage import begin_task
 
 NAME = "replayed-batch"
 FULL = tuple(name for name in COLUMNS if name != "headers")

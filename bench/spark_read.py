@@ -22,12 +22,12 @@ from rich.console import Console
 from bench.pipeline_tier import TOPIC, FolderTier, TierShape, write_tier
 from bench.table import Measure, write_table
 from kafka_formats.compression import Codec
-from pipeline import worker_sockets
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.restore import IntoLogDirs, run
 from pipeline.restore.ranges import Wanted
-from pipeline.session import open_session
+from pipeline.spark import worker_sockets
+from pipeline.spark.session import open_session
 from tests.real.kafka import KafkaBroker
 from tests.real.spark_kafka import CONNECTOR_VERSION, spark_kafka_jars
 

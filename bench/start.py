@@ -19,7 +19,7 @@ from bench.metadata_node import CACHE, data_directory, metadata_node, propose
 from bench.metadata_set import MetadataSet
 from bench.node_process import node_process
 from bench.table import Measure, write_table
-from rlmm.manager import MetadataLimits
+from rlmm.manager.manager import MetadataLimits
 
 CLEAN_STARTS = 3
 KILLS = 2

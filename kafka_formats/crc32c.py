@@ -6,9 +6,9 @@ meanwhile when the buffer is large.
 
 from __future__ import annotations
 
+# `crc32c(data, crc=0)`: the checksum of earlier bytes, whose checksum is `crc`, followed by `data`.
 from functools import cache
 
-# `crc32c(data, crc=0)`: the checksum of earlier bytes, whose checksum is `crc`, followed by `data`.
 # The library's own function, since a call for each small batch would double what the batch costs.
 from crc32c import crc32c as crc32c
 

@@ -14,7 +14,7 @@
 
 A new kind is added only if a caller would act differently. Detail goes into the message, which is
 not API. The tree stands here because every package may import `kafka_formats`. Only
-`api/errors.py` maps a kind to an HTTP status.
+`api/http/errors.py` maps a kind to an HTTP status.
 """
 
 # ruff: noqa: N818  the kinds are named for what the caller must do, as the API shows them

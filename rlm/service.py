@@ -14,55 +14,56 @@ from pathlib import Path
 
 from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
-from rlm.adoption import Adoption
-from rlm.answers import Answers
-from rlm.audit import Audit, KeepAudit, keep_no_audit, no_audit
-from rlm.claim_outlook import ClaimOutlook, NoOutlook
-from rlm.clean_up import CleanUp
-from rlm.clean_up_tasks import CleanUpTasks
-from rlm.clock_check import ClockCheck
-from rlm.cluster_marker import confirm_prefix, ignore_shut_out
-from rlm.compaction_seen import recorder
-from rlm.copier import Copier, SlackOf, no_slack
-from rlm.copy_slots import CopySlots
-from rlm.damage import Damage
-from rlm.events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
-from rlm.expirer import Expirer
-from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery
-from rlm.held_back import HeldBack
-from rlm.held_read import HeldRead
-from rlm.hold import Hold
-from rlm.kill_switches import KillSwitches
-from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
-from rlm.leadership_watch import LeadershipWatch
-from rlm.limits import Ambient, CopyLimits, Identity
-from rlm.list_offsets import OffsetAnswer
-from rlm.log_dir import LogDirProblem
-from rlm.lost_epochs import EpochFinder
-from rlm.mending import Mender, ReplicasPort
-from rlm.node_problem import NodeProblem, ProblemArea, ProblemLog
-from rlm.node_registration import NodeRegistrar
-from rlm.partition_driver import PartitionDriver
-from rlm.partition_status import PartitionStatus
-from rlm.ports import PoolPort
-from rlm.proposals import Proposals
-from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
-from rlm.repairs import RepairLimits, RepairParts, Repairs
-from rlm.resolved_reads import ResolvedReads
-from rlm.run_report import CopyRunReport
-from rlm.scanner import BrokerPort, Scanner
-from rlm.scrub_results import ScrubResults
-from rlm.store_claims import StoreClaims
-from rlm.stuck_partitions import StuckPartitions
-from rlm.task_watch import TaskWatch
-from rlm.tier_store import TierStore, TierStores
-from rlm.topic_deletion import TopicDeletion
-from rlm.topic_filter import TopicFilter
-from rlm.topic_retention import ByPolicy, ByTopicConfig, RetentionRules
-from rlm.trouble_report import TroubleReport
-from rlm.work_table import WorkTable
-from rlmm.manager import RemoteLogMetadataManager
-from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.audit import Audit, KeepAudit, keep_no_audit, no_audit
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.ports import PoolPort
+from rlm.control.run_events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
+from rlm.control.segment_proposals import Proposals
+from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.task_watch import TaskWatch
+from rlm.control.trouble_report import TroubleReport
+from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook
+from rlm.copy.compaction_seen import recorder
+from rlm.copy.copier import Copier, SlackOf, no_slack
+from rlm.copy.copy_slots import CopySlots
+from rlm.copy.hold import Hold
+from rlm.copy.leadership_watch import LeadershipWatch
+from rlm.copy.mending import Mender, ReplicasPort
+from rlm.copy.partition_driver import PartitionDriver
+from rlm.copy.partition_status import PartitionStatus
+from rlm.copy.run_report import CopyRunReport
+from rlm.copy.scanner import BrokerPort, Scanner
+from rlm.copy.stuck_partitions import StuckPartitions
+from rlm.copy.work_table import WorkTable
+from rlm.data_plane.read_request import HeldRead, RecordsEnd, RecordsRequest
+from rlm.delete.clean_up import CleanUp
+from rlm.delete.clean_up_tasks import CleanUpTasks
+from rlm.delete.held_back import HeldBack
+from rlm.fetch.follower_start import FollowerFetchAnswer, FollowerFetchQuery
+from rlm.fetch.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
+from rlm.fetch.list_offsets import OffsetAnswer
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.fetch.tier_answers import Answers
+from rlm.format.manifest import IndexType
+from rlm.leadership.node_registration import NodeRegistrar
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.local_log.damage import Damage
+from rlm.local_log.log_dir import LogDirProblem
+from rlm.local_log.lost_epochs import EpochFinder
+from rlm.node_files.kill_switches import KillSwitches
+from rlm.node_files.scrub_results import ScrubResults
+from rlm.reconcile.adoption import Adoption
+from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
+from rlm.retention.expirer import Expirer
+from rlm.retention.topic_deletion import TopicDeletion
+from rlm.retention.topic_retention import ByPolicy, ByTopicConfig, RetentionRules
+from rlm.stores.clock_check import ClockCheck
+from rlm.stores.cluster_marker import confirm_prefix, ignore_shut_out
+from rlm.stores.store_claims import StoreClaims
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.segment import RemoteLogSegmentMetadata
 
 logger = logging.getLogger(__name__)
 

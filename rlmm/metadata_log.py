@@ -1,8 +1,9 @@
 """The metadata log port: a replicated log of one partition, whoever replicates it.
 
-The rules above it (`rlmm/apply.py`, `rlmm/manager.py`) know no more than this. Offsets count
-records; control records of the log itself (leader changes, voters) use offsets too and are left out
-of what is read, so offsets are sparse for the reader and every group says where it ends.
+The rules above it (`rlmm/apply/apply.py`, `rlmm/manager/manager.py`) know no more than this.
+Offsets count records; control records of the log itself (leader changes, voters) use offsets too
+and are left out of what is read, so offsets are sparse for the reader and every group says where it
+ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the view knows of a partition, a topic and the whole, as plain values.
 
 These are answers: nothing here decides anything. The rules that lead from record to record are in
-`rlmm/apply.py` and the modules it names.
+`rlmm/apply/apply.py` and the modules it names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
-from rlmm.segment import Incarnation, PartitionDeleteState, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.segment import Incarnation, PartitionDeleteState
 
 UNKNOWN_OFFSET = -1
 
@@ -111,7 +112,7 @@ class PartitionState:
     @property
     def delete_due_ms(self) -> int:
         """About when a marked partition's deletion may start, ms since the epoch, for people: what
-        decides is measured (`rlmm/apply_partition_delete.py`)."""
+        decides is measured (`rlmm/apply/partition_delete.py`)."""
         return delete_due_ms(self.delete_marked_at_ms, self.delete_grace_ms)
 
 
@@ -138,7 +139,7 @@ class TopicPolicy:
     What deletes is decided for one topic, `topic_id`; another one that has the name, before or
     after, keeps everything. Zero: for the first that will be known by the name. The switches hold
     for whatever has the name: they only ever keep. With `follow_delete_records` the tier's log
-    start follows DeleteRecords on the broker (`rlm/delete_records_watch.py`).
+    start follows DeleteRecords on the broker (`rlm/retention/delete_records_watch.py`).
     """
 
     retention_ms: int = UNLIMITED

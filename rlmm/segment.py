@@ -11,21 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 
 OFFSET_MAX = 2**62
 """The highest offset accepted: far above any log, and sums with it still fit into 64 bits."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TopicIdPartition:
-    """A partition of one incarnation of a topic."""
-
-    topic: str
-    topic_id: Uuid
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}({self.topic_id})"
 
 
 class SegmentState(IntEnum):
@@ -117,8 +106,8 @@ class RemoteLogSegmentMetadata:
     `end_offset` is inclusive. `leader_epochs` holds (epoch, first offset of it inside the segment),
     ascending and never empty; the first starts at `start_offset`, or above it where the checkpoint
     no longer knew the head. `size_bytes` is that of the `.log` file. `custom_metadata` is opaque
-    here (`rlm/custom_metadata.py` writes it). The rest is Strandline's own, None or -1 for rows
-    written by Kafka's manager: `token` (metadata offset of the claim under which the copy was
+    here (`rlm/format/custom_metadata.py` writes it). The rest is Strandline's own, None or -1 for
+    rows written by Kafka's manager: `token` (metadata offset of the claim under which the copy was
     started), `writer` (who started it), `upload_deadline_ms` (after this time, since the epoch, no
     byte of the upload may be sent), `finished_at` (metadata offset of COPY_SEGMENT_FINISHED).
     """

@@ -10,9 +10,9 @@ import re
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
+# RFC 9110's preferred form, in headers; ISO 8601 as S3 writes it, in bodies.
 from botocore.utils import parse_timestamp
 
-# RFC 9110's preferred form, in headers; ISO 8601 as S3 writes it, in bodies.
 _HTTP_DATE = re.compile(
     r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}(:[0-9]{2}){2} GMT"
 )

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import SystemRandom
 
+import sim.core.quorum
 import sim.nodes.world
-import sim.quorum
 import sim.tier.world
 from sim.tier.scripts import play
 
 WORLDS: Mapping[str, Callable[..., object]] = {
-    "core": sim.quorum.run,
+    "core": sim.core.quorum.run,
     "nodes": sim.nodes.world.run,
     "tier": sim.tier.world.run,
 }

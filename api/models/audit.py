@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from api.models.base import NextCursor, OffsetOrNull, TopicIdText, Wire, known
-from rlm.audit import AuditAction, AuditLine
+from rlm.control.audit import AuditAction, AuditLine
 
 
 class AuditLineView(Wire):

@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Claim, LostOffsets
-from rlmm.segment import Incarnation, TopicIdPartition
+from rlmm.segment import Incarnation
 
 
 class Wire(BaseModel):

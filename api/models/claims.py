@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
+from api.http.validation import INT64_MAX
 from api.models.base import (
     ClaimView,
     EpochOrNull,
@@ -16,10 +17,9 @@ from api.models.base import (
     Wire,
     known,
 )
-from api.validation import INT64_MAX
-from rlm.claim_outlook import ClaimCourse, ClaimOutlook, NoOutlook, ResetRefusal
+from rlm.copy.claim_outlook import ClaimCourse, ClaimOutlook, NoOutlook, ResetRefusal
 from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
-from rlmm.records import PartitionModeChange
+from rlmm.records.records import PartitionModeChange
 
 OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
 

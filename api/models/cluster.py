@@ -7,12 +7,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from api.context import NodeIdentity
-from api.limits import PROBLEMS_SHOWN_MAX
+from api.http.api_limits import PROBLEMS_SHOWN_MAX
+from api.http.context import NodeIdentity
 from api.models.base import Wire, known
-from rlm.log_dir import LogDirProblem
-from rlm.node_problem import NodeProblem
-from rlm.reasons import AREAS
+from rlm.control.node_problem import NodeProblem
+from rlm.control.reasons import AREAS
+from rlm.local_log.log_dir import LogDirProblem
 from rlmm.metadata_log import LogDescription
 from rlmm.partition_state import Totals
 

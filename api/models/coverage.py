@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from api.models.base import TopicIdText, Wire
-from rlmm.queries import ServedSegment
+from rlmm.rows.queries import ServedSegment
 
 
 class PartitionCoverage(Wire):

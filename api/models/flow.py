@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt
 
+from api.http.validation import INT64_MAX
 from api.models.base import Wire
-from api.validation import INT64_MAX
-from rlm.flow_limits import LIMITED_TOPICS_MAX, FlowLimits, Rates
+from rlm.quota.flow_limits import LIMITED_TOPICS_MAX, FlowLimits, Rates
 
 Rate = Annotated[
     StrictInt | None,

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
+from api.http.validation import INT64_MAX
 from api.models.base import PartitionName, Wire
-from api.validation import INT64_MAX
 
 Reason = Annotated[
     StrictStr,

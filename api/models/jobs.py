@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictInt
 
+from api.http.validation import INT64_MAX
 from api.models.base import Wire, known
-from api.validation import INT64_MAX
-from rlm.collection_plan import ObjectClass
-from rlm.collector import Collection, CollectionRequest, CollectionState, Count
+from rlm.reconcile.collection_plan import ObjectClass
+from rlm.reconcile.collector import Collection, CollectionRequest, CollectionState, Count
 
 
 class CollectRequest(Wire):

@@ -7,12 +7,13 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt, StrictStr
 
+from api.http.validation import INT32_MAX, parse_uuid
 from api.models.base import Wire
 from api.models.segments import SegmentStateName
-from api.validation import INT32_MAX, parse_uuid
 from kafka_formats.log_names import check_topic_name
-from rlm.collection_plan import Known
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.reconcile.collection_plan import Known
+from rlmm.segment import RemoteLogSegmentId
 
 ASKED_MAX = 1_000
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.context import LogControl
+from api.http.context import LogControl
 from api.models.base import Wire
-from rlm.log_levels import LogArea, LogLevel
+from rlm.control.log_levels import LogArea, LogLevel
 
 
 class LogLevelRequest(Wire):

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, StrictBool, StringConstraints
 
 from api.models.base import Wire
-from rlm.kill_switches import WHY_CHARACTERS_MAX, Pause
+from rlm.node_files.kill_switches import WHY_CHARACTERS_MAX, Pause
 
 Why = Annotated[
     str,

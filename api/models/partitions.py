@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt
 
-from api.limits import CHECKPOINT_ENTRIES_MAX
+from api.http.api_limits import CHECKPOINT_ENTRIES_MAX
+from api.http.validation import INT32_MAX, INT64_MAX
 from api.models.base import (
     ClaimView,
     EpochOrNull,
@@ -21,15 +22,14 @@ from api.models.base import (
 )
 from api.models.scrub import ScrubSummary
 from api.models.segments import SegmentView
-from api.validation import INT32_MAX, INT64_MAX
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from rlm.follower_fetch import FollowerFetchAnswer
-from rlm.lag import Lag
-from rlm.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
-from rlm.list_offsets import OffsetAnswer
-from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
-from rlm.scrub_results import PartitionScrub
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.lag import Lag
+from rlm.copy.partition_status import CopyUnderWay, LastError, PartitionStatus
+from rlm.fetch.follower_start import FollowerFetchAnswer
+from rlm.fetch.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
+from rlm.fetch.list_offsets import OffsetAnswer
+from rlm.node_files.scrub_results import PartitionScrub
 
 OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX, examples=[1200])]
 EpochIn = Annotated[StrictInt, Field(ge=0, le=INT32_MAX, examples=[7])]

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictInt
 
+from api.http.validation import INT32_MAX, parse_uuid
 from api.models.base import Offset, OffsetOrNull, Wire, known
-from api.validation import INT32_MAX, parse_uuid
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter

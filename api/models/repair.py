@@ -6,10 +6,16 @@ from typing import Annotated, Self
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
+from api.http.validation import parse_uuid
 from api.models.base import Wire, known
-from api.validation import parse_uuid
-from rlm.repair_plan import RepairAction
-from rlm.repair_run import DamagedSegmentRepair, Outcome, RepairRequest, RepairRun, RepairState
+from rlm.repair.repair_plan import RepairAction
+from rlm.repair.repair_run import (
+    DamagedSegmentRepair,
+    Outcome,
+    RepairRequest,
+    RepairRun,
+    RepairState,
+)
 
 
 class RepairAsked(Wire):

@@ -10,10 +10,10 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt
 from api.models.base import PartitionName, TopicIdText, Wire, known
 from api.models.gaps import OffsetIn, Reason
 from api.models.topics import Bytes, Milliseconds
-from rlm.record_deletion import RecordDeletion
-from rlm.retention_plan import Deletion, RetentionPlan
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.retention.delete_records_plan import RecordDeletion
+from rlm.retention.retention_plan import Deletion, RetentionPlan
 from rlmm.partition_state import UNLIMITED, TopicPolicy
-from rlmm.segment import TopicIdPartition
 
 PLAN_SEGMENTS_MAX = 1_000
 """Segments listed in one answer; the sums are over all."""

@@ -6,12 +6,13 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt, StrictStr
 
+from api.http.validation import INT32_MAX, INT64_MAX, parse_uuid
 from api.models.base import NextCursor, TopicIdText, Wire
 from api.models.segments import SegmentView
-from api.validation import INT32_MAX, INT64_MAX, parse_uuid
 from kafka_formats.log_names import check_topic_name
-from rlm.scrub_results import DAMAGE_MAX, DamagedSegment, PartitionScrub, ScrubFinding
-from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.node_files.scrub_results import DAMAGE_MAX, DamagedSegment, PartitionScrub, ScrubFinding
+from rlmm.segment import RemoteLogSegmentMetadata
 
 PARTITIONS_MAX = 100
 """In one body."""

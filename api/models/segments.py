@@ -19,7 +19,7 @@ from api.models.base import (
     known,
 )
 from kafka_formats.errors import CorruptData
-from rlm.custom_metadata import CustomMetadata
+from rlm.format.custom_metadata import CustomMetadata
 from rlmm.segment import RemoteLogSegmentMetadata
 
 

@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictInt
 
+from api.http.validation import INT64_MAX, parse_uuid
 from api.models.base import EpochOrNull, NextCursor, OffsetOrNull, TopicIdText, Wire, known
 from api.models.partitions import LagOrNull, LagView
-from api.validation import INT64_MAX, parse_uuid
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
-from rlm.kill_switches import WHY_CHARACTERS_MAX
-from rlm.lag import summed
-from rlm.partition_status import PartitionStatus
+from rlm.copy.lag import summed
+from rlm.copy.partition_status import PartitionStatus
+from rlm.node_files.kill_switches import WHY_CHARACTERS_MAX
 from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED, TopicPolicy
-from rlmm.records import TopicPolicyChange
+from rlmm.records.records import TopicPolicyChange
 
 
 class TopicSummary(Wire):

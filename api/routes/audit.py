@@ -7,10 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.admission import Context
-from api.cursors import decode_cursor, encode_cursor
-from api.models.audit import AuditLineView, AuditPageView
-from api.validation import (
+from api.http.admission import Context
+from api.http.cursors import decode_cursor, encode_cursor
+from api.http.validation import (
     INT64_MAX,
     PAGE_LIMIT_DEFAULT,
     EpochNumber,
@@ -18,10 +17,11 @@ from api.validation import (
     PageLimit,
     parse_uuid,
 )
+from api.models.audit import AuditLineView, AuditPageView
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
-from rlm.audit import AuditAction, AuditLine
-from rlm.audit_log import AuditPosition
+from rlm.control.audit import AuditAction, AuditLine
+from rlm.node_files.audit_log import AuditPosition
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 LISTING = "audit"

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
-from api.admission import Context, require
-from api.context import ApiContext
-from api.gate import METADATA_OFFSET_SCOPE_KEY
+from api.http.admission import Context, require
+from api.http.context import ApiContext
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
 from api.models.claims import (
     ClaimCourseView,
     ClaimResetRequest,
@@ -16,12 +18,11 @@ from api.models.claims import (
     ModeView,
     PartitionClaimView,
 )
-from api.noting import noted
 from api.routes.found import FoundPartition
-from api.tokens import Principal, Role
 from kafka_formats.errors import Conflict, InvalidRequest, NotFound
-from rlm.audit import AuditAction
-from rlm.claim_outlook import (
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.audit import AuditAction
+from rlm.copy.claim_outlook import (
     ClaimOutlook,
     NoOutlook,
     ResetRefusal,
@@ -29,8 +30,7 @@ from rlm.claim_outlook import (
     reset_refusal,
 )
 from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
-from rlmm.records import ClaimReset, PartitionModeChange
-from rlmm.segment import TopicIdPartition
+from rlmm.records.records import ClaimReset, PartitionModeChange
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
 

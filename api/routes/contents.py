@@ -11,15 +11,16 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from api.admission import Context
-from api.byte_range import parse_range
-from api.direct_answer import DirectAnswer, lend_of
-from api.limits import RECORDS_BYTES_DEFAULT, RECORDS_BYTES_MAX
+from api.http.admission import Context
+from api.http.api_limits import RECORDS_BYTES_DEFAULT, RECORDS_BYTES_MAX
+from api.http.byte_range import parse_range
+from api.http.direct_answer import DirectAnswer, lend_of
+from api.http.streaming import StreamAnswer, open_stream
+from api.http.validation import OffsetNumber, Whole
 from api.routes.found import FoundPartition, FoundSegment
-from api.streaming import StreamAnswer, open_stream
-from api.validation import OffsetNumber, Whole
 from kafka_formats.errors import InvalidRequest
-from rlm.read_request import IndexType, Isolation, RecordFormat, RecordsEnd, RecordsRequest
+from rlm.data_plane.read_request import Isolation, RecordFormat, RecordsEnd, RecordsRequest
+from rlm.format.manifest import IndexType
 from rlmm.partition_state import PartitionState
 from rsm_backends.streams import closing_stream
 

@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from api.admission import Context
-from api.context import ApiContext
-from api.limits import COVERAGE_BYTES_PER_CHUNK, SCAN_ITEMS_PER_SLICE
+from api.http.admission import Context
+from api.http.api_limits import COVERAGE_BYTES_PER_CHUNK, SCAN_ITEMS_PER_SLICE
+from api.http.context import ApiContext
+from api.http.streaming import StreamAnswer, open_stream
+from api.http.validation import INT64_MAX, OffsetNumber, parse_uuid
 from api.models.coverage import PartitionCoverage, TopicCoverage, coverage_line
 from api.routes.contents import JSON_LINES
 from api.routes.found import CheckedTopic, FoundPartition, TopicIdParameter
-from api.streaming import StreamAnswer, open_stream
-from api.validation import INT64_MAX, OffsetNumber, parse_uuid
 from kafka_formats.errors import NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import PartitionState
-from rlmm.queries import MetPartition, ServedSegment, newest_incarnation
-from rlmm.segment import TopicIdPartition
+from rlmm.rows.queries import MetPartition, ServedSegment, newest_incarnation
 
 router = APIRouter(prefix="/topics/{topic}", tags=["segments"])
 

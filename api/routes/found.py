@@ -10,13 +10,14 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
-from api.admission import Context, context_in
-from api.context import ApiContext
-from api.validation import PartitionNumber, SegmentIdText, TopicName, parse_uuid
+from api.http.admission import Context, context_in
+from api.http.context import ApiContext
+from api.http.validation import PartitionNumber, SegmentIdText, TopicName, parse_uuid
 from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import check_topic_name
-from rlmm.segment import RemoteLogSegmentMetadata, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.segment import RemoteLogSegmentMetadata
 
 TopicIdParameter = Annotated[
     str | None,

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
-from api.admission import Context, require
-from api.context import ApiContext
-from api.gate import METADATA_OFFSET_SCOPE_KEY
+from api.http.admission import Context, require
+from api.http.context import ApiContext
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
 from api.models.gaps import (
     AllowGapsRequest,
     AllowGapsView,
@@ -16,17 +18,15 @@ from api.models.gaps import (
     SkipRequest,
     SkipView,
 )
-from api.noting import noted
 from api.routes.found import FoundPartition
-from api.tokens import Principal, Role
 from kafka_formats.errors import Conflict, InvalidRequest
-from rlm.audit import AuditAction
-from rlm.damage import without
-from rlm.gap_rule import Offsets
-from rlm.partition_status import Role as PartitionRole
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.audit import AuditAction
+from rlm.copy.partition_status import Role as PartitionRole
+from rlm.local_log.damage import without
+from rlm.local_log.gap_rule import Offsets
 from rlmm.partition_state import PartitionState
-from rlmm.records import GapsAllowed, OffsetsSkipped
-from rlmm.segment import TopicIdPartition
+from rlmm.records.records import GapsAllowed, OffsetsSkipped
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
 

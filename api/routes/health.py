@@ -8,11 +8,11 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 from starlette.responses import Response
 
-from api.admission import Context, known_parameters, require
-from api.listing import statuses_of
-from api.metrics import METRICS_MEDIA_TYPE
+from api.http.admission import Context, known_parameters, require
+from api.http.listing import statuses_of
+from api.http.tokens import Role
+from api.metrics.metrics import METRICS_MEDIA_TYPE
 from api.models.base import Wire
-from api.tokens import Role
 from kafka_formats.errors import RetryLater
 
 router = APIRouter(dependencies=[Depends(known_parameters)], tags=["health"])

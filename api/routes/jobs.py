@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 
-from api.admission import Context, require
-from api.cursors import decode_cursor, encode_cursor
+from api.http.admission import Context, require
+from api.http.cursors import decode_cursor, encode_cursor
+from api.http.tokens import Principal, Role
+from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
 from api.models.jobs import CollectionView, CollectRequest
 from api.models.repair import RepairAsked, RepairView
 from api.models.scrub import PartitionScrubView, ScrubKept, ScrubPage, ScrubPost
-from api.tokens import Principal, Role
-from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 SCRUBS = "scrubs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.admission import Context
+from api.http.admission import Context
 from api.models.known_segments import KnownRequest, KnownSegments, KnownView
 
 router = APIRouter(prefix="/segments", tags=["segments"])

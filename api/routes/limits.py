@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends
 
-from api.admission import Context, require
+from api.http.admission import Context, require
+from api.http.tokens import Role
 from api.models.flow import LimitsRequest, LimitsView
-from api.tokens import Role
 
 router = APIRouter(prefix="/node", tags=["node"])
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from api.admission import Context, require
+from api.http.admission import Context, require
+from api.http.tokens import Principal, Role
 from api.models.log import LogLevelRequest, LogView
-from api.tokens import Principal, Role
-from rlm.log_levels import LogArea
+from rlm.control.log_levels import LogArea
 
 router = APIRouter(prefix="/node", tags=["node"])
 _log = logging.getLogger("strandline.api")

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from api.admission import Context, require
-from api.context import ApiContext
-from api.listing import statuses_of
+from api.http.admission import Context, require
+from api.http.context import ApiContext
+from api.http.listing import statuses_of
+from api.http.tokens import Principal, Role
 from api.models.node import PauseView, SwitchesView, SwitchRequest
-from api.tokens import Principal, Role
-from rlm.kill_switches import Switch
+from rlm.node_files.kill_switches import Switch
 
 router = APIRouter(prefix="/node", tags=["node"])
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.admission import Context
+from api.http.admission import Context
+from api.http.validation import INT64_MAX, EpochNumber, OffsetNumber
 from api.models.partitions import (
     FollowerFetchView,
     LeaderTransitionRequest,
@@ -16,12 +17,11 @@ from api.models.partitions import (
     PartitionView,
 )
 from api.routes.found import FoundPartition
-from api.validation import INT64_MAX, EpochNumber, OffsetNumber
 from kafka_formats.errors import InvalidRequest, NotFound
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from rlm.follower_fetch import FollowerFetchQuery
-from rlm.leader_transition import LeaderTransitionQuery
-from rlm.list_offsets import OffsetSpec
+from rlm.fetch.follower_start import FollowerFetchQuery
+from rlm.fetch.leader_transition import LeaderTransitionQuery
+from rlm.fetch.list_offsets import OffsetSpec
 from rlmm.partition_state import PartitionState
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])

@@ -9,8 +9,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 
-from api.admission import Context, require
-from api.context import ApiContext
+from api.http.admission import Context, require
+from api.http.context import ApiContext
+from api.http.tokens import Role
+from api.http.validation import EpochNumber
 from api.models.quorum import (
     CanStopView,
     FeatureLevelRequest,
@@ -19,8 +21,6 @@ from api.models.quorum import (
     VoterRequest,
     parse_directory_id,
 )
-from api.tokens import Role
-from api.validation import EpochNumber
 
 router = APIRouter(prefix="/quorum", tags=["quorum"])
 

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from api.admission import Context, require
+from api.http.admission import Context, require
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
 from api.models.retention import (
     AcceptedPercent,
     DeleteRecordsRequest,
@@ -14,10 +16,8 @@ from api.models.retention import (
     RetentionPlanView,
     RetentionRequest,
 )
-from api.noting import noted
 from api.routes.found import FoundPartition
-from api.tokens import Principal, Role
-from rlm.audit import AuditAction
+from rlm.control.audit import AuditAction
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/retention", tags=["retention"])
 

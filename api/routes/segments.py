@@ -9,10 +9,21 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from api.admission import Context, context_in
-from api.cursors import decode_cursor, encode_cursor
-from api.limits import HISTORY_ENTRIES_DEFAULT, HISTORY_ENTRIES_MAX
-from api.listing import first_after
+from api.http.admission import Context, context_in
+from api.http.api_limits import HISTORY_ENTRIES_DEFAULT, HISTORY_ENTRIES_MAX
+from api.http.cursors import decode_cursor, encode_cursor
+from api.http.listing import first_after
+from api.http.validation import (
+    INT32_MAX,
+    INT64_MAX,
+    PAGE_LIMIT_DEFAULT,
+    EpochNumber,
+    OffsetNumber,
+    PageCursor,
+    PageLimit,
+    Whole,
+    parse_uuid,
+)
 from api.models.base import IncarnationView, known
 from api.models.scrub import SegmentDetail
 from api.models.segments import (
@@ -24,20 +35,9 @@ from api.models.segments import (
     SegmentView,
 )
 from api.routes.found import FoundPartition, FoundSegment, ParsedSegmentId
-from api.validation import (
-    INT32_MAX,
-    INT64_MAX,
-    PAGE_LIMIT_DEFAULT,
-    EpochNumber,
-    OffsetNumber,
-    PageCursor,
-    PageLimit,
-    Whole,
-    parse_uuid,
-)
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
-from rlmm.history import HistoryEntry
-from rlmm.queries import ListPosition, list_position
+from rlmm.manager.history import HistoryEntry
+from rlmm.rows.queries import ListPosition, list_position
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

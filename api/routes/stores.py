@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.admission import Context
+from api.http.admission import Context
 from api.models.stores import StoreLocationView, StoresView, StoreView
-from rlm.node_problem import ProblemArea
-from rlm.store_usage import StoreUsage, store_usage
+from rlm.control.node_problem import ProblemArea
+from rlm.stores.store_usage import StoreUsage, store_usage
 
 router = APIRouter(prefix="/stores", tags=["stores"])
 

@@ -1,6 +1,7 @@
 """A topic's data in the tier: see it, mark it for deletion, take the mark back.
 
-Marking is all that happens here. After the grace the nodes delete (`rlm/topic_deletion.py`).
+Marking is all that happens here. After the grace the nodes delete
+(`rlm/retention/topic_deletion.py`).
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from api.admission import Context, require
-from api.context import ApiContext
-from api.cursors import decode_cursor, encode_cursor
-from api.gate import METADATA_OFFSET_SCOPE_KEY
-from api.listing import first_after
+from api.http.admission import Context, require
+from api.http.context import ApiContext
+from api.http.cursors import decode_cursor, encode_cursor
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
+from api.http.listing import first_after
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
+from api.http.validation import PAGE_LIMIT_DEFAULT, OffsetNumber, PageCursor, PageLimit, parse_uuid
 from api.models.tiered_data import TieredDataChange, TieredDataView, TieredPartitionView
-from api.noting import noted
 from api.routes.found import CheckedTopic
-from api.tokens import Principal, Role
-from api.validation import PAGE_LIMIT_DEFAULT, OffsetNumber, PageCursor, PageLimit, parse_uuid
 from kafka_formats.errors import InvalidRequest, NotFound
-from rlm.audit import AuditAction
+from rlm.control.audit import AuditAction
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, PartitionState
-from rlmm.records import PartitionDeleteUndo
+from rlmm.records.records import PartitionDeleteUndo
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 router = APIRouter(prefix="/topics/{topic}/tiered-data", tags=["topics"])

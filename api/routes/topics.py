@@ -7,11 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
-from api.admission import Context, require
-from api.context import ApiContext
-from api.cursors import decode_cursor, encode_cursor
-from api.gate import METADATA_OFFSET_SCOPE_KEY
-from api.listing import first_after, statuses_of
+from api.http.admission import Context, require
+from api.http.context import ApiContext
+from api.http.cursors import decode_cursor, encode_cursor
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
+from api.http.listing import first_after, statuses_of
+from api.http.tokens import Principal, Role
+from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
 from api.models.topics import (
     PartitionSummary,
     PolicyRequest,
@@ -23,13 +25,11 @@ from api.models.topics import (
     changed_fields,
 )
 from api.routes.found import CheckedTopic, TopicIdParameter
-from api.tokens import Principal, Role
-from api.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
 from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
-from rlm.audit import AuditAction, AuditLine
-from rlm.partition_status import PartitionStatus
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.audit import AuditAction, AuditLine
+from rlm.copy.partition_status import PartitionStatus
 
 router = APIRouter(prefix="/topics", tags=["topics"])
 

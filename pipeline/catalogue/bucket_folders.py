@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from rlm.adoption_plan import StoredSegment
-from rlm.object_keys import ObjectSuffix, parse_segment_stem, segment_stem
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.object_keys import ObjectSuffix, parse_segment_stem, segment_stem
+from rlm.reconcile.adoption_plan import StoredSegment
 from rsm_backends.store import ListPage, ObjectStore
 
 PAGES_MAX = 1_000_000

@@ -11,6 +11,7 @@ from itertools import chain
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.bucket_folders import (
     PAGES_MAX,
     ListedSegments,
@@ -20,10 +21,9 @@ from pipeline.catalogue.partition_chain import FoundSegment
 from pipeline.catalogue.shared_lists import shared_prefixes
 from pipeline.catalogue.tiered_segment import DamagedSegment
 from pipeline.rebuild.stored_manifest import NotTold, told_by
-from pipeline.small_objects import SmallObjects
-from rlm.adoption_plan import StoredSegment
-from rlm.manifest import MANIFEST_BYTES_MAX, parse_manifest
-from rlm.object_keys import (
+from pipeline.stores.small_objects import SmallObjects
+from rlm.format.manifest import MANIFEST_BYTES_MAX, parse_manifest
+from rlm.format.object_keys import (
     ObjectSuffix,
     SegmentKeys,
     may_have_long_topics,
@@ -33,7 +33,7 @@ from rlm.object_keys import (
     segment_keys,
     topic_start,
 )
-from rlmm.segment import TopicIdPartition
+from rlm.reconcile.adoption_plan import StoredSegment
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 

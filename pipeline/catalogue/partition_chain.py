@@ -15,11 +15,11 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.rebuild.resolved_lineage import resolve_lineage
-from rlm.custom_metadata import CustomMetadata
-from rlmm.coverage import coverage_of, epoch_ranges
-from rlmm.row_values import Covered, Interval
+from rlm.format.custom_metadata import CustomMetadata
+from rlmm.rows.coverage import coverage_of, epoch_ranges
+from rlmm.rows.served_ranges import served_ranges
+from rlmm.rows.values import Covered, Interval
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
-from rlmm.served_ranges import served_ranges
 
 
 @dataclass(frozen=True, slots=True)

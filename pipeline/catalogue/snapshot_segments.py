@@ -21,15 +21,15 @@ from tempfile import NamedTemporaryFile
 from kafka_formats.errors import CorruptData, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.partition_chain import FoundSegment
-from rlm.adoption_plan import StoredSegment
-from rlm.custom_metadata import CustomMetadata
-from rlm.object_keys import ObjectSuffix, snapshots_prefix
-from rlm.snapshot_plan import is_snapshot_key
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.object_keys import ObjectSuffix, snapshots_prefix
+from rlm.reconcile.adoption_plan import StoredSegment
+from rlm.stores.snapshot_plan import is_snapshot_key
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot
-from rlmm.row_segments import decode_usual
+from rlmm.records.fixed_layout import decode_usual
+from rlmm.records.segment_records import SEGMENT_FRONT
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
-from rlmm.segment_records import SEGMENT_FRONT
 from rsm_backends.store import ObjectInfo, ObjectStore
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import closing_stream

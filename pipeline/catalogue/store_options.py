@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from kafka_formats.errors import InvalidRequest
-from rlm.object_keys import check_prefix
+from rlm.format.object_keys import check_prefix
 from rsm_backends.store_config import COMPATIBILITY, StoreConfig
 
 DEFAULT_STORE = "main"

@@ -9,9 +9,10 @@ from typing import Protocol
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs
-from rlm.custom_metadata import CustomMetadata
-from rlm.object_keys import SegmentKeys, segment_keys
-from rlmm.segment import OFFSET_MAX, RemoteLogSegmentId, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.object_keys import SegmentKeys, segment_keys
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
 
 

@@ -16,7 +16,7 @@ from pipeline.export.schema_registry import RegistryAddress
 from pipeline.export.value_decoding import FIELDS, Format, ValueFormats
 from pipeline.jobs.export import Codec, ExportOptions, TableFormat
 from pipeline.source.options import Subscription
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 
 REGISTRY_USER_ENVIRONMENT = "STRANDLINE_REGISTRY_USER"
 MIB = 1024 * 1024

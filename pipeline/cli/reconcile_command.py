@@ -61,9 +61,9 @@ def reconcile_command(
 
     Example: `strandline pipeline reconcile --url http://127.0.0.1:9480 --table verdicts`
     """
-    from pipeline import ambient
     from pipeline.catalogue.node_address import node_address
     from pipeline.jobs.reconcile import ReconcileOptions, check_options, run
+    from pipeline.process import ambient
 
     given = tier_options(option, store, url, token_file)
     typed = typed_key_values(conf, option="--conf")

@@ -13,9 +13,9 @@ from kafka_formats.errors import InternalError, InvalidRequest, StrandlineError
 from pipeline.catalogue.manifest_catalogue import OnDamage
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.cli.spark_output import new_log, stderr_to
-from pipeline.compiled import say_what_is_not_compiled
 from pipeline.jobs.job import JobContext, Report
-from pipeline.session import open_session
+from pipeline.process.compiled import say_what_is_not_compiled
+from pipeline.spark.session import open_session
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, errors, print_json
 

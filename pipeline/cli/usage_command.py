@@ -54,7 +54,7 @@ def usage_command(
 
     Example: `strandline pipeline usage --store s3://bucket/prefix --output usage`
     """
-    from pipeline import ambient
+    from pipeline.process import ambient
     from pipeline.usage.prices import DEFAULT_PRICES, GIB, changed, parse_prices
 
     if print_prices:

@@ -15,12 +15,12 @@ from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchRun, BatchScanner
 from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.transaction_index import AbortedTransaction
-from pipeline.compiled import compiled
 from pipeline.decode.pure_rows import LIMIT, OUTPUT_BYTES, PureRows
 from pipeline.decode.rows import Place, RowsKind, Slice, batch_at
 from pipeline.decode.schema import arrow_schema
-from rlm.read_committed import CommittedView
-from rlm.transaction_walk import NOTHING_UNDECIDED, Undecided
+from pipeline.process.compiled import compiled
+from rlm.data_plane.read_committed import CommittedView
+from rlm.data_plane.transaction_walk import NOTHING_UNDECIDED, Undecided
 from rlmm.segment import OFFSET_MAX
 
 RECORDS_BYTES_MAX = 256 << 20

@@ -33,7 +33,6 @@ from deltalake.exceptions import (
 from deltalake.transaction import AddAction
 
 from kafka_formats.errors import Conflict, RetryLater, StrandlineError
-from pipeline import ambient
 from pipeline.export.export_table import Commit, DataFile
 from pipeline.export.file_names import NO_COMMIT, RunId
 from pipeline.export.file_writer import EPOCH
@@ -49,6 +48,7 @@ from pipeline.export.table_schema import (
 )
 from pipeline.export.target_folder import TargetFolder, folder_url, path_below
 from pipeline.export.target_options import delta_storage_options
+from pipeline.process import ambient
 from rsm_backends.store_config import StoreConfig
 
 HISTORY_LOOKED_AT = (10, 100, 1_000)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.export.offset_ranges import Ranges, end, overlap, united, without
 from pipeline.read.segment_slice import SegmentSlice, cut, plan_slices
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 from rlmm.segment import OFFSET_MAX
 
 

@@ -11,12 +11,12 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark import TaskContext
 
-from pipeline import ambient
 from pipeline.export.export_plan import ExportTask
 from pipeline.export.export_table import DataFile
 from pipeline.export.file_names import RunId, data_file_name
 from pipeline.export.file_writer import FileSettings, FileWriter
 from pipeline.export.target_folder import arrow_filesystem
+from pipeline.process import ambient
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from rsm_backends.store_config import StoreConfig

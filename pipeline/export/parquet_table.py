@@ -19,7 +19,6 @@ from contextlib import suppress
 import pyarrow as pa
 
 from kafka_formats.errors import AlreadyExists, Conflict, InvalidRequest
-from pipeline import ambient
 from pipeline.export.export_table import Commit
 from pipeline.export.file_names import (
     NO_COMMIT,
@@ -31,6 +30,7 @@ from pipeline.export.file_names import (
 from pipeline.export.offset_ranges import Ranges, as_json, from_json, united
 from pipeline.export.table_schema import DAY, check_partitioning, check_same, columns_of
 from pipeline.export.target_folder import TargetFolder
+from pipeline.process import ambient
 from rsm_backends.store_config import StoreConfig
 
 

@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import InvalidRequest, NotFound, Refused
-from pipeline.opened_store import opened, told_uploads
+from pipeline.stores.opened_store import opened, told_uploads
 from rsm_backends.store import ObjectInfo, UnfinishedUpload
 from rsm_backends.store_config import StoreConfig
 

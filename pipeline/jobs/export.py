@@ -11,7 +11,7 @@ from typing import Literal
 import pyarrow as pa
 
 from kafka_formats.errors import InvalidRequest
-from pipeline import ambient
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.export.bad_records import OnError
 from pipeline.export.delta_table import DeltaLakeTable
 from pipeline.export.export_plan import (
@@ -37,11 +37,11 @@ from pipeline.export.timestamp_check import timestamps_checked
 from pipeline.export.value_decoding import RegistryDecoding, ValueFormats
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.tasks import run_tasks
+from pipeline.process import ambient
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.source.options import Subscription
 from pipeline.source.tier_view import TierView
-from rlm.read_request import Isolation
-from rlmm.segment import TopicIdPartition
+from rlm.data_plane.read_request import Isolation
 
 TableFormat = Literal["parquet", "delta", "iceberg"]
 Codec = Literal["zstd", "snappy", "gzip", "lz4", "none"]

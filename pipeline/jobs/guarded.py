@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from pyspark import TaskContext
 
 from kafka_formats.errors import RetryLater, StrandlineError
-from pipeline.worker_garbage import begin_task
+from pipeline.spark.worker_garbage import begin_task
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

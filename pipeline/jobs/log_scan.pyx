@@ -2,7 +2,7 @@
 """A whole `.log` seen to be right in one pass, each of its bytes summed once.
 
 Nothing is explained here: what is not right is only seen to be so, and `LogCheck` then reads it
-again and says what is wrong. The rules are its own, those of `rlm/index_check.py` and, for headers,
+again and says what is wrong. The rules are its own, those of `rlm/data_plane/index_check.py` and, for headers,
 of `kafka_formats/record_batch.py`.
 
 One running CRC32C goes over the log. That of any part, chunk or batch, is made of the two at its

@@ -29,9 +29,8 @@ from pipeline.rebuild.ordered_rows import rows_in_key_order
 from pipeline.rebuild.partition_group import ROWS_SCHEMA, PartitionKey, RebuildPartitions
 from pipeline.rebuild.partition_rows import first_offsets
 from pipeline.rebuild.snapshot_file import write_snapshot
-from rlmm import row_keys as keys
-from rlmm import row_values as values
 from rlmm.partition_state import Mode, Totals
+from rlmm.rows import keys, values
 
 EXAMPLES_MAX = 200
 ID_TWICE_MAX = 10_000

@@ -38,7 +38,7 @@ from pipeline.reconcile.known_rows import (
 from pipeline.reconcile.tally import Found, tally
 from pipeline.reconcile.uploads import UPLOAD, begun_segments, dangling_uploads
 from pipeline.reconcile.verdict import MEANING, SegmentClass
-from rlm.collection_plan import ObjectClass
+from rlm.reconcile.collection_plan import ObjectClass
 
 ASKED_EVERY_S = 0.5
 OBJECTS_PER_TASK = 100_000

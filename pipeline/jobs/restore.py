@@ -10,9 +10,10 @@ from pathlib import Path
 
 from kafka_formats.errors import InternalError, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
-from pipeline import ambient
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.tasks import run_tasks
+from pipeline.process import ambient
 from pipeline.restore.begun import Begun
 from pipeline.restore.going_on import ProducePlan, plan_produce
 from pipeline.restore.kafka_target import (
@@ -57,8 +58,7 @@ from pipeline.restore.reports import (
     ProduceReport,
 )
 from pipeline.restore.target_plan import check_target, new_topic_configs
-from rlm.read_request import Isolation
-from rlmm.segment import TopicIdPartition
+from rlm.data_plane.read_request import Isolation
 
 OWNER = "strandline-restore"
 """Consumer group of the progress, and prefix of transactional ids."""

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
-from pipeline import ambient
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import Catalogue, DamagedSegment, TieredSegment
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.scrub_post import ScrubPost, open_post
@@ -24,8 +24,9 @@ from pipeline.jobs.scrub_segment import RESTORE, scrub_segment
 from pipeline.jobs.scrub_state import ScrubState
 from pipeline.jobs.scrub_verdict import Finding, Outcome, Verdict
 from pipeline.jobs.tasks import run_tasks
+from pipeline.process import ambient
 from pipeline.read.open_stores import OpenStores
-from rlmm.segment import OFFSET_MAX, TopicIdPartition
+from rlmm.segment import OFFSET_MAX
 from rsm_backends.store_config import StoreConfig
 
 SEGMENTS_AT_ONCE = 4

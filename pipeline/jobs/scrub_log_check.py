@@ -1,7 +1,7 @@
 """Checks the batches of a segment against its metadata and its indexes.
 
-The rules are those of a copy (`rlm.segment_verification`, `rlm.index_check`): a segment copied by a
-node obeyed them then, so one that breaks them has changed since.
+The rules are those of a copy (`rlm.data_plane.segment_verification`, `rlm.data_plane.index_check`):
+a segment copied by a node obeyed them then, so one that breaks them has changed since.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.time_index import TimeIndex
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.jobs.scrub_transactions import tell
-from rlm.gap_rule import shows_cleaner
-from rlm.index_check import IndexCheck
-from rlm.transaction_check import TransactionCheck
+from rlm.data_plane.index_check import IndexCheck
+from rlm.data_plane.transaction_check import TransactionCheck
+from rlm.local_log.gap_rule import shows_cleaner
 
 Told = Callable[[str, int, int], None]
 """Called with what is wrong, its position and its offset in the log."""

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.compiled import compiled
 from pipeline.jobs.scrub_transactions import tell
-from rlm.manifest import CHUNK_BYTES, ChunkChecksums
-from rlm.transaction_check import TransactionCheck
+from pipeline.process.compiled import compiled
+from rlm.data_plane.transaction_check import TransactionCheck
+from rlm.format.manifest import CHUNK_BYTES, ChunkChecksums
 
 
 def sound_log(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.jobs.scrub_verdict import Outcome, Verdict
-from rlmm.segment import TopicIdPartition
 
 DAMAGE_MAX = 10_000
 """Damaged segments that the report describes; the rest is counted."""

@@ -23,10 +23,8 @@ from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Finding, Outcome, Verdict
 from pipeline.read.manifest_check import differences, manifest_bytes_differ, table_differs
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects, check_chunks
-from rlm.copy_job import ProducerSnapshotOrigin
-from rlm.manifest import Manifest, parse_manifest
-from rlm.read_request import IndexType
-from rlm.transaction_check import TransactionCheck
+from rlm.data_plane.transaction_check import TransactionCheck
+from rlm.format.manifest import IndexType, Manifest, ProducerSnapshotOrigin, parse_manifest
 
 RESTORE = (
     "put the object back from a version or a replica of the bucket; until then reads of these "

@@ -9,7 +9,7 @@ from kafka_formats.record_batch import (
     iter_records,
     parse_header,
 )
-from rlm.transaction_check import TransactionCheck
+from rlm.data_plane.transaction_check import TransactionCheck
 
 
 def tell(check: TransactionCheck, data: Buffer, source: str, position: int) -> None:

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from kafka_formats.errors import InvalidRequest
 from pipeline.listing.key_ranges import KeyRange, dealt_out
 from pipeline.listing.store_calls import config_named, key_ranges, list_ranges
-from pipeline.worker_garbage import begin_task
-from rlm.object_keys import parse_segment_key, segment_stem
+from pipeline.spark.worker_garbage import begin_task
+from rlm.format.object_keys import parse_segment_key, segment_stem
 from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from pipeline.listing.key_ranges import KeyRange, marks_of_folders, ranges_between
-from pipeline.opened_store import opened
+from pipeline.stores.opened_store import opened
 from rsm_backends.arguments import PAGE_KEYS_MAX
 from rsm_backends.store import ObjectInfo, ObjectStore
 from rsm_backends.store_config import StoreConfig

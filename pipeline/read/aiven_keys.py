@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPriv
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from kafka_formats.errors import InvalidRequest, Refused
-from rlm.manifest_transforms import Encryption
+from rlm.format.manifest_transforms import Encryption
 
 OPTION = "strandline.aiven.keys"
 KEY_FILE_BYTES_MAX = 64 * 1024

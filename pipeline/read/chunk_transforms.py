@@ -11,7 +11,7 @@ from kafka_formats.compression import Codec, CompressionError, decompress
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData
 from pipeline.read.object_stream import Range
-from rlm.manifest_transforms import Chunk, Encryption, Transforms
+from rlm.format.manifest_transforms import Chunk, Encryption, Transforms
 
 _IV_BYTES = 12
 

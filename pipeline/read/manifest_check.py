@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kafka_formats.crc32c import Buffer, crc32c, crc32c_combine
 from pipeline.catalogue.tiered_segment import TieredSegment
-from rlm.manifest import ChunkChecksums, Manifest
+from rlm.format.manifest import ChunkChecksums, Manifest
 
 
 def manifest_bytes_differ(segment: TieredSegment, data: Buffer) -> str | None:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from kafka_formats.errors import InvalidRequest
-from pipeline import ambient
 from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.process import ambient
 from pipeline.read.aiven_keys import AivenKeys
 from pipeline.read.object_stream import ObjectStream
 from rsm_backends.blocking_reads import BlockingStore, open_blocking

@@ -16,8 +16,9 @@ from pipeline.read.positions import ByteRange, byte_range
 from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.read.transactions import TransactionIndexes
-from rlm.read_request import IndexType, Isolation
-from rlm.transaction_walk import TransactionWalk
+from rlm.data_plane.read_request import Isolation
+from rlm.data_plane.transaction_walk import TransactionWalk
+from rlm.format.manifest import IndexType
 from rsm_backends.store_config import StoreConfig
 
 if TYPE_CHECKING:

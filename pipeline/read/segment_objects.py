@@ -18,9 +18,14 @@ from pipeline.read.chunk_transforms import ChunkTransforms, stored_range
 from pipeline.read.manifest_check import differences, manifest_bytes_differ
 from pipeline.read.object_stream import Range, ranges
 from pipeline.read.open_stores import OpenStores
-from rlm.copy_job import ProducerSnapshotOrigin
-from rlm.manifest import MANIFEST_BYTES_MAX, ChunkChecksums, Manifest, parse_manifest
-from rlm.read_request import IndexType
+from rlm.format.manifest import (
+    MANIFEST_BYTES_MAX,
+    ChunkChecksums,
+    IndexType,
+    Manifest,
+    ProducerSnapshotOrigin,
+    parse_manifest,
+)
 from rsm_backends.blocking_reads import BlockingObject
 
 INDEX_BYTES_MAX = 256 * 1024 * 1024

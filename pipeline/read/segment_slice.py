@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.catalogue.tiered_segment import TieredSegment
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """Those of a record without `headers`, in the order of Kafka's own data source."""

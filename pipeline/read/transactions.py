@@ -1,7 +1,7 @@
 """Which transactions were aborted or never decided, and up to where the tier itself tells.
 
-The rule is a node's (`rlm/transaction_walk.py`). A task is not given every segment behind its own,
-but those that tell anything: see `plan_slices`.
+The rule is a node's (`rlm/data_plane/transaction_walk.py`). A task is not given every segment
+behind its own, but those that tell anything: see `plan_slices`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import LATER_MAX, SegmentSlice
-from rlm.read_request import IndexType
-from rlm.transaction_walk import NO_TRANSACTIONS, SegmentTransactions, TransactionWalk
+from rlm.data_plane.transaction_walk import NO_TRANSACTIONS, SegmentTransactions, TransactionWalk
+from rlm.format.manifest import IndexType
 from rlmm.segment import RemoteLogSegmentId
 
 INDEXES_KEPT_MAX = 2 * LATER_MAX

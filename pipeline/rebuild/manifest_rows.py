@@ -14,17 +14,18 @@ from pyspark.sql import functions as f
 
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.listing.store_calls import config_named
-from pipeline.opened_store import opened
 from pipeline.rebuild.left_out import Reason
 from pipeline.rebuild.stored_manifest import NotTold, ToldSegment, told_by
-from pipeline.small_objects import Read, SmallObjects
-from pipeline.worker_garbage import begin_task
-from rlm.adoption_plan import StoredSegment
-from rlm.manifest import MANIFEST_BYTES_MAX
-from rlm.object_keys import ObjectSuffix, segment_keys
-from rlmm.row_segments import encode_segment_row
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from pipeline.spark.worker_garbage import begin_task
+from pipeline.stores.opened_store import opened
+from pipeline.stores.small_objects import Read, SmallObjects
+from rlm.format.manifest import MANIFEST_BYTES_MAX
+from rlm.format.object_keys import ObjectSuffix, segment_keys
+from rlm.reconcile.adoption_plan import StoredSegment
+from rlmm.records.fixed_layout import encode_segment_row
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
 
 SEGMENTS_AT_ONCE = 256

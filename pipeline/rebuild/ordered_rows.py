@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pipeline.worker_garbage import begin_task
+from pipeline.spark.worker_garbage import begin_task
 
 
 def rows_in_key_order(rows: DataFrame, parts: int) -> Iterator[tuple[bytes, bytes]]:

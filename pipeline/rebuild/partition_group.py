@@ -13,7 +13,7 @@ from pipeline.rebuild.left_out import LeftOut, Reason
 from pipeline.rebuild.partition_rows import RebuiltPartition, partition_rows
 from pipeline.rebuild.resolved_lineage import resolve_lineage
 from rlmm.partition_state import Mode
-from rlmm.row_segments import decode_segment_row
+from rlmm.records.fixed_layout import decode_segment_row
 from rlmm.segment import RemoteLogSegmentMetadata
 
 ROWS_SCHEMA = "key binary, value binary, told string"

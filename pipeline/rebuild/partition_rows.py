@@ -1,9 +1,9 @@
 """The metadata rows of one partition, from the segments that the bucket has of it. Pure.
 
 Rows as a node's own would be that copied these segments and had its claim voided: every finished
-segment with its intervals, coverage by the rules of `rlmm/coverage.py`, highest copied offsets by
-epoch, and a lost range wherever, above the lowest offset, nothing serves. What no manifest tells is
-said in the safest way: no claim stands, log start is the lowest offset that is served.
+segment with its intervals, coverage by the rules of `rlmm/rows/coverage.py`, highest copied offsets
+by epoch, and a lost range wherever, above the lowest offset, nothing serves. What no manifest tells
+is said in the safest way: no claim stands, log start is the lowest offset that is served.
 
 Invariant: a segment is in the rows only if look-ups reach something of it. What they do not reach
 would be deleted by the first pass of retention as unreferenced; without a row it is unknown, and
@@ -16,22 +16,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.rebuild.resolved_lineage import ResolvedLineage
-from rlmm import row_keys as keys
-from rlmm import row_values as values
-from rlmm.apply_outcome import Draft
-from rlmm.coverage import cover_all, epoch_ranges, ranges_in_lineage, uncovered_ranges
+from rlmm.apply.outcome import Draft
 from rlmm.partition_state import Claim, LostOffsets, Mode
-from rlmm.row_partitions import PartitionRow
-from rlmm.row_reads import highest_copied
-from rlmm.row_segments import encode_segment_row
-from rlmm.rows import MemoryRows, OverlayRows
-from rlmm.segment import (
-    Incarnation,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-    TopicIdPartition,
-)
+from rlmm.records.fixed_layout import encode_segment_row
+from rlmm.rows import keys, values
+from rlmm.rows.coverage import cover_all, epoch_ranges, ranges_in_lineage, uncovered_ranges
+from rlmm.rows.partitions import PartitionRow
+from rlmm.rows.reads import highest_copied
+from rlmm.rows.rows import MemoryRows, OverlayRows
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 
 WHY_LOST = "not in the bucket when the metadata was rebuilt from it"
 OFFSETS_BESIDES_SEGMENTS = 2

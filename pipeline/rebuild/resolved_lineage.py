@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from rlmm.coverage import EpochRange, Range, epoch_ranges, ranges_in_lineage, without
+from rlmm.rows.coverage import EpochRange, Range, epoch_ranges, ranges_in_lineage, without
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 

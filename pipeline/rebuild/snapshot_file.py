@@ -15,7 +15,7 @@ from pipeline.rebuild.comparing_disk import ComparingDisk, OtherBytes
 from rlmm.log.disk import Disk, OsDisk
 from rlmm.log.snapshot_files import SnapshotWriter, snapshot_file_name
 from rlmm.metadata_log import SnapshotId
-from rlmm.snapshot_rows import to_proposals
+from rlmm.rows.snapshot_rows import to_proposals
 
 EPOCH = 1
 """Of the snapshot's name: the new quorum's own epochs begin above it."""

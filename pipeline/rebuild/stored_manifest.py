@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_formats.errors import CorruptData
-from pipeline.compiled import compiled
+from pipeline.process.compiled import compiled
 from pipeline.rebuild.left_out import Reason
-from rlm.adoption_plan import StoredSegment, WholeSegment, row_of, told_whole
-from rlm.custom_metadata import CustomMetadata
-from rlm.manifest import Manifest, parse_manifest
-from rlm.object_keys import ObjectSuffix
-from rlmm.apply_segments import check_segment
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.manifest import Manifest, parse_manifest
+from rlm.format.object_keys import ObjectSuffix
+from rlm.reconcile.adoption_plan import StoredSegment, WholeSegment, row_of, told_whole
+from rlmm.apply.segments import check_segment
 from rlmm.segment import RemoteLogSegmentMetadata
 
 

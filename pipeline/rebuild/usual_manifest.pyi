@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rlm.adoption_plan import StoredSegment, WholeSegment
+from rlm.reconcile.adoption_plan import StoredSegment, WholeSegment
 
 SOURCE: Final[str]
 """SHA-256 of the `usual_manifest.pyx` that it was built from, in hexadecimal."""

@@ -9,11 +9,11 @@ text in a single byte, or does not fit what is listed, goes the general way (`pa
 import binascii
 
 from kafka_formats.crc32c import crc32c
-from rlm.adoption_plan import WholeSegment
-from rlm.copy_job import ProducerSnapshotOrigin
-from rlm.custom_metadata import CustomMetadata
-from rlm.manifest import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, offset_index_problem
-from rlm.object_keys import ObjectSuffix
+from rlm.reconcile.adoption_plan import WholeSegment
+from rlm.format.manifest import ProducerSnapshotOrigin
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.manifest import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX, offset_index_problem
+from rlm.format.object_keys import ObjectSuffix
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 from cpython.bytes cimport PyBytes_AS_STRING

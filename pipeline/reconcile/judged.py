@@ -17,8 +17,6 @@ from pyspark.sql import functions as f
 
 from kafka_formats.errors import NotFound
 from pipeline.listing.listed_objects import OBJECTS_SCHEMA
-from pipeline.many_calls import many_calls
-from pipeline.opened_store import opened
 from pipeline.reconcile.known_rows import known_size
 from pipeline.reconcile.verdict import (
     KnownSegment,
@@ -26,10 +24,12 @@ from pipeline.reconcile.verdict import (
     object_class,
     segment_id_of,
 )
-from pipeline.worker_garbage import begin_task
-from rlm.collection_plan import ObjectClass
-from rlm.object_keys import ObjectSuffix, segment_keys, segment_stem
-from rlm.reconciliation import why_missing
+from pipeline.spark.worker_garbage import begin_task
+from pipeline.stores.many_calls import many_calls
+from pipeline.stores.opened_store import opened
+from rlm.format.object_keys import ObjectSuffix, segment_keys, segment_stem
+from rlm.reconcile.collection_plan import ObjectClass
+from rlm.reconcile.reconciliation import why_missing
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 

@@ -22,17 +22,17 @@ from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.reconcile.verdict import DELETED, NEVER, custom_of
-from pipeline.worker_garbage import begin_task
-from rlm.delete_due import delete_due_ms
-from rlm.limits import CopyLimits
-from rlm.object_keys import ObjectSuffix
-from rlm.reconciliation import expected_sizes
+from pipeline.spark.worker_garbage import begin_task
+from rlm.control.surroundings import CopyLimits
+from rlm.delete.delete_due import delete_due_ms
+from rlm.format.object_keys import ObjectSuffix
+from rlm.reconcile.reconciliation import expected_sizes
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot
-from rlmm.row_keys import RowKind
-from rlmm.row_segments import decode_segment_row
+from rlmm.records.fixed_layout import decode_segment_row
+from rlmm.rows.keys import RowKind
+from rlmm.rows.snapshot_rows import from_proposals
 from rlmm.segment import SegmentState
-from rlmm.snapshot_rows import from_proposals
 
 KNOWN_SCHEMA = (
     "segment_id string, topic_id string, partition int, topic string, state string, "

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import compute
 from pyspark.sql import DataFrame
 
-from pipeline.worker_garbage import begin_task
+from pipeline.spark.worker_garbage import begin_task
 
 EXAMPLES_MAX = 20
 

@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pipeline.listing.listed_objects import object_rows
-from pipeline.many_calls import many_calls
-from pipeline.opened_store import opened, told_uploads
 from pipeline.reconcile.judged import ID, JUDGED_SCHEMA, incomplete_segments
 from pipeline.reconcile.verdict import segment_id_of
-from pipeline.worker_garbage import begin_task
-from rlm.collection_plan import ObjectClass
-from rlm.object_keys import parse_segment_key, segment_keys
+from pipeline.spark.worker_garbage import begin_task
+from pipeline.stores.many_calls import many_calls
+from pipeline.stores.opened_store import opened, told_uploads
+from rlm.format.object_keys import parse_segment_key, segment_keys
+from rlm.reconcile.collection_plan import ObjectClass
 from rlmm.segment import SegmentState
 from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig

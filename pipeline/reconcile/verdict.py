@@ -1,7 +1,7 @@
 """What each object, and each segment as a whole, turns out to be. Pure.
 
-Objects are judged by the collector's own rule (`rlm/collection_plan.py`); segments by that of the
-node's reconciliation (`rlm/reconciliation.py`).
+Objects are judged by the collector's own rule (`rlm/reconcile/collection_plan.py`); segments by
+that of the node's reconciliation (`rlm/reconcile/reconciliation.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from typing import Any
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
-from rlm.collection_plan import Known, ObjectClass, classify
-from rlm.custom_metadata import CustomMetadata
-from rlm.object_keys import parse_segment_key
-from rlmm.segment import (
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-    TopicIdPartition,
-)
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.object_keys import parse_segment_key
+from rlm.reconcile.collection_plan import Known, ObjectClass, classify
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 
 class SegmentClass(StrEnum):

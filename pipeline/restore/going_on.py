@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kafka_formats.errors import Conflict
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import Catalogue
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.restore.begun import Begun, parse_begun
@@ -22,8 +23,7 @@ from pipeline.restore.ranges import (
     nothing_to_restore,
     source_name,
 )
-from rlm.read_request import Isolation
-from rlmm.segment import TopicIdPartition
+from rlm.data_plane.read_request import Isolation
 
 ISOLATION = Isolation.READ_COMMITTED
 

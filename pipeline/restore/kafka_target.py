@@ -35,7 +35,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from pipeline import ambient
+from pipeline.process import ambient
 
 CONNECT_DEADLINE_S = 15
 REQUEST_DEADLINE_S = 60

@@ -10,9 +10,9 @@ from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.restore.log_segment import WrittenSegment
-from rlmm.segment import TopicIdPartition
 
 FIRST_LEADER_EPOCH = 0
 """What a topic that was just made has. Higher ones in its log would be taken for truncated ones."""

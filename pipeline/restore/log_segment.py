@@ -31,8 +31,8 @@ from kafka_formats.record_batch import LOG_OVERHEAD, HeaderFields
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects
-from rlm.index_check import IndexCheck
-from rlm.read_request import IndexType
+from rlm.data_plane.index_check import IndexCheck
+from rlm.format.manifest import IndexType
 from rsm_backends.store_config import StoreConfig
 
 LEADER_EPOCH_AT = 12

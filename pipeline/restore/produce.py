@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from kafka_formats.errors import Conflict, RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice, cut
 from pipeline.restore.begun import Begun, parse_begun
@@ -21,7 +22,6 @@ from pipeline.restore.kafka_target import (
     Progress,
     read_partition,
 )
-from rlmm.segment import TopicIdPartition
 from rsm_backends.store_config import StoreConfig
 
 COLUMNS = ("key", "value", "offset", "timestamp", "headers")

@@ -11,14 +11,14 @@ from itertools import pairwise
 from pyspark.sql.datasource import In
 
 from kafka_formats.errors import NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import Catalogue
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.source.batch_plan import plan_batch
 from pipeline.source.filters import NOTHING_PRUNED, prune
 from pipeline.source.options import parse_options
 from pipeline.source.tier_view import TierView
-from rlm.read_request import Isolation
-from rlmm.segment import TopicIdPartition
+from rlm.data_plane.read_request import Isolation
 
 
 @dataclass(frozen=True, slots=True)

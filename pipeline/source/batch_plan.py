@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kafka_formats.errors import NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.read.segment_slice import SegmentSlice, plan_slices
 from pipeline.source.data_loss import report_lost
 from pipeline.source.filters import NOTHING_PRUNED, Pruning
@@ -20,7 +21,6 @@ from pipeline.source.offsets import (
 from pipeline.source.options import SourceOptions
 from pipeline.source.plan import Task, plan_tasks
 from pipeline.source.tier_view import PartitionView, TierView
-from rlmm.segment import TopicIdPartition
 
 Views = dict[TopicIdPartition, PartitionView]
 

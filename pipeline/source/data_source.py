@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.source.options import parse_options
-from pipeline.spark_version import check_spark_version
+from pipeline.spark.spark_version import check_spark_version
 
 if TYPE_CHECKING:
     from pipeline.source.batch_reader import BatchReader

@@ -26,7 +26,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rlmm.segment import OFFSET_MAX, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.segment import OFFSET_MAX
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

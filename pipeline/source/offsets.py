@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_formats.errors import InvalidRequest, NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
 from pipeline.source.offset_limits import (
     EARLIEST,
@@ -21,7 +22,6 @@ from pipeline.source.offset_limits import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from rlmm.segment import TopicIdPartition
 
 NAMES_SHOWN_MAX = 20
 

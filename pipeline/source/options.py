@@ -27,7 +27,7 @@ from pipeline.source.offset_limits import (
     parse_offsets,
     parse_timestamps,
 )
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 
 HEADERS = "headers"
 INT64_MAX = 2**63 - 1

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.source.offsets import Bounds
-from rlmm.segment import OFFSET_MAX, TopicIdPartition
+from rlmm.segment import OFFSET_MAX
 
 if TYPE_CHECKING:
     from pipeline.source.tier_view import PartitionView

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pipeline import ambient
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.process import ambient
 from pipeline.source import stream_offsets
 from pipeline.source.batch_plan import may_be_quiet, slices_of, starting_option, tasks_of
 from pipeline.source.data_loss import report_lost
@@ -26,7 +27,6 @@ from pipeline.source.read_limits import (
 from pipeline.source.stream_offsets import Offsets
 from pipeline.source.task_partition import TaskPartition, read_task
 from pipeline.source.tier_view import TierView
-from rlmm.segment import TopicIdPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

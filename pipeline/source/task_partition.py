@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.source.plan import Task
-from pipeline.worker_garbage import begin_task
+from pipeline.spark.worker_garbage import begin_task
 from rsm_backends.store_config import StoreConfig
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import TypeVar
 
 from kafka_formats.errors import NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import Catalogue, PartitionBounds, TieredSegment
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
@@ -18,8 +19,8 @@ from pipeline.read.transactions import stable_end
 from pipeline.source.offsets import unknown_partitions
 from pipeline.source.options import Subscription
 from pipeline.source.timestamp_lookup import first_at_or_after
-from rlm.read_request import Isolation
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rlm.data_plane.read_request import Isolation
+from rlmm.segment import RemoteLogSegmentId
 
 LOOK_UPS_AT_ONCE = 8
 """Partitions whose transactions or times are looked up at once, by threads that share the stores:

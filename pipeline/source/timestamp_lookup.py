@@ -16,7 +16,8 @@ from pipeline.read.open_stores import OpenStores
 from pipeline.read.records import read_opened
 from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice, cut
-from rlm.read_request import IndexType, Isolation
+from rlm.data_plane.read_request import Isolation
+from rlm.format.manifest import IndexType
 
 COLUMNS = ("offset", "timestamp")
 _TIMESTAMP_MAX_MS = (2**63 - 1) // 1_000

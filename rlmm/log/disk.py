@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from rlmm.synced_path import sync_path
+from rlmm.log.synced_path import sync_path
 
 TEMPORARY_SUFFIX = ".tmp"
 

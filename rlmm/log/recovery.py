@@ -21,7 +21,7 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.log_names import parse_segment_file_name, segment_file_name
-from rlmm.log import quorum_state
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, replace_file
 from rlmm.log.segment_file import SegmentFile, SegmentScan, scan_segment
 from rlmm.log.snapshot_files import (

@@ -18,11 +18,10 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels, check_may_finalise
 from rlmm.log.quorum_records import Voter
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import voter_set
-from rlmm.quorum.ports import PeerFailedError
+from rlmm.quorum.network_ports import PeerFailedError
 from rlmm.raft.actions import Role
 from rlmm.raft.events import AcceptCut, Event, TransferLeadership
 from rlmm.raft.messages import (
@@ -33,6 +32,7 @@ from rlmm.raft.messages import (
     ReplicaKey,
     VoterChangeResponse,
 )
+from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels, check_may_finalise
 
 CAUGHT_UP_WITHIN_MS = 5_000
 """A voter counts as alive that was at the leader's log end within this time."""

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
-from rlmm.log import quorum_state
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
-from rlmm.log.quorum_state import QuorumState
+from rlmm.log.quorum_state_file import QuorumState
 from rlmm.log.snapshot_files import (
     check_snapshot,
     download_name,

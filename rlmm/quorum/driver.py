@@ -16,7 +16,6 @@ from functools import partial
 from typing import Protocol
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
-from rlmm.feature_level import FeatureLevels
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.quorum.address_book import AddressBook
@@ -26,8 +25,8 @@ from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.disk_reads import DiskReads, is_damage
 from rlmm.quorum.framing import place
 from rlmm.quorum.initial import stored
+from rlmm.quorum.network_ports import Answer, PeerFailedError, Peers
 from rlmm.quorum.observer import QuorumObserver
-from rlmm.quorum.ports import Answer, PeerFailedError, Peers
 from rlmm.quorum.tail import Tail
 from rlmm.quorum.troubles import QuorumTroubles
 from rlmm.raft import actions as do
@@ -53,6 +52,7 @@ from rlmm.raft.messages import (
     VoteResponse,
 )
 from rlmm.raft.timers import NEVER_MS
+from rlmm.rows.feature_level import FeatureLevels
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,11 @@ from kafka_formats.control_record import ControlType, parse_control_key
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.record_batch import iter_records
-from rlmm.log import quorum_records, quorum_state
+from rlmm.log import quorum_records
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
-from rlmm.log.quorum_state import QuorumState
+from rlmm.log.quorum_state_file import QuorumState
 from rlmm.log.snapshot_files import snapshot_voters
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.config import QuorumConfig

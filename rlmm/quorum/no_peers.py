@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlmm.feature_level import FeatureLevels
-from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
+from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import PeerRequest, PeerResponse
+from rlmm.rows.feature_level import FeatureLevels
 
 
 class NoPeers:

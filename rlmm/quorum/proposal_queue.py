@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater, StrandlineError
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.metadata_log import Proposal
 
 

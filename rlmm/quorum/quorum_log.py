@@ -24,8 +24,8 @@ from kafka_formats.errors import (
 )
 from rlmm.log.committed import committed_group
 from rlmm.log.disk import Disk, OsDisk
-from rlmm.log.limits import LogLimits
 from rlmm.log.log_directory import LogDirectory
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.snapshot_files import SnapshotWriter, read_snapshot
 from rlmm.metadata_log import (
     CommittedGroup,
@@ -41,10 +41,10 @@ from rlmm.quorum.disk_reads import is_damage
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import NO_OP, stored_voters
 from rlmm.quorum.initial import open_replica
+from rlmm.quorum.network_ports import Peers
 from rlmm.quorum.observer import QuorumStats
-from rlmm.quorum.ports import Peers
+from rlmm.quorum.own_proposals import Proposals
 from rlmm.quorum.proposal_queue import ProposalQueue
-from rlmm.quorum.proposals import Proposals
 from rlmm.quorum.troubles import OLD_SNAPSHOTS, SNAPSHOT, QuorumTroubles
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import BarrierRequested, LogStartAdvanced, Shutdown, SnapshotsDeleted

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater
 from rlmm.quorum.framing import frame_produced, proposals_produced
-from rlmm.quorum.ports import Answer, ListenerView, ProduceAnswer
-from rlmm.quorum.proposals import PRODUCE_DEADLINE_MS
+from rlmm.quorum.network_ports import Answer, ListenerView, ProduceAnswer
+from rlmm.quorum.own_proposals import PRODUCE_DEADLINE_MS
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.actions import ProposalFailed
 from rlmm.raft.events import Propose, ProposedBatch
@@ -26,7 +26,7 @@ class DriverServer:
 
     What other nodes hand on goes straight into the core; what arrives in one turn of the event loop
     goes together, to the disk and to the followers too. What clients produce goes among this node's
-    own proposals (`proposals.py`), into the core here or to the leader.
+    own proposals (`own_proposals.py`), into the core here or to the leader.
     """
 
     def __init__(self, log: QuorumLog, *, now_ms: Callable[[], int]) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 
+from kafka_client.frame_check import FrameError
 from rlmm.wire import private_fields, schema
-from rlmm.wire.frame_check import FrameError
 
 CLIENT_ID = b"strandline"
 REQUEST_HEAD = struct.Struct(">hhi")

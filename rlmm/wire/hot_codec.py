@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from rlmm.quorum.ports import ProduceAnswer
+from kafka_client.frame_check import FrameError
+from rlmm.quorum.network_ports import ProduceAnswer
 from rlmm.raft.messages import (
     EpochEnd,
     Error,
@@ -19,9 +20,8 @@ from rlmm.raft.messages import (
     SnapshotId,
 )
 from rlmm.wire import schema
-from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import CLIENT_ID, SIZE
-from rlmm.wire.identity import directory_bytes, directory_text
+from rlmm.wire.names import directory_bytes, directory_text
 
 FETCH_VERSION = 18
 PRODUCE_VERSION = 13

@@ -10,12 +10,12 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 
-from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
-from rlmm.quorum.ports import QuorumServer
+from rlmm.quorum.network_ports import QuorumServer
+from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.wire.anonymous_share import AnonymousShare
-from rlmm.wire.answers import Answers
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import load_schemas
+from rlmm.wire.listener_answers import Answers
 from rlmm.wire.sasl_server import SaslServer, SecretVerifier
 from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
 from rlmm.wire.tls_handshakes import TlsHandshakes

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from kafka_client.frame_check import FrameError
+from kafka_client.sasl import SaslCredentials, sasl_client
 from kafka_formats.errors import InvalidRequest, Refused
-from rlmm.quorum.ports import PeerFailedError
+from rlmm.quorum.network_ports import PeerFailedError
 from rlmm.wire import frames
-from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import SIZE, Api
-from rlmm.wire.sasl import SaslCredentials, sasl_client
 
 RESPONSE_BYTES_MAX = 16 << 20
 CORRELATION_MAX = 2**31

@@ -1,4 +1,4 @@
-"""Requests to other nodes of the quorum over Kafka's protocol: `rlmm.quorum.ports.Peers`.
+"""Requests to other nodes of the quorum over Kafka's protocol: `rlmm.quorum.network_ports.Peers`.
 
 Three connections to a node, each opened when it is needed: answers come in the order of requests,
 and neither a Fetch that waits nor a Produce until its commit may delay a Vote.
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NoReturn
 
+from kafka_client.frame_check import FrameError
 from kafka_formats.errors import InvalidRequest
-from rlmm.feature_level import FEATURE, FeatureLevels
 from rlmm.quorum.framing import fetched_batches
-from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
+from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import (
     FetchRequest,
     FetchResponse,
@@ -25,8 +25,8 @@ from rlmm.raft.messages import (
     PeerRequest,
     PeerResponse,
 )
+from rlmm.rows.feature_level import FEATURE, FeatureLevels
 from rlmm.wire import frames
-from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import VERSIONS, Api
 from rlmm.wire.hot_codec import PRODUCE_VERSION, HotCodec
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection

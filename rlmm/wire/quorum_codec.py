@@ -12,6 +12,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from kafka_client.frame_check import FrameError
 from rlmm.log.quorum_records import Endpoint
 from rlmm.log.recovery import TOPIC
 from rlmm.quorum.config import LISTENER_NAME
@@ -34,9 +35,8 @@ from rlmm.raft.messages import (
     VoteResponse,
 )
 from rlmm.wire import leader_endpoints
-from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import Api
-from rlmm.wire.identity import (
+from rlmm.wire.names import (
     OUR_TOPICS,
     PARTITION,
     directory_bytes,

@@ -12,12 +12,12 @@ from kio.schema.errors import ErrorCode
 
 from kafka_formats.errors import NotFound
 from rlmm.log.recovery import TOPIC
-from rlmm.quorum.ports import ListenerView, QuorumServer
+from rlmm.quorum.network_ports import ListenerView, QuorumServer
 from rlmm.raft.messages import DescribeQuorumRequest, DescribeQuorumResponse, ReplicaDescription
 from rlmm.wire import frames
 from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.frames import Api, Request
-from rlmm.wire.identity import PARTITION, directory_bytes
+from rlmm.wire.names import PARTITION, directory_bytes
 from rlmm.wire.quorum_codec import Body, QuorumCodec
 from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import ListenerLimits

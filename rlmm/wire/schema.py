@@ -23,7 +23,7 @@ from uuid import UUID
 
 from kio.static.protocol import Entity
 
-from rlmm.wire.frame_check import FrameError
+from kafka_client.frame_check import FrameError
 
 ELEMENTS_MAX = 200
 """Of one array. The largest that has a meaning is a list of replicas or of API versions."""

@@ -12,10 +12,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from kafka_client.frame_check import FrameError
 from kafka_formats.errors import RetryLater
 from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.authorisation import is_loopback
-from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import REQUEST_HEAD, SIZE, Api
 from rlmm.wire.sasl_server import SaslServer
 

@@ -11,8 +11,9 @@ from random import Random
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, entries_in_range
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Mode, PartitionState, TopicPolicy
-from rlmm.records import (
+from rlmm.records.records import (
     ClaimReset,
     LogStart,
     LostRange,
@@ -30,7 +31,6 @@ from rlmm.segment import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     SegmentState,
-    TopicIdPartition,
 )
 
 SEGMENT_OFFSETS = 10

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from kafka_formats.errors import Conflict, Fenced, InvalidRequest, OutcomeUnknown, RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.apply_outcome import Verdict
-from rlmm.manager import RemoteLogMetadataManager
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.outcome import Verdict
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records import FeatureLevel, MetadataRecord, PartitionClaim, encode
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
+from rlmm.records.records import FeatureLevel, MetadataRecord, PartitionClaim, encode
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from sim.nodes.brokers import Partition, a_policy, an_admin_deed, an_update
 from sim.nodes.log_copy import StoredBytes
 from sim.nodes.reference import Reference

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.record_batch import LOG_OVERHEAD
-from rlmm.log import quorum_state
-from rlmm.log.quorum_state import QUORUM_STATE, QuorumState
+from rlmm.log import quorum_state_file as quorum_state
+from rlmm.log.quorum_state_file import QUORUM_STATE, QuorumState
 from rlmm.log.recovery import LOG_SUFFIX, PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import parse_snapshot_file_name
-from sim.medium import Directory, File, Medium
+from sim.ground.medium import Directory, File, Medium
 
 SIZE_AT = 8
 """Of a batch's length in its header, behind which `LOG_OVERHEAD` ends."""

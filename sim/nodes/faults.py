@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.medium import Fate, File, Survivors, Torn
+from sim.ground.medium import Fate, File, Survivors, Torn
 from sim.nodes.durable import LOG
 
 if TYPE_CHECKING:

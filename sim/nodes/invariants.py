@@ -1,5 +1,5 @@
 """What must hold after every event, looked at from outside: at the actions of the drivers, at the
-bytes on the media, at the rows of the views. Names as in design 10 and `sim/invariants.py`.
+bytes on the media, at the rows of the views. Names as in design 10 and `sim/core/invariants.py`.
 
 What a node says of its disk is never believed: the medium is looked at.
 """
@@ -21,9 +21,9 @@ from rlmm.raft.messages import (
     VoteResponse,
     VotersRecord,
 )
-from rlmm.view import View
-from sim.elections import Elections
-from sim.invariants import InvariantError
+from rlmm.view.view import View
+from sim.core.elections import Elections
+from sim.core.invariants import InvariantError
 from sim.nodes.durable import holds, snapshot_end, stored_quorum_state
 from sim.nodes.log_copy import StoredBytes
 from sim.nodes.reference import Reference

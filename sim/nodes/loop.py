@@ -20,8 +20,8 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVarTuple
 
-from sim.clock import Schedule
-from sim.forgetful_disk import PowerCut
+from sim.ground.clock import Schedule
+from sim.ground.forgetful_disk import PowerCut
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """One machine: a disk, a clock, and the process that runs on it from time to time.
 
-The process is a node's metadata part as `strandline/node.py` puts it together: `QuorumLog` with its
-driver, `RemoteLogMetadataManager` with the view. Only what is underneath is simulated.
+The process is a node's metadata part as `strandline/node/node.py` puts it together: `QuorumLog`
+with its driver, `RemoteLogMetadataManager` with the view. Only what is underneath is simulated.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.feature_level import FeatureLevels
-from rlmm.log import quorum_state
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.quorum_records import Endpoint
-from rlmm.log.quorum_state import QuorumState
-from rlmm.manager import RemoteLogMetadataManager
+from rlmm.log.quorum_state_file import QuorumState
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import SnapshotId as StoredSnapshotId
 from rlmm.metadata_log import SnapshotSink
 from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
@@ -27,11 +26,12 @@ from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.actions import Role
 from rlmm.raft.messages import NO_VOTERS, ReplicaKey, SnapshotId, Voter, VoterSet
+from rlmm.rows.feature_level import FeatureLevels
 from rlmm.segment import Incarnation
-from rlmm.view import View
-from sim.clock import HostClock
-from sim.forgetful_disk import ForgetfulDisk, PowerCut
-from sim.medium import Fate, Survivors
+from rlmm.view.view import View
+from sim.ground.clock import HostClock
+from sim.ground.forgetful_disk import ForgetfulDisk, PowerCut
+from sim.ground.medium import Fate, Survivors
 from sim.nodes.durable import LOG, METADATA
 from sim.nodes.log_copy import LogCopy
 from sim.nodes.loop import LIFE, Life

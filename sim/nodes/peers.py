@@ -12,9 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_formats.errors import RetryLater
-from rlmm.feature_level import FeatureLevels
 from rlmm.quorum.framing import fetched_batches
-from rlmm.quorum.ports import Answer, PeerFailedError, ProduceAnswer
+from rlmm.quorum.network_ports import Answer, PeerFailedError, ProduceAnswer
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.messages import (
     FetchResponse,
@@ -23,6 +22,7 @@ from rlmm.raft.messages import (
     PeerResponse,
     VoteRequest,
 )
+from rlmm.rows.feature_level import FeatureLevels
 from sim.nodes.loop import Life
 
 if TYPE_CHECKING:

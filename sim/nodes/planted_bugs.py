@@ -2,8 +2,8 @@
 
 Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
 `EVENTS` events each, every one of them is found: a test holds that. Those of the core alone are in
-`sim/planted_bugs.py`. Of the syncs two are not here: that of the epoch checkpoint, which is made
-again from the batches, and that of a truncation, whose tail is cut again or appended over.
+`sim/core/planted_bugs.py`. Of the syncs two are not here: that of the epoch checkpoint, which is
+made again from the batches, and that of a truncation, whose tail is cut again or appended over.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import rlmm.apply_loop
-import rlmm.log.quorum_state
+import rlmm.log.quorum_state_file
 import rlmm.log.recovery
-from rlmm.apply_loop import ApplyLoop
-from rlmm.apply_outcome import Outcome, Verdict
+import rlmm.manager.apply_loop
+from rlmm.apply.outcome import Outcome, Verdict
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.segment_file import SegmentFile
 from rlmm.log.snapshot_files import SnapshotWriter
+from rlmm.manager.apply_loop import ApplyLoop
+from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.metadata_log import MetadataLog
-from rlmm.proposal_waiters import Decision, ProposalWaiters
 from rlmm.quorum.disk_queue import DiskQueue, Persist
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.initial import stored
-from rlmm.quorum.ports import ProduceAnswer
+from rlmm.quorum.network_ports import ProduceAnswer
+from rlmm.quorum.own_proposals import Proposals
 from rlmm.quorum.proposal_queue import Group
-from rlmm.quorum.proposals import Proposals
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.tail import Tail
 from rlmm.raft import actions as do
 from rlmm.raft.messages import Error
-from rlmm.view import View
-from sim.forgetful_disk import ForgetfulDisk
-from sim.planting import Patches, planting
+from rlmm.view.view import View
+from sim.ground.forgetful_disk import ForgetfulDisk
+from sim.ground.planting import Patches, planting
 
 SEEDS_MAX = 60
 FIRST_SEEDS = {
@@ -163,7 +163,7 @@ BUGS: dict[str, Patches] = {
     "the log is acknowledged before its sync": ((LogDirectory, "_sync_active", _nothing),),
     "a pass syncs before it writes": ((DiskQueue, "_run", _sync_before_writing),),
     "the quorum state is not synced": (
-        (rlmm.log.quorum_state, "replace_file", _unsynced_replacement),
+        (rlmm.log.quorum_state_file, "replace_file", _unsynced_replacement),
     ),
     "the recovery point is not synced": (
         (rlmm.log.recovery, "replace_file", _unsynced_replacement),
@@ -178,7 +178,7 @@ BUGS: dict[str, Patches] = {
     "what is not durable here is applied": ((QuorumDriver, "_advance", _apply_unsynced),),
     "the tail in memory is not truncated": ((Tail, "truncate_to", _keep_what_was_truncated),),
     "an installed snapshot leaves the view's rows": (
-        (rlmm.apply_loop, "install_if_needed", _move_on_without_rows),
+        (rlmm.manager.apply_loop, "install_if_needed", _move_on_without_rows),
     ),
     "a snapshot is named before it is durable": ((SnapshotWriter, "finish", _unsynced_snapshot),),
     "a lost answer counts as not appended": ((Proposals, "answered", _propose_again),),

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import parse_header
-from rlmm import queries
-from rlmm.apply import apply, partition_of
-from rlmm.apply_outcome import Verdict
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.apply import apply, partition_of
+from rlmm.apply.outcome import Verdict
 from rlmm.log.committed import committed_records
 from rlmm.log.log_directory import StoredBatch
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import PartitionState
-from rlmm.records import (
+from rlmm.records.records import (
     ClaimReset,
     FeatureLevel,
     LogStart,
@@ -27,17 +27,17 @@ from rlmm.records import (
     PartitionModeChange,
     decode,
 )
-from rlmm.row_keys import RECORD_TIME_KEY
-from rlmm.rows import MemoryRows, RowWrite
+from rlmm.rows import queries
+from rlmm.rows.keys import RECORD_TIME_KEY
+from rlmm.rows.rows import MemoryRows, RowWrite
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     SegmentState,
-    TopicIdPartition,
 )
-from rlmm.view import DIGEST_BYTES, row_digest
+from rlmm.view.view import DIGEST_BYTES, row_digest
 from sim.nodes.log_copy import StoredBytes
 
 COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED

@@ -1,4 +1,4 @@
-"""The shipped view (`rlmm/view.py`) over a database in memory that loses what was not flushed.
+"""The shipped view (`rlmm/view/view.py`) over a database in memory that loses what was not flushed.
 
 RocksDB's part is played here: rows and write batches, flushes of its own whenever it likes, and
 that a crash leaves the rows as some write batch since the last flush left them.
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
-import rlmm.view
+import rlmm.view.view
 from kafka_formats.errors import CorruptData, InternalError
-from rlmm.row_keys import LOGICAL_END, LOGICAL_START
-from rlmm.rows import MemoryRows, RowChange, RowWrite
-from rlmm.view import View, row_digest
+from rlmm.rows.keys import LOGICAL_END, LOGICAL_START
+from rlmm.rows.rows import MemoryRows, RowChange, RowWrite
+from rlmm.view.view import View, row_digest
 
-_POSITION_KEY = rlmm.view._POSITION_KEY
+_POSITION_KEY = rlmm.view.view._POSITION_KEY
 PATH = Path("/data/view")
 
 
@@ -128,7 +128,9 @@ class MemoryView(View):
             before = key
             built[key] = value
             digest += row_digest(key, value)
-        built[_POSITION_KEY] = rlmm.view._encode_position(applied_offset, epoch, digest % 2**128)
+        built[_POSITION_KEY] = rlmm.view.view._encode_position(
+            applied_offset, epoch, digest % 2**128
+        )
         self._operate()
         self._view_disk.rows = built
         self._operate()
@@ -143,4 +145,4 @@ class MemoryView(View):
 
 def memory_batches() -> AbstractContextManager[object]:
     """While it lasts, views collect their writes for a database in memory."""
-    return patch.object(rlmm.view, "WriteBatch", MemoryBatch)
+    return patch.object(rlmm.view.view, "WriteBatch", MemoryBatch)

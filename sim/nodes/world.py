@@ -13,14 +13,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.log.limits import LogLimits
-from rlmm.metadata_limits import MetadataLimits
+from rlmm.log.log_limits import LogLimits
+from rlmm.manager.metadata_limits import MetadataLimits
 from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
-from rlmm.view import digest_of
-from sim.clock import Schedule
-from sim.invariants import InvariantError
-from sim.network import Network
+from rlmm.view.view import digest_of
+from sim.core.invariants import InvariantError
+from sim.core.network import Network
+from sim.ground.clock import Schedule
 from sim.nodes.clients import Clients
 from sim.nodes.durable import snapshots
 from sim.nodes.faults import Faults

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from rlm.collector import CollectionRequest
-from rlmm.manager import RemoteLogMetadataManager
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.reconcile.collector import CollectionRequest
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
-from rlmm.records import PartitionDeleteUndo, TopicPolicyChange
-from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, TopicIdPartition
+from rlmm.records.records import PartitionDeleteUndo, TopicPolicyChange
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process

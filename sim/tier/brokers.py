@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from kafka_formats import offset_checkpoint
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE, LOG_START_FILE
-from rlm.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
-from rlm.scanner import TopicPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.scanner import TopicPartition
+from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
+from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.partition_state import UNLIMITED
-from rlmm.segment import TopicIdPartition
 from sim.tier.partition import Partition
 from sim.tier.replica import Replica
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from rlm.custom_metadata import CustomMetadata
-from rlm.object_keys import parse_segment_key, segment_keys
-from rlm.repair_jobs import expected_objects
-from rlm.repair_plan import readable_range
-from rlm.repair_run import RepairRequest
-from rlmm import queries
+from rlm.data_plane.repair_jobs import expected_objects
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.object_keys import parse_segment_key, segment_keys
+from rlm.repair.repair_plan import readable_range
+from rlm.repair.repair_run import RepairRequest
 from rlmm.lineage import within_lineage
+from rlmm.rows import queries
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from sim.tier.replica import batches_within
 

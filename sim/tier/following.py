@@ -13,12 +13,13 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from rlm.limits import CopyLimits
-from rlm.scanner import TopicPartition
-from rlmm import queries
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import CopyLimits
+from rlm.copy.scanner import TopicPartition
 from rlmm.partition_state import TopicPolicy
-from rlmm.records import LogStart
-from rlmm.segment import SegmentState, TopicIdPartition
+from rlmm.records.records import LogStart
+from rlmm.rows import queries
+from rlmm.segment import SegmentState
 from sim.tier.partition import Partition
 from sim.tier.replica import Batch, Replica
 

@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-import rlm.hold_directory
+import rlm.local_log.hold_directory
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
-from rlm.hold_directory import HoldDirectory
-from rlm.hold_plan import Unit
-from rlm.log_dir import LocalPartition, LocalSegment
-from rlm.segment_facts import segment_epochs
-from rlmm import queries
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_plan import Unit
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
+from rlm.local_log.segment_facts import segment_epochs
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import LostOffsets, PartitionState
-from rlmm.records import LogStart, LostRange
-from rlmm.segment import Incarnation, TopicIdPartition
-from sim.forgetful_disk import PowerCut
+from rlmm.records.records import LogStart, LostRange
+from rlmm.rows import queries
+from rlmm.segment import Incarnation
+from sim.ground.forgetful_disk import PowerCut
 from sim.nodes.loop import LIFE
 from sim.tier.invariants import answer
 from sim.tier.readers import batches_of
@@ -63,7 +64,7 @@ class WatchedHold(HoldDirectory):
 
 
 class _DiskAmid:
-    """`os` as `rlm.hold_directory` finds it: between two calls anything may happen."""
+    """`os` as `rlm.local_log.hold_directory` finds it: between two calls anything may happen."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -113,7 +114,7 @@ class _DiskAmid:
 
 def disks_of(world: World) -> AbstractContextManager[object]:
     """For the length of the block the disk is the world's."""
-    return patch.object(rlm.hold_directory, "os", _DiskAmid(world))
+    return patch.object(rlm.local_log.hold_directory, "os", _DiskAmid(world))
 
 
 class HoldAuditor:

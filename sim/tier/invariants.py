@@ -11,30 +11,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
-from rlm.copy_job import CopyJob
-from rlm.delete_due import was_finished
-from rlm.events import SegmentCopied
-from rlm.object_keys import own_prefix, parse_segment_key, segment_keys
-from rlmm import queries
-from rlmm.apply_outcome import Verdict
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.run_events import SegmentCopied
+from rlm.data_plane.copy_job import CopyJob
+from rlm.delete.delete_due import was_finished
+from rlm.format.object_keys import own_prefix, parse_segment_key, segment_keys
+from rlmm.apply.outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import UNLIMITED, PartitionState, TopicPolicy
-from rlmm.queries import SegmentAnswer
-from rlmm.records import (
+from rlmm.records.records import (
     LogStart,
     LostRange,
     MetadataRecord,
     PartitionClaim,
     decode,
 )
-from rlmm.segment import (
-    RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate,
-    SegmentState,
-    TopicIdPartition,
-)
-from rlmm.view import View
-from sim.invariants import InvariantError
+from rlmm.rows import queries
+from rlmm.rows.queries import SegmentAnswer
+from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
+from rlmm.view.view import View
+from sim.core.invariants import InvariantError
 from sim.nodes.reference import Reference
 from sim.tier.faults import SKEW_MS_MAX
 from sim.tier.replica import Batch, batches_within

@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import MetaProperties, encode_meta_properties
-from rlm.audit import AuditLine, KeepAudit
-from rlm.broker_answers import LocalLogStart, TopicConfig
-from rlm.collector import Collector
-from rlm.copy_job import CopyJob, CopyResult, OnProgress
-from rlm.data_plane import DataPlane
-from rlm.delete_records_follower import DeleteRecordsFollower
-from rlm.events import CopyEvent, HoldReleased, SegmentCopied
-from rlm.hold import Hold, HoldLimits
-from rlm.leadership import BrokerWord, NoAnswer, NotLeading
-from rlm.limits import Ambient, Identity
-from rlm.mending import Mender
-from rlm.repairs import RepairLimits, Repairs
-from rlm.scanner import TopicPartition
-from rlm.scrub_results import ScrubResults
+from rlm.control.audit import AuditLine, KeepAudit
+from rlm.control.run_events import CopyEvent, HoldReleased, SegmentCopied
+from rlm.control.surroundings import Ambient, Identity
+from rlm.copy.hold import Hold, HoldLimits
+from rlm.copy.mending import Mender
+from rlm.copy.scanner import TopicPartition
+from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.data_plane.data_plane import DataPlane
+from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
+from rlm.leadership.leadership import BrokerWord, NoAnswer, NotLeading
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.node_files.scrub_results import ScrubResults
+from rlm.reconcile.collector import Collector
+from rlm.repair.repairs import RepairLimits, Repairs
+from rlm.retention.delete_records_follower import DeleteRecordsFollower
 from rlm.service import RemoteLogManager
-from rlm.tier_store import TierStore, TierStores
-from rlm.topic_filter import TopicFilter
-from rlmm.manager import RemoteLogMetadataManager
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.manager.tombstones import KnownSegments
 from rlmm.segment import Incarnation
-from rlmm.tombstones import KnownSegments
 from rsm_backends.retrying import RetryingStore, RetryPolicy
 from rsm_backends.store import ObjectStore
 from sim.nodes.loop import Life
@@ -324,7 +324,7 @@ class WatchedPlane(DataPlane):
 
 
 class NodeBroker:
-    """What the node's own broker answers: the port `rlm.scanner.BrokerPort`."""
+    """What the node's own broker answers: the port `rlm.copy.scanner.BrokerPort`."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlm.leadership import NoAnswer
-from rlmm.segment import TopicIdPartition
-from rlmm.wire.replica_answers import Batches, OutOfRange
+from kafka_client.replica_answers import Batches, OutOfRange
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.leadership import NoAnswer
 
 if TYPE_CHECKING:
     from sim.tier.world import World
 
 
 class OtherReplicas:
-    """The port `rlm.mending.ReplicasPort`."""
+    """The port `rlm.copy.mending.ReplicasPort`."""
 
     def __init__(self, world: World) -> None:
         self._world = world

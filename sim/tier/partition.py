@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from kafka_formats.record_batch import Record, encode_batch
-from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from sim.tier.replica import Batch, Replica
 
 RECORDS_MAX = 4

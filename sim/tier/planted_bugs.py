@@ -12,55 +12,65 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-import rlm.clean_up
-import rlm.collector
-import rlm.copy_plan
-import rlm.delete_records_follower
-import rlm.delete_records_watch
-import rlm.expirer
-import rlm.hold
-import rlm.hold_plan
-import rlm.partition_driver
-import rlm.partition_work
-import rlmm.apply_claims
-import rlmm.apply_offsets
-import rlmm.apply_segments
-import rlmm.served_ranges
+import rlm.copy.copy_plan
+import rlm.copy.hold
+import rlm.copy.partition_driver
+import rlm.copy.partition_work
+import rlm.delete.clean_up
+import rlm.local_log.hold_plan
+import rlm.reconcile.collector
+import rlm.retention.delete_records_follower
+import rlm.retention.delete_records_watch
+import rlm.retention.expirer
+import rlmm.apply.claims
+import rlmm.apply.offsets
+import rlmm.apply.segments
+import rlmm.rows.served_ranges
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
-from rlm.clean_up import CleanUp
-from rlm.collection_plan import ObjectClass, classify
-from rlm.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder, nothing_more
-from rlm.copy_plan import PlanFacts, Step, Wait, WhyNot
-from rlm.delete_due import objects_due_ms
-from rlm.delete_records_follower import DeleteRecordsFollower
-from rlm.delete_records_watch import Look, Watched, _inside_a_segment, watched
-from rlm.expirer import Expirer
-from rlm.gap_rule import GapWatch
-from rlm.hold import Hold
-from rlm.hold_directory import HoldDirectory
-from rlm.hold_plan import HoldFacts, Release, Unit, over_budget, to_hold, unbroken, with_heads
-from rlm.leadership import BrokerWord, HeldClaim, Leads
-from rlm.log_dir import LocalSegment
-from rlm.mending import _Asking
-from rlm.node_registration import NodeRegistrar
-from rlm.object_keys import segment_keys
-from rlm.partition_driver import PartitionDriver
-from rlm.partition_work import PartitionWork
-from rlm.read_request import SegmentPiece
-from rlm.resolved_reads import ResolvedReads
-from rlm.retention_plan import RetentionFacts, RetentionPlan, plan_retention
-from rlm.segment_repair import SegmentRepairs
-from rlm.segment_source import SegmentSource
-from rlm.tier_store import TierStore, TierStores
-from rlm.upload_deadline import DeadlineStore
-from rlm.work_table import WorkTable
-from rlmm.apply_outcome import Draft, Outcome, find_live
-from rlmm.queries import ServedSegment
-from rlmm.row_partitions import PartitionRow
-from rlmm.segment import OFFSET_MAX, Incarnation, RemoteLogSegmentMetadata, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder, nothing_more
+from rlm.copy.copy_plan import PlanFacts, Step
+from rlm.copy.hold import Hold
+from rlm.copy.mending import _Asking
+from rlm.copy.partition_driver import PartitionDriver
+from rlm.copy.partition_work import PartitionWork
+from rlm.copy.work_table import WorkTable
+from rlm.data_plane.read_request import SegmentPiece
+from rlm.data_plane.segment_source import SegmentSource
+from rlm.data_plane.upload_deadline import DeadlineStore
+from rlm.delete.clean_up import CleanUp
+from rlm.delete.delete_due import objects_due_ms
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.format.object_keys import segment_keys
+from rlm.leadership.leadership import BrokerWord, HeldClaim, Leads
+from rlm.leadership.node_registration import NodeRegistrar
+from rlm.local_log.gap_rule import GapWatch
+from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_plan import (
+    HoldFacts,
+    Release,
+    Unit,
+    over_budget,
+    to_hold,
+    unbroken,
+    with_heads,
+)
+from rlm.local_log.log_dir import LocalSegment
+from rlm.reconcile.collection_plan import ObjectClass, classify
+from rlm.repair.segment_repair import SegmentRepairs
+from rlm.retention.delete_records_follower import DeleteRecordsFollower
+from rlm.retention.delete_records_watch import Look, Watched, _inside_a_segment, watched
+from rlm.retention.expirer import Expirer
+from rlm.retention.retention_plan import RetentionFacts, RetentionPlan, plan_retention
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.apply.outcome import Draft, Outcome, find_live
+from rlmm.rows.partitions import PartitionRow
+from rlmm.rows.queries import ServedSegment
+from rlmm.segment import OFFSET_MAX, Incarnation, RemoteLogSegmentMetadata
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo
-from sim.planting import Patches, planting
+from sim.ground.planting import Patches, planting
 
 SEEDS_MAX = 60
 FIRST_SEEDS = {
@@ -211,7 +221,7 @@ def _jump_the_gap(facts: PlanFacts, _: int) -> Step:
     first = facts.segments[0]
     if first.next_base_offset is None:
         return Wait(WhyNot.NO_SEALED_SEGMENT, "only the active segment is left")
-    return rlm.copy_plan._copy(first, fills_lost_range=False)
+    return rlm.copy.copy_plan._copy(first, fills_lost_range=False)
 
 
 def _as_if_all_were_there(facts: PlanFacts) -> int:
@@ -309,28 +319,32 @@ BUGS: dict[str, Patches] = {
     "what is not committed is copied": ((PartitionDriver, "_plan_facts", _all_is_committed),),
     "log start moves after the delete": (
         (Expirer, "_carry_out", _delete_then_move),
-        (rlmm.apply_segments, "_needed", _no_objection),
+        (rlmm.apply.segments, "_needed", _no_objection),
     ),
-    "the collector deletes what is foreign": ((rlm.collector, "classify", _foreign_is_garbage),),
+    "the collector deletes what is foreign": (
+        (rlm.reconcile.collector, "classify", _foreign_is_garbage),
+    ),
     "a gap is passed over in silence": (
-        (rlmm.apply_segments, "_out_of_place", _no_objection),
-        (rlm.copy_plan, "_gap", _jump_the_gap),
+        (rlmm.apply.segments, "_out_of_place", _no_objection),
+        (rlm.copy.copy_plan, "_gap", _jump_the_gap),
     ),
     "a pass goes on by a policy that was replaced": (
-        (rlmm.apply_offsets, "decided_otherwise", _no_objection),
-        (rlmm.apply_offsets, "deleting_paused", _no_objection),
+        (rlmm.apply.offsets, "decided_otherwise", _no_objection),
+        (rlmm.apply.offsets, "deleting_paused", _no_objection),
         (Expirer, "_may_go_on", _yes),
     ),
     "links of what the broker has count in the hold": (
-        (rlm.hold, "over_budget", _links_cost_something),
+        (rlm.copy.hold, "over_budget", _links_cost_something),
     ),
     "what an earlier leader lost is lost for good": (
-        (rlm.copy_plan, "_fills_a_lost_range", _never),
+        (rlm.copy.copy_plan, "_fills_a_lost_range", _never),
     ),
-    "what is copied in part is held no more": ((rlm.hold_plan, "_copied", _copied_in_part),),
+    "what is copied in part is held no more": (
+        (rlm.local_log.hold_plan, "_copied", _copied_in_part),
+    ),
 }
 RARE_BUGS: dict[str, Patches] = {
-    "a wiped disk never gets its claims back": ((rlmm.apply_claims, "_took_over", _never),),
+    "a wiped disk never gets its claims back": ((rlmm.apply.claims, "_took_over", _never),),
     "two processes with one node id go on": ((NodeRegistrar, "look", _nothing),),
     "uploads are left dangling": ((CleanUp, "delete_objects", _objects_only),),
     "the source is not looked at again": ((SegmentSource, "check_unchanged", _no_objection),),
@@ -346,14 +360,14 @@ BUGS_OF_DAMAGE: dict[str, Patches] = {
 
 BUGS_OF_LOCAL_DAMAGE: dict[str, Patches] = {
     "what is gone at the head of a log is lost at once": (
-        (rlm.partition_driver, "files_wanted_from", _no_files_wanted),
+        (rlm.copy.partition_driver, "files_wanted_from", _no_files_wanted),
     ),
     "a gap in a segment is passed over": ((GapWatch, "check", _no_objection),),
 }
 BUGS_OF_HELD_DAMAGE: dict[str, Patches] = {
     "what is held is not looked at before others are asked": ((_Asking, "look_at", _nothing),),
     "a held file is linked again once it seems to reach further": (
-        (rlm.hold, "to_hold", _by_its_name_alone),
+        (rlm.copy.hold, "to_hold", _by_its_name_alone),
     ),
 }
 """Both found by seeds of a world whose brokers lose segments, within `DAMAGED_SEEDS_MAX`. These are
@@ -362,21 +376,23 @@ where nodes hold what is not copied.
 
 BUGS_OF_FOLLOWING: dict[str, Patches] = {
     "a log start on the border of a segment is followed": (
-        (rlm.delete_records_watch, "_inside_a_segment", _anywhere),
+        (rlm.retention.delete_records_watch, "_inside_a_segment", _anywhere),
     ),
     "what the first look finds is followed": (
-        (rlm.delete_records_follower, "watched", _at_the_first_look),
+        (rlm.retention.delete_records_follower, "watched", _at_the_first_look),
     ),
     "what moved in another leader epoch is followed": (
-        (rlm.delete_records_watch, "_goes_on", _in_one_directory),
+        (rlm.retention.delete_records_watch, "_goes_on", _in_one_directory),
     ),
     "whether the broker still leads is not asked again": (
-        (rlm.delete_records_follower, "_leads_throughout", _led_before),
+        (rlm.retention.delete_records_follower, "_leads_throughout", _led_before),
     ),
     "a policy that was turned off is followed": (
         (DeleteRecordsFollower, "_is_asked_for", _yes_at_once),
     ),
-    "nothing proves DeleteRecords": ((rlm.delete_records_watch, "_inside_a_segment", _never),),
+    "nothing proves DeleteRecords": (
+        (rlm.retention.delete_records_watch, "_inside_a_segment", _never),
+    ),
 }
 """Found by seeds of a world that follows DeleteRecords, within `FOLLOWING_SEEDS_MAX`."""
 
@@ -387,8 +403,8 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "the fence is skipped": (
         "stale_copy_is_fenced",
         (
-            (rlmm.apply_segments, "without_token", _no_objection),
-            (rlmm.apply_segments, "find_live", _live_for_anybody),
+            (rlmm.apply.segments, "without_token", _no_objection),
+            (rlmm.apply.segments, "find_live", _live_for_anybody),
         ),
     ),
     "a clean-up does not wait for the upload's deadline": (
@@ -400,40 +416,43 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "left-overs are forgotten": (ZOMBIE, ((PartitionDriver, "clean_left_overs", _nothing),)),
     "objects go without the delay for readers": (
         "retention",
-        ((rlm.clean_up, "objects_due_ms", _at_once),),
+        ((rlm.delete.clean_up, "objects_due_ms", _at_once),),
     ),
     "retention goes by an unmerged lineage": (
         "retention_over_two_leaders",
-        ((rlm.expirer, "plan_retention", _retain_by_the_last_epoch),),
+        ((rlm.retention.expirer, "plan_retention", _retain_by_the_last_epoch),),
     ),
     "a finished copy has no late requests": (
         "late_put_of_a_finished_copy",
-        ((rlm.clean_up, "delete_due_ms", objects_due_ms),),
+        ((rlm.delete.clean_up, "delete_due_ms", objects_due_ms),),
     ),
     "what DeleteRecords took is waited for": (
         DELETE_RECORDS,
-        ((rlm.copy_plan, "_first_offset_left", _as_if_all_were_there),),
+        ((rlm.copy.copy_plan, "_first_offset_left", _as_if_all_were_there),),
     ),
     "a read behind a hole begins below what is served": (
         DELETE_RECORDS,
         ((ResolvedReads, "piece", _the_whole_piece),),
     ),
-    "what is held is not planned with": (HELD, ((rlm.partition_work, "usable", _none_usable),)),
+    "what is held is not planned with": (
+        HELD,
+        ((rlm.copy.partition_work, "usable", _none_usable),),
+    ),
     "what is held is said to reach a head that DeleteRecords took": (
         "hold_below_what_delete_records_took",
         ((PartitionWork, "claimed_checkpoint", _CLAIMED),),
     ),
     "what is held is of any log that begins where it ends": (
         "hold_below_a_log_begun_anew",
-        ((rlm.partition_work, "unbroken", _joined_where_they_end),),
+        ((rlm.copy.partition_work, "unbroken", _joined_where_they_end),),
     ),
     "what moved in another directory is followed": (
         "delete_records_followed",
-        ((rlm.delete_records_watch, "_goes_on", _in_one_epoch),),
+        ((rlm.retention.delete_records_watch, "_goes_on", _in_one_epoch),),
     ),
     "the diverged tail is served": (
         "unclean_election",
-        ((rlmm.served_ranges, "epoch_bounds", _no_epoch_ends),),
+        ((rlmm.rows.served_ranges, "epoch_bounds", _no_epoch_ends),),
     ),
 }
 """Found by a script, by its name: what they need is rare among seeds."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from kafka_formats.errors import StrandlineError
 from kafka_formats.record_batch import parse_header
-from rlm.read_request import RecordsRequest
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.data_plane.read_request import RecordsRequest
 from sim.tier.replica import Batch
 
 if TYPE_CHECKING:

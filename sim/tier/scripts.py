@@ -40,11 +40,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
-from rlm.limits import CopyLimits
-from rlm.read_request import RecordsRequest
-from rlmm import queries
+from rlm.control.surroundings import CopyLimits
+from rlm.data_plane.read_request import RecordsRequest
 from rlmm.partition_state import TopicPolicy
-from sim.invariants import InvariantError
+from rlmm.rows import queries
+from sim.core.invariants import InvariantError
 from sim.nodes.view import memory_batches
 from sim.tier.faults import Faults, ProposalFate, RequestFate
 from sim.tier.holding import disks_of, held_logs

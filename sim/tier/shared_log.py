@@ -1,7 +1,7 @@
 """The metadata log as a port that may be slow, cut off, or silent about what it did.
 
-What is behind it has worlds of its own (`sim/quorum.py`, `sim/nodes/world.py`): here a record is
-committed the moment it is appended, and every node hears of it in order, some time later.
+What is behind it has worlds of its own (`sim/core/quorum.py`, `sim/nodes/world.py`): here a record
+is committed the moment it is appended, and every node hears of it in order, some time later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlmm.metadata_log import (
     SnapshotId,
     SnapshotSink,
 )
-from rlmm.records import decode
+from rlmm.records.records import decode
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process

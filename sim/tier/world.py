@@ -19,14 +19,14 @@ from typing import TypeVar
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.kafka_uuid import Uuid
-from rlm.collector import CollectorLimits
-from rlm.limits import CopyLimits
-from rlmm import queries
-from rlmm.metadata_limits import MetadataLimits
-from rlmm.records import MetadataRecord
+from rlm.control.surroundings import CopyLimits
+from rlm.reconcile.collector import CollectorLimits
+from rlmm.manager.metadata_limits import MetadataLimits
+from rlmm.records.records import MetadataRecord
+from rlmm.rows import queries
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from sim.clock import Schedule
-from sim.invariants import InvariantError
+from sim.core.invariants import InvariantError
+from sim.ground.clock import Schedule
 from sim.nodes.loop import Life
 from sim.nodes.view import memory_batches
 from sim.tier.admins import EVERYTHING, Admins

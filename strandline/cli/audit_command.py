@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm.audit import AuditAction
+from rlm.control.audit import AuditAction
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import human_bytes, human_time, print_json, print_table

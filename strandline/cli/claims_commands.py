@@ -6,7 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.answers import (
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console, human_bytes, print_fields, print_json
+from strandline.cli.query_answers import (
     DoItOption,
     NewestIncarnationOption,
     PartitionArgument,
@@ -14,9 +17,6 @@ from strandline.cli.answers import (
     epochs_text,
     partition_path,
 )
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, human_bytes, print_fields, print_json
 
 claims_app = typer.Typer(
     help="Who writes a partition: show, reset.",

@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 import typer
 
 from kafka_formats.errors import InvalidRequest
-from rlm.copy_plan import WhyNot
-from rlm.events import ignore_event
-from rlm.run_report import CopyRunReport
+from rlm.control.run_events import ignore_event
+from rlm.control.why_not import WhyNot
+from rlm.copy.run_report import CopyRunReport
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.copy_progress import CopyProgressView
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, errors, human_bytes, human_time, print_json, print_table
-from strandline.event_loop import leave_out_of_collections, node_runner
-from strandline.formatting import format_for
-from strandline.node import Node
-from strandline.settings import Settings, StoreSettings
-from strandline.settings_loading import load_settings
+from strandline.node.event_loop import leave_out_of_collections, node_runner
+from strandline.node.formatting import format_for
+from strandline.node.node import Node
+from strandline.settings.loading import load_settings
+from strandline.settings.settings import Settings, StoreSettings
 
 
 def copy_command(

@@ -17,7 +17,8 @@ from rich.progress import (
 )
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.events import (
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.run_events import (
     CopyEvent,
     LostRangeRecorded,
     SegmentCopied,
@@ -25,7 +26,6 @@ from rlm.events import (
     SegmentProgress,
     SegmentStarted,
 )
-from rlmm.segment import TopicIdPartition
 from strandline.cli.output import human_bytes
 
 

@@ -16,8 +16,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from kafka_formats.errors import InternalError
-from rlm.copy_plan import WhyNot
-from strandline import ambient
+from rlm.control.why_not import WhyNot
 from strandline.cli.demo_report import (
     curl_lines,
     finished_segments,
@@ -29,10 +28,11 @@ from strandline.cli.demo_report import (
 )
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, human_bytes
-from strandline.demo_feed import DemoFeed
-from strandline.demo_nodes import COPIER_ID, NODE_IDS, DemoNodes, format_nodes, free_ports
-from strandline.demo_process import wait_until
-from strandline.demo_store import BUCKET, embedded_s3
+from strandline.demo.feed import DemoFeed
+from strandline.demo.nodes import COPIER_ID, NODE_IDS, DemoNodes, format_nodes, free_ports
+from strandline.demo.process import wait_until
+from strandline.demo.store import BUCKET, embedded_s3
+from strandline.node import ambient
 
 CAPTURED = Path(__file__).resolve().parents[2] / "tests" / "data" / "kafka-4.3.0" / "log-dir"
 TOPICS = ("orders", "payments")

@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka_formats.errors import InternalError
 from strandline.cli.output import console, human_bytes, print_table
-from strandline.demo_nodes import COPIER_ID, DemoNode, DemoNodes
+from strandline.demo.nodes import COPIER_ID, DemoNode, DemoNodes
 
 FINISHED = "COPY_SEGMENT_FINISHED"
 DIGEST_SHOWN = 12

@@ -10,9 +10,9 @@ import typer
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_json, print_table
-from strandline.doctor import examine
-from strandline.finding import Finding
-from strandline.settings_loading import load_settings
+from strandline.doctor.doctor import examine
+from strandline.doctor.finding import Finding
+from strandline.settings.loading import load_settings
 
 
 def doctor_command(

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kafka_formats.errors import NotFound
-from strandline.cli.answers import topic_path
 from strandline.cli.client import NodeClient
+from strandline.cli.query_answers import topic_path
 
 AheadOption = Annotated[
     bool, typer.Option("--ahead", help="For a topic that this node does not know yet.")

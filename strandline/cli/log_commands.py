@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm.log_levels import LogArea, LogLevel
+from rlm.control.log_levels import LogArea, LogLevel
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_json, print_table

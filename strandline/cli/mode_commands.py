@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.answers import (
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console, print_fields, print_json
+from strandline.cli.query_answers import (
     DoItOption,
     NewestIncarnationOption,
     PartitionArgument,
     TopicArgument,
     partition_path,
 )
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, print_fields, print_json
 
 
 class ModeChoice(StrEnum):

@@ -10,13 +10,13 @@ import typer
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Voter
-from strandline import ambient
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_json, print_table
-from strandline.formatting import format_for
-from strandline.settings_loading import LoadedSettings, leaves, load_settings
-from strandline.voter_text import parse_voters
+from strandline.node import ambient
+from strandline.node.formatting import format_for
+from strandline.settings.loading import LoadedSettings, leaves, load_settings
+from strandline.settings.voter_text import parse_voters
 
 STARTS_WITH_ALL = (
     "a new quorum's first election needs all of these voters: start them all. If this one has run "

@@ -8,16 +8,16 @@ import typer
 from typer.core import TyperGroup
 
 from kafka_formats.errors import InvalidRequest
-from strandline.cli.answers import (
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console, print_fields, print_json
+from strandline.cli.query_answers import (
     DoItOption,
     NewestIncarnationOption,
     PartitionArgument,
     TopicArgument,
     partition_path,
 )
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, print_fields, print_json
 from strandline.cli.query_commands import partitions_command
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; recorded with your name.")]

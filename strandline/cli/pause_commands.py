@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest
-from rlm.kill_switches import WHY_CHARACTERS_MAX, Switch
-from strandline import ambient
+from rlm.node_files.kill_switches import WHY_CHARACTERS_MAX, Switch
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import console, human_time, print_json
 from strandline.cli.policy_changes import change_policy, standing_policy
 from strandline.cli.quantities import parse_wait_ms
+from strandline.node import ambient
 
 ASKED_EVERY_S = 1.0
 IN_FLIGHT = "copies_in_flight"

@@ -15,8 +15,8 @@ import typer
 from kafka_formats.errors import InvalidRequest
 from rsm_backends.store_config import StoreConfig
 from strandline.cli.config_option import ConfigOption
-from strandline.settings_loading import load_settings
-from strandline.store_configs import store_configs
+from strandline.settings.loading import load_settings
+from strandline.settings.store_configs import store_configs
 
 ENVIRONMENT_OPTIONS = "STRANDLINE_PIPELINE_OPTIONS"
 """How the settings' stores, secrets included, reach the jobs: a process list does not show it."""

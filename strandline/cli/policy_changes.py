@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strandline.cli.answers import topic_path
 from strandline.cli.client import NodeClient
+from strandline.cli.query_answers import topic_path
 
 FIELDS = (
     "retention_ms", "retention_bytes", "copy_paused", "delete_paused", "follow_delete_records",

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest, NotFound
-from strandline.cli.answers import TopicArgument, partition_path, topic_path
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import console, human_bytes, print_fields, print_json
 from strandline.cli.policy_changes import change_policy, changed_policy, policy_path
 from strandline.cli.quantities import parse_size_bytes, parse_time_ms, size_text, time_text
+from strandline.cli.query_answers import TopicArgument, partition_path, topic_path
 
 
 class SwitchChoice(StrEnum):

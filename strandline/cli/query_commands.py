@@ -9,16 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm.copy_plan import WhyNot
-from rlm.reasons import AS_IT_SHOULD_BE, says
-from strandline.cli.answers import (
-    PartitionArgument,
-    TopicArgument,
-    partition_path,
-    show,
-    state_name,
-    topic_path,
-)
+from rlm.control.reasons import AS_IT_SHOULD_BE, says
+from rlm.control.why_not import WhyNot
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import (
@@ -30,6 +22,14 @@ from strandline.cli.output import (
     print_line,
     print_table,
     shortened,
+)
+from strandline.cli.query_answers import (
+    PartitionArgument,
+    TopicArgument,
+    partition_path,
+    show,
+    state_name,
+    topic_path,
 )
 
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest, RetryLater
-from rlmm.feature_level import LEVELS_KNOWN
-from strandline import ambient
+from rlmm.rows.feature_level import LEVELS_KNOWN
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, human_time, print_fields, print_json, print_table
 from strandline.cli.quantities import parse_wait_ms
-from strandline.voter_text import parse_voters
+from strandline.node import ambient
+from strandline.settings.voter_text import parse_voters
 
 ASKED_EVERY_S = 1.0
 NODE_ID_MAX = 2**31 - 1

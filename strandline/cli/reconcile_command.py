@@ -9,8 +9,8 @@ import typer
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_json, print_table
-from strandline.reconciling import ReconcileReport, run_reconcile
-from strandline.settings_loading import load_settings
+from strandline.node.reconciling import ReconcileReport, run_reconcile
+from strandline.settings.loading import load_settings
 
 SHOWN_MAX = 50
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline import ambient
-from strandline.cli.answers import path_part
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, human_bytes, print_error, print_json, print_table
+from strandline.cli.query_answers import path_part
+from strandline.node import ambient
 
 ASKED_EVERY_S = 0.5
 

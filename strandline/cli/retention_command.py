@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.answers import PartitionArgument, TopicArgument, partition_path
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, human_bytes, human_time, print_json, print_table
 from strandline.cli.quantities import size_text, time_text
+from strandline.cli.query_answers import PartitionArgument, TopicArgument, partition_path
 
 retention_app = typer.Typer(
     help="What retention takes from a partition's tier: plan, accept, delete-records.",

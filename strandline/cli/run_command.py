@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
-from strandline.running import run_node
-from strandline.settings_loading import load_settings
+from strandline.node.running import run_node
+from strandline.settings.loading import load_settings
 
 
 def node_command(config: ConfigOption = None) -> int:

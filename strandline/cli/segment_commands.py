@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.answers import (
+from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import human_bytes, human_time, print_json, print_table
+from strandline.cli.query_answers import (
     PartitionArgument,
     TopicArgument,
     epochs_text,
@@ -16,9 +19,6 @@ from strandline.cli.answers import (
     show,
     state_name,
 )
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import human_bytes, human_time, print_json, print_table
 
 SegmentArgument = Annotated[str, typer.Argument(help="Segment id, as `segments list` shows it.")]
 

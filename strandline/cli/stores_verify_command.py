@@ -12,17 +12,17 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from kafka_formats.errors import InvalidRequest, NotFound
-from rlm.tier_store import TierStore
+from rlm.stores.tier_store import TierStore
 from rsm_backends.open_store import open_store
-from strandline import ambient
-from strandline.cli.answers import partition_path, topic_path
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, errors, print_fields, print_json, print_table
-from strandline.settings_loading import load_settings
-from strandline.store_configs import store_configs
-from strandline.store_verification import SegmentVerdict, StoredSegment, verify_segments
+from strandline.cli.query_answers import partition_path, topic_path
+from strandline.doctor.store_verification import SegmentVerdict, StoredSegment, verify_segments
+from strandline.node import ambient
+from strandline.settings.loading import load_settings
+from strandline.settings.store_configs import store_configs
 
 SEGMENTS_AT_ONCE = 200
 PROBLEMS_SHOWN_MAX = 1_000

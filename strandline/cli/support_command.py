@@ -13,19 +13,16 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import StrandlineError
-from strandline import ambient
-from strandline.cli.answers import topic_path
 from strandline.cli.client import DEFAULT_URL, NodeClient, TokenFileOption
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.node_commands import settings_document
 from strandline.cli.output import console, print_table
-from strandline.doctor import examine
-from strandline.doctor_host import machine, versions
-from strandline.masking import Masker, known_secrets
-from strandline.settings import Settings
-from strandline.settings_loading import LoadedSettings, load_settings
-from strandline.support_bundle import (
+from strandline.cli.query_answers import topic_path
+from strandline.doctor.doctor import examine
+from strandline.doctor.host import machine, versions
+from strandline.doctor.masking import Masker, known_secrets
+from strandline.doctor.support_bundle import (
     Source,
     as_json,
     data_directory_sources,
@@ -34,6 +31,9 @@ from strandline.support_bundle import (
     log_tail,
     write_bundle,
 )
+from strandline.node import ambient
+from strandline.settings.loading import LoadedSettings, load_settings
+from strandline.settings.settings import Settings
 
 AUDIT_LINES_MAX = 500
 

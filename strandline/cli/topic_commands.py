@@ -8,8 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest, NotFound
-from strandline import ambient
-from strandline.cli.answers import TopicArgument, topic_path
 from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import (
@@ -22,6 +20,8 @@ from strandline.cli.output import (
 )
 from strandline.cli.policy_changes import policy_path
 from strandline.cli.quantities import parse_wait_ms, size_text, time_text
+from strandline.cli.query_answers import TopicArgument, topic_path
+from strandline.node import ambient
 
 ASKED_EVERY_S = 1.0
 ALL_TOPIC_IDS = "all"

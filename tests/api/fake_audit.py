@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.audit import AuditAction, AuditLine
-from rlm.audit_log import AuditPage, AuditPosition, Matches
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.audit import AuditAction, AuditLine
+from rlm.node_files.audit_log import AuditPage, AuditPosition, Matches
 
 ORDERS = TopicIdPartition("orders", Uuid(b"orders-topic-id-"), 2)
 PAYMENTS = TopicIdPartition("payments", Uuid(b"payments--topic-"), 0)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from kafka_formats.errors import Conflict, NotFound
 from kafka_formats.kafka_uuid import Uuid
-from rlm.collection_plan import Known, ObjectClass
-from rlm.collector import Collection, CollectionRequest, CollectionState
+from rlm.reconcile.collection_plan import Known, ObjectClass
+from rlm.reconcile.collector import Collection, CollectionRequest, CollectionState
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectInfo
 
@@ -17,7 +17,7 @@ JOB_ID = Uuid(b"a-collection-id-")
 
 @dataclass
 class FakeCollector:
-    """As `rlm.collector.Collector`."""
+    """As `rlm.reconcile.collector.Collector`."""
 
     last: Collection | None = None
     runs: bool = False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
 
 
 class NothingDamaged:
-    """The part of `api.context.RemoteLog` that tells of damaged segments."""
+    """The part of `api.http.context.RemoteLog` that tells of damaged segments."""
 
     def damage_of(self, _: TopicIdPartition, /) -> None:
         """Nothing is damaged."""

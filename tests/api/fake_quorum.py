@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from rlmm.feature_level import FeatureLevels, check_may_finalise
 from rlmm.log.quorum_records import Voter
 from rlmm.quorum.admin import CanStop
+from rlmm.rows.feature_level import FeatureLevels, check_may_finalise
 
 
 @dataclass

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 from kafka_formats.errors import Conflict, NotFound
 from kafka_formats.kafka_uuid import Uuid
-from rlm.repair_plan import RepairAction
-from rlm.repair_run import (
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.repair.repair_plan import RepairAction
+from rlm.repair.repair_run import (
     DamagedSegmentRepair,
     Outcome,
     RepairRequest,
     RepairRun,
     RepairState,
 )
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rlmm.segment import RemoteLogSegmentId
 from tests.api.fake_collector import JOB_ID
 from tests.api.fake_collector import FakeCollector as FakeCollector
 
@@ -26,7 +27,7 @@ DAMAGED = RemoteLogSegmentId(
 
 @dataclass
 class FakeRepairs:
-    """As `rlm.repairs.Repairs`."""
+    """As `rlm.repair.repairs.Repairs`."""
 
     last: RepairRun | None = None
     runs: bool = False

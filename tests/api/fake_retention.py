@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import Conflict
-from rlm.record_deletion import RecordDeletion
-from rlm.retention_plan import LogStartMove, RetentionPlan
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.retention.delete_records_plan import RecordDeletion
+from rlm.retention.retention_plan import LogStartMove, RetentionPlan
 from rlmm.partition_state import TopicPolicy
-from rlmm.segment import TopicIdPartition
 
 NOTHING = RetentionPlan(None, (), None, None, None, 0, 0, "nothing goes")
 

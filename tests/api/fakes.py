@@ -16,58 +16,58 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
-from api.context import ApiContext, LogControl, NodeIdentity
-from api.gate import Gate
-from api.limits import ApiLimits
-from api.route_table import RouteTable
-from api.tokens import Role, TokenBook
+from api.http.api_limits import ApiLimits
+from api.http.context import ApiContext, LogControl, NodeIdentity
+from api.http.gate import Gate
+from api.http.route_table import RouteTable
+from api.http.tokens import Role, TokenBook
 from kafka_formats.errors import InternalError, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from rlm.claim_outlook import ClaimOutlook, NoOutlook
-from rlm.copy_plan import WhyNot
-from rlm.custom_metadata import CustomMetadata
-from rlm.flow_control import FlowControl
-from rlm.flow_limits import FlowLimits
-from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
-from rlm.held_read import HeldRead
-from rlm.kill_switches import KillSwitches
-from rlm.lag import Lag
-from rlm.leader_transition import (
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.log_levels import LogLevels
+from rlm.control.node_problem import NodeProblem
+from rlm.control.why_not import WhyNot
+from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook
+from rlm.copy.lag import Lag
+from rlm.copy.partition_status import CopyUnderWay, LastError, PartitionStatus
+from rlm.copy.partition_status import Role as NodeRole
+from rlm.data_plane.read_request import HeldRead, RecordsEnd, RecordsRequest
+from rlm.fetch.follower_start import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
+from rlm.fetch.leader_transition import (
     LeaderTransitionAnswer,
     LeaderTransitionQuery,
     answer_leader_transition,
 )
-from rlm.list_offsets import OffsetAnswer
-from rlm.log_dir import LogDirProblem
-from rlm.log_levels import LogLevels
-from rlm.node_problem import NodeProblem
-from rlm.partition_status import CopyUnderWay, LastError, PartitionStatus
-from rlm.partition_status import Role as NodeRole
-from rlm.read_request import IndexType, RecordsEnd, RecordsRequest
-from rlm.scrub_results import ScrubResults
-from rlmm.apply_claim_forecast import ClaimForecast
-from rlmm.apply_outcome import ACCEPTED, Outcome, Verdict
-from rlmm.history import HistoryEntry
-from rlmm.manager import RemoteLogMetadataManager
+from rlm.fetch.list_offsets import OffsetAnswer
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.manifest import IndexType
+from rlm.local_log.log_dir import LogDirProblem
+from rlm.node_files.kill_switches import KillSwitches
+from rlm.node_files.scrub_results import ScrubResults
+from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import FlowLimits
+from rlmm.apply.claim_forecast import ClaimForecast
+from rlmm.apply.outcome import ACCEPTED, Outcome, Verdict
+from rlmm.manager.history import HistoryEntry
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, Totals
-from rlmm.queries import (
+from rlmm.rows.queries import (
     ListPosition,
     MetPartition,
     SegmentAnswer,
     ServedSegment,
     list_position,
 )
+from rlmm.rows.served_ranges import ServedRange
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     SegmentState,
-    TopicIdPartition,
 )
-from rlmm.served_ranges import ServedRange
 from tests.api.fake_ambient import counted_uuids, no_pause
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_damage import NothingDamaged

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from api.errors import PROBLEM_KINDS
+from api.http.errors import PROBLEM_KINDS
 from tests.api.fakes import openapi
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.context import RemoteLog
-from api.tokens import Role
+from api.http.context import RemoteLog
+from api.http.tokens import Role
 from kafka_formats.log_names import segment_file_name
 from rlm.service import RemoteLogManager
-from rlmm.feature_level import LEVELS_KNOWN
+from rlmm.rows.feature_level import LEVELS_KNOWN
 from tests.api.fakes import make_node
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import new_world

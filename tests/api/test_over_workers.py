@@ -13,13 +13,12 @@ from pathlib import Path
 
 import httpx
 
-from api.limits import ApiLimits
+from api.http.api_limits import ApiLimits
 from api.server import ApiServer, TlsFiles, serve
 from kafka_formats.kafka_uuid import Uuid
-from rlm.held_read import HeldRead
-from rlm.read_request import LogRequest, TieredSegment
-from rlm.worker_messages import DATA_BYTES_MAX
-from rlm.worker_pool import WorkerPool
+from rlm.data_plane.read_request import HeldRead, LogRequest, TieredSegment
+from rlm.worker.messages import DATA_BYTES_MAX
+from rlm.worker.pool import WorkerPool
 from tests.api.fakes import BASE, FakeRemoteLog, make_node, segment_uuid
 from tests.api.test_pressure import deaf_connection, until
 from tests.api.test_server import get

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.limits import ApiLimits
+from api.http.api_limits import ApiLimits
 from api.server import ApiServer, TlsFiles, within_descriptors
 from tests.api.fakes import BASE, FakeNode, FakeStream, segment_uuid
 from tests.api.test_server import (

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.gate import Gate
-from api.metrics import NodeMetrics
+from api.http.gate import Gate
+from api.http.tokens import Role, TokenBook
+from api.metrics.metrics import NodeMetrics
 from api.quick_look_up import QuickLookUp
-from api.tokens import Role, TokenBook
 from kafka_formats.errors import CorruptData, RetryLater
 from tests.api.fakes import TOPIC_ID, FakeNode, make_node, shared_routes, write_tokens
 from tests.api.test_hostile_input import BAD_NUMBERS

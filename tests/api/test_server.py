@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from api.app import create_app
-from api.limits import ApiLimits
+from api.http.api_limits import ApiLimits
 from api.server import ApiServer, TlsFiles, serve
 from kafka_formats.errors import InvalidRequest
 from tests.api.fakes import BASE, FakeNode, FakeStream, make_node, segment_uuid

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.capture.capture_demo_picture
 
-runs the demo (a minute). `tests/strandline/test_demo_command.py` compares the picture with what the
-demo prints, but for numbers, names and who leads.
+runs the demo (a minute). `tests/strandline/cli/test_demo_command.py` compares the picture with what
+the demo prints, but for numbers, names and who leads.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from strandline.settings import Settings
-from strandline.settings_loading import load_settings
+from strandline.settings.loading import load_settings
+from strandline.settings.settings import Settings
 from tests.real.dockerfile import assignments, instructions
 from tests.real.toolbox import REPOSITORY
 

@@ -16,10 +16,10 @@ import pytest
 from fastapi.routing import APIRoute
 
 from api.routes import health
-from strandline import doctor_host
-from strandline.private_files import private_files
-from strandline.settings import Settings
-from strandline.voter_text import parse_address, parse_peer
+from strandline.doctor import host as doctor_host
+from strandline.doctor.private_files import private_files
+from strandline.settings.settings import Settings
+from strandline.settings.voter_text import parse_address, parse_peer
 from tests.deploy.container import IMAGE, YAML, Manifest, Node, documents
 from tests.real.kustomize import kustomize_program
 from tests.real.toolbox import REPOSITORY

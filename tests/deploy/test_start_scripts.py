@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
-from strandline.identity import formatted_identity
+from strandline.doctor.formatted_identity import formatted_identity
 from tests.real.toolbox import REPOSITORY
 from tests.strandline.command import COMMAND, environment
 

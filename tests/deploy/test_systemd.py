@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.private_files import private_files
-from strandline.settings_loading import load_settings
+from strandline.doctor.private_files import private_files
+from strandline.settings.loading import load_settings
 from tests.deploy.container import image_environment
 from tests.real.toolbox import REPOSITORY, require_program
 

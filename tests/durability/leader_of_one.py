@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
-from rlmm.log import quorum_state
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
-from rlmm.log.quorum_state import QuorumState
+from rlmm.log.quorum_state_file import QuorumState
 
 log = logging.getLogger(__name__)
 

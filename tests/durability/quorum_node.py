@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Voter
-from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.no_peers import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.messages import ReplicaKey
-from rlmm.view import View
-from strandline import ambient
+from rlmm.view.view import View
+from strandline.node import ambient
 from tests.rlmm.metadata_node import DIRECTORY_ID, NODE_ID, NOW_MS, incarnation
 
 VOTERS = (Voter(NODE_ID, DIRECTORY_ID),)

@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-import rlmm.view
-from rlmm.apply_loop import ApplyLoop
-from rlmm.log.limits import LogLimits
+import rlmm.view.view
 from rlmm.log.log_directory import LogDirectory
-from rlmm.manager import MetadataLimits
-from rlmm.records import LogStart
-from rlmm.rows import RowChange
-from rlmm.view import NOTHING_APPLIED, View
+from rlmm.log.log_limits import LogLimits
+from rlmm.manager.apply_loop import ApplyLoop
+from rlmm.manager.manager import MetadataLimits
+from rlmm.records.records import LogStart
+from rlmm.rows.rows import RowChange
+from rlmm.view.view import NOTHING_APPLIED, View
 from tests.durability.quorum_node import QuorumNode, open_node
 from tests.rlmm.metadata_node import PARTITION, claim, finished, started
 
@@ -133,7 +133,7 @@ def plant(bug: str) -> None:
         "the log is cut before the flush": (ApplyLoop, "flush", cut_without_flush),
         "rows and offset are written apart": (View, "commit_changes", rows_before_position),
         "the log is never synced": (LogDirectory, "_sync_active", lambda self: None),
-        "an installed view is never synced": (rlmm.view, "sync_path", lambda path: None),
+        "an installed view is never synced": (rlmm.view.view, "sync_path", lambda path: None),
     }
     mock.patch.object(*bugs[bug]).start()  # which refuses a name that is no more
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.medium import Directory, File, Medium, Write
+from sim.ground.medium import Directory, File, Medium, Write
 from tests.real.toolbox import require_program
 
 CALLS = (

@@ -14,7 +14,11 @@ import pytest
 
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.data_directory import DataDirectory, format_data_directory, open_data_directory
+from rlmm.data_directory.data_directory import (
+    DataDirectory,
+    format_data_directory,
+    open_data_directory,
+)
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import CorruptData
-from rlmm.row_keys import LOGICAL_START
-from rlmm.view import View, digest_of
+from rlmm.rows.keys import LOGICAL_START
+from rlmm.view.view import View, digest_of
 from tests.durability.quorum_node import open_node
 from tests.rlmm.metadata_node import copied
 

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused, RetryLater
-from rlmm.data_directory import META_PROPERTIES, format_data_directory, open_data_directory
+from rlmm.data_directory.data_directory import (
+    META_PROPERTIES,
+    format_data_directory,
+    open_data_directory,
+)
 from tests.durability.log_life import LOSSES, BrokenPromiseError, Loss
 from tests.durability.test_damaged_files import CLUSTER_ID, DIRECTORY_ID, VOTERS
 from tests.durability.test_log_on_a_bad_disk import torn

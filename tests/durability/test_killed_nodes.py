@@ -21,8 +21,8 @@ import httpx
 import pytest
 
 from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE
-from rlmm.row_keys import RowKind
-from rlmm.view import View
+from rlmm.rows.keys import RowKind
+from rlmm.view.view import View
 from tests.e2e.node_process import NodeProcess
 from tests.rlm.broker_files import ReplicaWriter, write_checkpoint, write_log_dir
 from tests.strandline.command import invoke

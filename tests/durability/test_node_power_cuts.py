@@ -26,8 +26,8 @@ import pytest
 
 from kafka_formats.errors import StrandlineError
 from rlmm.log.recovery import PARTITION_DIRECTORY
-from rlmm.view import View, digest_of
-from sim.medium import Fate, Medium, Survivors, Torn
+from rlmm.view.view import View, digest_of
+from sim.ground.medium import Fate, Medium, Survivors, Torn
 from tests.durability.log_life import BrokenPromiseError
 from tests.durability.quorum_node import open_node
 from tests.durability.recorded_node import LIVES, LOG_LIMITS

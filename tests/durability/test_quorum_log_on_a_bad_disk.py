@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kafka_formats.errors import CorruptData, OutcomeUnknown, RetryLater
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.metadata_log import Proposal, SnapshotId
 from rlmm.quorum.config import Ambient, QuorumConfig

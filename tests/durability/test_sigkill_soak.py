@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.data_directory import format_data_directory
+from rlmm.data_directory.data_directory import format_data_directory
 from rlmm.segment import SegmentState
-from rlmm.view import digest_of
+from rlmm.view.view import digest_of
 from tests.durability.killed_node import log_limits
 from tests.durability.quorum_node import VOTERS, open_node
 from tests.real.toolbox import REPOSITORY

@@ -19,7 +19,7 @@ from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.object_files import STAGING
 from rsm_backends.streams import read_all
-from sim.medium import Medium, Survivors, Torn
+from sim.ground.medium import Medium, Survivors, Torn
 from tests.durability.log_life import BrokenPromiseError
 from tests.durability.recorded_store import DELETED, content
 from tests.durability.syscalls import Call, play, read_calls, record, with_directories

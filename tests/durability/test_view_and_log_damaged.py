@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import CorruptData
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.recovery import PARTITION_DIRECTORY
-from rlmm.manager import MetadataLimits
+from rlmm.manager.manager import MetadataLimits
 from tests.rlmm.log.crash_disk import CrashDisk
 from tests.rlmm.metadata_node import Node, copied, open_node, until
 

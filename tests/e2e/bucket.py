@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.object_keys import cluster_marker_key, segment_keys, snapshots_prefix
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.object_keys import cluster_marker_key, segment_keys, snapshots_prefix
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
 from tests.real.s3_admin import client
 

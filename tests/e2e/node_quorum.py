@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafka_formats.kafka_uuid import Uuid
-from strandline import ambient
 from strandline.cli.exit_codes import ExitCode
+from strandline.node import ambient
 from tests.e2e.http import PLAIN
 from tests.e2e.node_process import POLL_S, NodeProcess, Sections
 from tests.real.ports import free_ports

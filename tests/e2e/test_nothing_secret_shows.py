@@ -16,7 +16,7 @@ import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
-from rlm.log_levels import LogArea
+from rlm.control.log_levels import LogArea
 from tests.capture.captured import LOG_DIR
 from tests.e2e.node_process import NodeProcess
 from tests.real.ports import free_ports

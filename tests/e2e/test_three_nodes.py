@@ -13,7 +13,7 @@ import pytest
 
 from kafka_formats.properties import parse_meta_properties
 from rsm_backends.store_config import StoreConfig
-from strandline.demo_feed import DemoFeed
+from strandline.demo.feed import DemoFeed
 from tests.capture.captured import LOG_DIR
 from tests.e2e.bucket import named_objects, store_settings, stored_objects
 from tests.e2e.dumped_logs import assert_consecutive, dumped, segments, snapshots

@@ -12,20 +12,15 @@ from kafka_formats.errors import CorruptData, InternalError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.primitives import Reader, Writer
-from rlmm import (
-    record_fields,
-    row_nodes,
-    row_partitions,
-    row_segments,
-    row_values,
-    snapshot_rows,
-)
-from rlmm.log import quorum_records, quorum_state, recovery, segment_file, snapshot_files
+from rlmm.log import quorum_records, recovery, segment_file, snapshot_files
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import Proposal, SnapshotId
 from rlmm.partition_state import Mode, Restart, TopicPolicy
-from rlmm.records import (
+from rlmm.records import fixed_layout as row_segments
+from rlmm.records import record_fields
+from rlmm.records.records import (
     ClaimReset,
     FeatureLevel,
     GapsAllowed,
@@ -45,15 +40,19 @@ from rlmm.records import (
     decode,
     encode,
 )
-from rlmm.row_keys import RowKind
-from rlmm.row_nodes import RegisteredNode
+from rlmm.records.segment_records import decode_segment_record
+from rlmm.rows import nodes as row_nodes
+from rlmm.rows import partitions as row_partitions
+from rlmm.rows import snapshot_rows
+from rlmm.rows import values as row_values
+from rlmm.rows.keys import RowKind
+from rlmm.rows.nodes import RegisteredNode
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
-from rlmm.segment_records import decode_segment_record
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
 from tests.rlmm.log.crash_disk import CrashDisk
+from tests.rlmm.records.test_records import GOLDEN
 from tests.rlmm.state_world import NODE_1, ORDERS, World, epochs
-from tests.rlmm.test_records import GOLDEN
 
 _SOURCE = "the fuzzed bytes"
 _SEGMENT = Uuid(b"segment-id-16-by")
@@ -147,7 +146,7 @@ def _row_target(
     name: str, kind: RowKind, run: Callable[[bytes], object], *, covers: str = ""
 ) -> Target:
     return Target(
-        f"row_values.{name}", (covers or f"rlmm.row_values.{name}",), run, _values(kind), factor=60
+        f"row_values.{name}", (covers or f"rlmm.rows.values.{name}",), run, _values(kind), factor=60
     )
 
 
@@ -157,11 +156,11 @@ def _rows_targets() -> list[Target]:
             "decode_partition",
             RowKind.PARTITION,
             _partition_row,
-            covers="rlmm.row_partitions.decode_partition",
+            covers="rlmm.rows.partitions.decode_partition",
         ),
         Target(
             "row_partitions.decode_general",
-            ("rlmm.row_partitions.decode_general",),
+            ("rlmm.rows.partitions.decode_general",),
             row_partitions.decode_general,
             _values(RowKind.PARTITION),
             factor=60,
@@ -181,19 +180,19 @@ def _rows_targets() -> list[Target]:
         _row_target("decode_feature_level", RowKind.FEATURE_LEVEL, row_values.decode_feature_level),
         Target(
             "row_values.decode_restart",
-            ("rlmm.row_values.decode_restart",),
+            ("rlmm.rows.values.decode_restart",),
             row_values.decode_restart,
             lambda: [row_values.encode_restart(Restart(400))],
         ),
         Target(
             "row_nodes.decode_node",
-            ("rlmm.row_nodes.decode_node",),
+            ("rlmm.rows.nodes.decode_node",),
             lambda data: row_nodes.decode_node(1, data),
             lambda: [row_nodes.encode_node(_NODE)],
         ),
         Target(
             "snapshot_rows.from_proposals",
-            ("rlmm.snapshot_rows.from_proposals",),
+            ("rlmm.rows.snapshot_rows.from_proposals",),
             lambda data: list(snapshot_rows.from_proposals(_proposals(data))),
             _proposal_seeds,
             factor=60,
@@ -207,11 +206,14 @@ def _segment_targets() -> list[Target]:
             "decode_segment_row",
             RowKind.SEGMENT,
             _segment_row,
-            covers="rlmm.row_segments.decode_segment_row",
+            covers="rlmm.records.fixed_layout.decode_segment_row",
         ),
         Target(
             "row_segments.decode_usual",
-            ("rlmm.row_segments.decode_usual", "rlmm.short_lengths.read_short_length"),
+            (
+                "rlmm.records.fixed_layout.decode_usual",
+                "rlmm.records.short_lengths.read_short_length",
+            ),
             row_segments.decode_usual,
             _values(RowKind.SEGMENT),
             (),
@@ -219,7 +221,7 @@ def _segment_targets() -> list[Target]:
         ),
         Target(
             "row_segments.decode_usual_update",
-            ("rlmm.row_segments.decode_usual_update",),
+            ("rlmm.records.fixed_layout.decode_usual_update",),
             row_segments.decode_usual_update,
             lambda: [bytes.fromhex(golden) for _, golden in GOLDEN],
             (),
@@ -257,10 +259,10 @@ def _records_targets() -> list[Target]:
         Target(
             "records.decode",
             (
-                "rlmm.records.decode",
-                "rlmm.segment_records.decode_segment_record",
-                "rlmm.control_encoding.decode_control",
-                *(f"rlmm.record_fields.{name}" for name in readers),
+                "rlmm.records.records.decode",
+                "rlmm.records.segment_records.decode_segment_record",
+                "rlmm.records.control_encoding.decode_control",
+                *(f"rlmm.records.record_fields.{name}" for name in readers),
             ),
             _decode,
             _record_seeds,
@@ -268,7 +270,7 @@ def _records_targets() -> list[Target]:
         ),
         Target(
             "record_fields.read_epochs",
-            ("rlmm.record_fields.read_epochs",),
+            ("rlmm.records.record_fields.read_epochs",),
             lambda data: record_fields.read_epochs(Reader(data, _SOURCE)),
             _epochs_seeds,
             factor=60,
@@ -418,7 +420,7 @@ def _file_targets() -> list[Target]:
         *_recovery_targets(),
         Target(
             "quorum_state",
-            ("rlmm.log.quorum_state.parse",),
+            ("rlmm.log.quorum_state_file.parse",),
             lambda data: quorum_state.parse(data, source=_SOURCE),
             lambda: [
                 quorum_state.encode(quorum_state.QuorumState(7, 1, 2, NODE_1.directory_id)),

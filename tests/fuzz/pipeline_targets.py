@@ -17,8 +17,8 @@ from pipeline.decode.quick_decompress import QuickDecompressor
 from pipeline.decode.schema import COLUMNS
 from pipeline.read.aiven_keys import AivenKeys
 from pipeline.read.chunk_transforms import ChunkTransforms
-from rlm.manifest import parse_manifest
-from rlm.manifest_transforms import Chunk, ChunkIndex, Encryption, Transforms
+from rlm.format.manifest import parse_manifest
+from rlm.format.manifest_transforms import Chunk, ChunkIndex, Encryption, Transforms
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
 from tests.fuzz.format_targets import captured, captured_batches, codec_seeds, inner_seeds

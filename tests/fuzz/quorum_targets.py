@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from kafka_client.frame_check import FrameError
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
@@ -19,7 +20,6 @@ from rlmm.raft.messages import (
     VoteResponse,
 )
 from rlmm.wire import frames
-from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.hot_codec import HotCodec
 from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, RequestRefusedError

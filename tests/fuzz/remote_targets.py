@@ -27,42 +27,42 @@ from kio.serial.errors import SerialError
 from kio.static.primitive import i16, i64Timedelta
 from starlette.exceptions import HTTPException
 
-from api.byte_range import parse_range
-from api.cursors import decode_cursor, encode_cursor
+from api.http.byte_range import parse_range
+from api.http.cursors import decode_cursor, encode_cursor
+from api.http.tokens import TokenBook
+from api.http.validation import parse_uuid
 from api.models.quorum import parse_directory_id
 from api.routes.contents import negotiated
 from api.routes.partitions import parse_timestamp
-from api.tokens import TokenBook
-from api.validation import parse_uuid
+from kafka_client import connection, frame_check
+from kafka_client.sasl import SaslCredentials, sasl_client
 from kafka_formats.batch_scan import scan
 from kafka_formats.compression import Codec, compress
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import DECOMPRESSED_BYTES_MAX, records_within
-from rlm.audit_log import encode_audit_line, parse_audit_line
-from rlm.cluster_marker import ClusterMarker
-from rlm.custom_metadata import CustomMetadata
-from rlm.index_check import IndexCheck
-from rlm.json_fields import Fields
-from rlm.json_lines import lines_of
-from rlm.kill_switches import Pause, Switch, encode_switches, parse_switches
-from rlm.list_offsets import parse_spec
-from rlm.manifest import parse_manifest
-from rlm.manifest_transforms import parse_transforms
-from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_keys
-from rlm.snapshot_plan import parse_snapshot_key, snapshot_key
+from rlm.data_plane.index_check import IndexCheck
+from rlm.data_plane.json_lines import lines_of
+from rlm.fetch.list_offsets import parse_spec
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.json_fields import Fields
+from rlm.format.manifest import parse_manifest
+from rlm.format.manifest_transforms import parse_transforms
+from rlm.format.object_keys import ObjectSuffix, parse_segment_key, segment_keys
+from rlm.node_files.audit_log import encode_audit_line, parse_audit_line
+from rlm.node_files.kill_switches import Pause, Switch, encode_switches, parse_switches
+from rlm.stores.cluster_marker import ClusterMarker
+from rlm.stores.snapshot_plan import parse_snapshot_key, snapshot_key
 from rlmm.metadata_log import SnapshotId
-from rlmm.wire import connection, frame_check
-from rlmm.wire.sasl import SaslCredentials, sasl_client
 from tests.api.fake_audit import some_lines
 from tests.capture.captured import LOG_DIR
 from tests.fuzz import repairs
 from tests.fuzz.engine import Target
 from tests.fuzz.format_targets import captured_batches, text_of, words
-from tests.rlm.test_manifest import AIVEN, OURS
-from tests.rlmm.test_records import SEGMENT_ID
-from tests.rlmm.wire.fake_broker import NO_THROTTLE
-from tests.rlmm.wire.test_frame_check import METADATA, OFFSETS
-from tests.rlmm.wire.test_sasl import NONCE, SERVER_FINAL, SERVER_FIRST
+from tests.kafka_client.fake_broker import NO_THROTTLE
+from tests.kafka_client.test_frame_check import METADATA, OFFSETS
+from tests.kafka_client.test_sasl import NONCE, SERVER_FINAL, SERVER_FIRST
+from tests.rlm.format.test_manifest import AIVEN, OURS
+from tests.rlmm.records.test_records import SEGMENT_ID
 
 _SOURCE = "the fuzzed bytes"
 _KIO_ERRORS = (SerialError, ValueError, LookupError, OverflowError)
@@ -138,14 +138,14 @@ def _manifest_targets() -> list[Target]:
     return [
         Target(
             "manifest",
-            ("rlm.manifest.parse_manifest",),
+            ("rlm.format.manifest.parse_manifest",),
             _manifest,
             _manifest_seeds,
             factor=250,  # `{}` is a dict
         ),
         Target(
             "manifest_chunk_sizes",
-            ("rlm.manifest_transforms.parse_transforms",),
+            ("rlm.format.manifest_transforms.parse_transforms",),
             _manifest_chunk_sizes,
             lambda: [struct.pack(">iiB3Hi", 4, 50_000, 2, 0, 7, 9_999, 40_000)],
             constant_bytes=20 << 20,  # a step of the decompressor
@@ -157,7 +157,7 @@ def _store_targets() -> list[Target]:
     return [
         Target(
             "custom_metadata",
-            ("rlm.custom_metadata.CustomMetadata.decode",),
+            ("rlm.format.custom_metadata.CustomMetadata.decode",),
             _custom_metadata,
             lambda: [
                 CustomMetadata(name, 1, 2, 3, 4, 5, 2**32 - 1).encode() for name in ("m", "m" * 40)
@@ -167,9 +167,9 @@ def _store_targets() -> list[Target]:
         Target(
             "object_keys",
             (
-                "rlm.object_keys.parse_segment_key",
-                "rlm.object_keys.parse_topic_folder",
-                "rlm.object_keys.parse_segment_stem",
+                "rlm.format.object_keys.parse_segment_key",
+                "rlm.format.object_keys.parse_topic_folder",
+                "rlm.format.object_keys.parse_segment_stem",
             ),
             lambda data: parse_segment_key("tier/", text_of(data)),
             words(*segment_keys("tier/", SEGMENT_ID, 183).all(), f"tier/{ObjectSuffix.LOG}"),
@@ -177,14 +177,14 @@ def _store_targets() -> list[Target]:
         ),
         Target(
             "snapshot keys",
-            ("rlm.snapshot_plan.parse_snapshot_key",),
+            ("rlm.stores.snapshot_plan.parse_snapshot_key",),
             lambda data: parse_snapshot_key("tier/", "cluster", text_of(data)),
             words(snapshot_key("tier/", "cluster", SnapshotId(183, 7)), "tier/_strandline/"),
             errors=(),
         ),
         Target(
             "cluster_marker",
-            ("rlm.cluster_marker.ClusterMarker.decode",),
+            ("rlm.stores.cluster_marker.ClusterMarker.decode",),
             lambda data: ClusterMarker.decode(data, source=_SOURCE),
             lambda: [ClusterMarker("cluster", "kafka").encode(), ClusterMarker("c", None).encode()],
             factor=250,
@@ -243,7 +243,7 @@ def _answers() -> dict[type[Any], list[bytes]]:
 def _wire_target(kind: type[Any]) -> Target:
     return Target(
         f"wire {kind.__module__.removeprefix('kio.schema.')}",
-        ("rlmm.wire.frame_check.frame_end",),
+        ("kafka_client.frame_check.frame_end",),
         lambda data: connection._decoded(data, kind),
         lambda: _answers()[kind],
         (*_KIO_ERRORS, frame_check.FrameError),
@@ -310,7 +310,7 @@ def _http_targets() -> list[Target]:
     return [
         Target(
             "byte_range",
-            ("api.byte_range.parse_range",),
+            ("api.http.byte_range.parse_range",),
             lambda data: parse_range(data.decode("latin-1"), 1_000),
             words("bytes=0-9", "bytes=5-", "bytes=-7", "bytes = 1-2", "items=0-1", "bytes=0-1,3-4"),
             (InvalidRequest, HTTPException),
@@ -325,7 +325,7 @@ def _http_targets() -> list[Target]:
         ),
         Target(
             "cursor",
-            ("api.cursors.decode_cursor",),
+            ("api.http.cursors.decode_cursor",),
             _cursor,
             lambda: [encode_cursor(_LISTING, {}, (1, 2, "ab" * 16)).encode()],
             (InvalidRequest,),
@@ -333,14 +333,14 @@ def _http_targets() -> list[Target]:
         ),
         Target(
             "timestamp",
-            ("api.routes.partitions.parse_timestamp", "rlm.list_offsets.parse_spec"),
+            ("api.routes.partitions.parse_timestamp", "rlm.fetch.list_offsets.parse_spec"),
             lambda data: parse_spec(parse_timestamp(text_of(data))),
             words("earliest", "latest-tiered", "0", str(2**63 - 1)),
             (InvalidRequest,),
         ),
         Target(
             "uuid parameter",
-            ("api.validation.parse_uuid",),
+            ("api.http.validation.parse_uuid",),
             lambda data: parse_uuid(text_of(data), "topic_id"),
             words("b-Jc1l2sQ1ySHBQ2a4nIlw"),
             (InvalidRequest,),
@@ -369,14 +369,14 @@ def _audit_targets() -> list[Target]:
     return [
         Target(
             "audit_line",
-            ("rlm.audit_log.parse_audit_line",),
+            ("rlm.node_files.audit_log.parse_audit_line",),
             _audit_line,
             lambda: [encode_audit_line(line) for line in some_lines()],
             factor=250,
         ),
         Target(
             "kill switches",
-            ("rlm.kill_switches.parse_switches",),
+            ("rlm.node_files.kill_switches.parse_switches",),
             _kill_switches,
             lambda: [encode_switches({Switch.DELETING: Pause(1_700_000_000_000, "ann", "why")})],
             factor=250,

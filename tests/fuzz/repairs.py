@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 
-from api import cursors
+from api.http import cursors
 from kafka_formats.crc32c import crc32c
 from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD
 

@@ -17,7 +17,7 @@ from tests.fuzz.quorum_targets import quorum_targets
 from tests.fuzz.remote_targets import remote_targets
 from tests.fuzz.store_targets import store_targets
 
-PACKAGES = ("kafka_formats", "rlmm", "rlm", "api")
+PACKAGES = ("kafka_formats", "kafka_client", "rlmm", "rlm", "api")
 
 _PARSER = re.compile(
     r"(parse|decode|decompress|read|scan|load|unpack|from)(_.*)?|iter_records|negotiated|frame_end"
@@ -30,7 +30,7 @@ _FILES = "opens files and hands their bytes to parsers of this table"
 _BYTES = "hands on bytes whose checksum was right, and parses none itself"
 LEFT_OUT: dict[str, str] = {
     **{
-        f"rlmm.row_reads.{name}": _ROWS
+        f"rlmm.rows.reads.{name}": _ROWS
         for name in (
             "read_partition_row",
             "read_lineage",
@@ -44,20 +44,20 @@ LEFT_OUT: dict[str, str] = {
             "read_restart",
         )
     },
-    "rlmm.rows.RowReader": _ROWS,
-    "rlmm.rows.read_decoded": _ROWS,
-    "rlmm.history.read_history": "decodes through rlmm.records.decode",
-    "rlmm.log.quorum_state.load": _FILES,
+    "rlmm.rows.rows.RowReader": _ROWS,
+    "rlmm.rows.rows.read_decoded": _ROWS,
+    "rlmm.manager.history.read_history": "decodes through rlmm.records.records.decode",
+    "rlmm.log.quorum_state_file.load": _FILES,
     "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
     "rlmm.wire.schema.load": "compiles a schema, and reads no input",
-    "rlm.audit_log.read_newest": _FILES,
-    "rlm.cluster_marker.read_marker": "fetches the object that ClusterMarker.decode takes",
-    "rlm.lost_epochs.read_heads": _FILES,
-    "rlm.replica_directory.read_replica": _FILES,
-    "rlm.replica_directory.read_small": _FILES,
-    "rlm.segment_reader.SegmentReader": _BYTES,
-    "rlm.tiered_read.read_log": _BYTES,
-    "rlm.tiered_read.read_index": _BYTES,
+    "rlm.node_files.audit_log.read_newest": _FILES,
+    "rlm.stores.cluster_marker.read_marker": "fetches the object that ClusterMarker.decode takes",
+    "rlm.local_log.lost_epochs.read_heads": _FILES,
+    "rlm.local_log.replica_directory.read_replica": _FILES,
+    "rlm.local_log.replica_directory.read_small": _FILES,
+    "rlm.data_plane.segment_reader.SegmentReader": _BYTES,
+    "rlm.data_plane.tiered_read.read_log": _BYTES,
+    "rlm.data_plane.tiered_read.read_index": _BYTES,
 }
 """By name: what looks like a parser and is none."""
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 import re
 
-from api.limits import ApiLimits
+from api.http.api_limits import ApiLimits
 from tests.api.fakes import BASE, segment_uuid
 from tests.api.test_server import connection, get, running
 from tests.fuzz.mutation import Mutator

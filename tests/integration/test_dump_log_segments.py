@@ -11,19 +11,19 @@ import pytest
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from rlmm.data_directory import format_data_directory, open_data_directory
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.data_directory.data_directory import format_data_directory, open_data_directory
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.manager import RemoteLogMetadataManager
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode
-from rlmm.records import LogStart, PartitionClaim
+from rlmm.records.records import LogStart, PartitionClaim
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     SegmentState,
-    TopicIdPartition,
 )
-from rlmm.view import View
+from rlmm.view.view import View
 from tests.real.kafka import run_tool
 from tests.rlmm.quorum.sole_voter import open_sole_voter
 

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
+from kafka_client.replica_answers import Batches, OutOfRange
 from kafka_formats.batch_scan import scan
-from rlm.copy_job import SourceRuns
-from rlm.damage import Stretch, next_stretch
-from rlm.data_plane import DataPlane
-from rlm.leadership import NoAnswer
-from rlm.log_dir import LocalPartition, find_partitions
-from rlm.mending import Mender
-from rlm.replica_fetch import ReplicaFetch
-from rlm.segment_source import SegmentSource
-from rlm.segment_verification import SegmentVerification
-from rlmm.segment import TopicIdPartition
-from rlmm.wire.replica_answers import Batches, OutOfRange
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.mending import Mender
+from rlm.copy.replica_fetch import ReplicaFetch
+from rlm.data_plane.copy_job import SourceRuns
+from rlm.data_plane.data_plane import DataPlane
+from rlm.data_plane.segment_source import SegmentSource
+from rlm.data_plane.segment_verification import SegmentVerification
+from rlm.leadership.leadership import NoAnswer
+from rlm.local_log.damage import Stretch, next_stretch
+from rlm.local_log.log_dir import LocalPartition, find_partitions
 from tests.integration.test_broker_view import connection_settings, view_of
 from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker
 from tests.real.kafka_clients import NewRecord, produce

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
-from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.actions import Role
-from rlmm.records import TopicPolicyChange, encode
-from rlmm.view import View
+from rlmm.records.records import TopicPolicyChange, encode
+from rlmm.view.view import View
 from tests.linearizability.clients import Acknowledged
 from tests.linearizability.policy_register import Done, Refused, Seen
 from tests.rlmm.log.crash_disk import Fate, Survivors

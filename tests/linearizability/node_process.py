@@ -19,10 +19,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from kafka_client.sasl import SaslCredentials
 from kafka_formats.errors import Conflict, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
@@ -30,18 +31,17 @@ from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
-from rlmm.records import TopicPolicyChange, encode
+from rlmm.records.records import TopicPolicyChange, encode
 from rlmm.segment import Incarnation
-from rlmm.view import View
+from rlmm.view.view import View
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peer_connection import PeerSecurity
 from rlmm.wire.peers import PeerLimits, WirePeers
-from rlmm.wire.sasl import SaslCredentials
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
-from strandline import ambient
-from strandline.event_loop import leave_out_of_collections, node_runner
-from strandline.settings import MetadataSettings
+from strandline.node import ambient
+from strandline.node.event_loop import leave_out_of_collections, node_runner
+from strandline.settings.settings import MetadataSettings
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "c3RyYW5kbGluZS10ZXN0Mg"

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.context import ApiContext
-from api.metrics import NodeMetrics
+from api.http.context import ApiContext
+from api.metrics.metrics import NodeMetrics
 from tests.api.fakes import FakeNode, make_node
 from tests.monitoring.evaluator import Samples, duration_s, evaluate
 from tests.rlm.one_node import Node
@@ -65,7 +65,7 @@ class Scraper:
 
 
 class WatchedNode:
-    """A node of the tests with its metrics, wired as `strandline.running` wires them."""
+    """A node of the tests with its metrics, wired as `strandline.node.running` wires them."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

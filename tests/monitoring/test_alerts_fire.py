@@ -16,22 +16,22 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.metrics import NodeMetrics
+from api.metrics.metrics import NodeMetrics
 from kafka_formats.errors import RetryLater
 from kafka_formats.log_names import segment_file_name
-from rlm.hold import HoldLimits
-from rlm.kill_switches import Switch
-from rlm.leadership import Leads, NoAnswer
-from rlm.limits import CopyLimits
-from rlm.node_problem import ProblemLog
-from rlm.object_keys import segment_keys
-from rlm.repair_run import RepairRequest
-from rlm.store_watch import StoreWatch
-from rlm.tier_store import TierStore, TierStores
+from rlm.control.node_problem import ProblemLog
+from rlm.control.surroundings import CopyLimits
+from rlm.copy.hold import HoldLimits
+from rlm.format.object_keys import segment_keys
+from rlm.leadership.leadership import Leads, NoAnswer
+from rlm.node_files.kill_switches import Switch
+from rlm.repair.repair_run import RepairRequest
+from rlm.stores.store_watch import StoreWatch
+from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.raft.timers import RaftSettings
 from rsm_backends.measured import MeasuredStore
-from strandline.node_readiness import NodeFacts, missing_until_ready
-from strandline.settings import QuorumSettings
+from strandline.node.readiness import NodeFacts, missing_until_ready
+from strandline.settings.settings import QuorumSettings
 from tests.api.fakes import FakeNode, make_node
 from tests.monitoring.scraper import RULES, Scraper, WatchedNode
 from tests.real.ports import free_ports

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from api.metrics import NodeMetrics
+from api.metrics.metrics import NodeMetrics
 from tests.monitoring.promql import PromqlError, grouped_by, parse
 
 YAML: Any = import_module("yaml")  # it has no types of its own

@@ -6,15 +6,15 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from api.metrics import NodeMetrics
-from rlmm.control_records import TopicPolicyChange
+from api.metrics.metrics import NodeMetrics
 from rlmm.log.recovery import PARTITION_DIRECTORY
-from rlmm.manager import RemoteLogMetadataManager
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.timers import RaftSettings
-from rlmm.records import encode
-from rlmm.view import View
+from rlmm.records.control_records import TopicPolicyChange
+from rlmm.records.records import encode
+from rlmm.view.view import View
 from tests.api.fakes import FakeNode, make_node
 from tests.monitoring.scraper import Scraper
 from tests.rlm.virtual_time import VirtualTimeLoop, run_virtually

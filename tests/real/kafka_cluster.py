@@ -34,7 +34,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
-from rlmm.wire.connection import Connection, Endpoint
+from kafka_client.connection import Connection, Endpoint
 from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker
 
 BROKERS = (1, 2, 3)

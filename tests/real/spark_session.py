@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.session import open_session
+from pipeline.spark.session import open_session
 from tests.real.spark_jvm import quick_start, spark_home
 
 

@@ -32,8 +32,8 @@ from kafka_formats.record_batch import (
     encode_batch,
     parse_header,
 )
+from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_formats.transaction_index import AbortedTransaction
-from rlmm.segment import TopicIdPartition
 
 CLUSTER_ID = "c3RyYW5kbGluZS10ZXN0Mg"
 TOPIC_ID = Uuid(b"orders-topic-id!")

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from rlm.worker_pool import WorkerPool
+from rlm.worker.pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter
 from tests.rlm.real_workers import pool_of, two_segments
 

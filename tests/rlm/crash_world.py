@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kafka_formats.errors import RetryLater, StrandlineError
 from kafka_formats.log_names import segment_file_name
-from rlm.limits import CopyLimits
+from rlm.control.surroundings import CopyLimits
 from rlmm.segment import SegmentState
 from tests.rlm.hooked_store import OnLate
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rlm.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership import BrokerWord, NoAnswer, NotLeading
-from rlm.scanner import TopicPartition
+from rlm.copy.scanner import TopicPartition
+from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
+from rlm.leadership.leadership import BrokerWord, NoAnswer, NotLeading
 
 DELETE = TopicConfig("delete", -1, -1, False)
 

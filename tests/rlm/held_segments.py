@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kafka_formats.errors import RetryLater
-from rlm.events import CopyEvent, LostRangeRecorded
-from rlm.hold import HoldLimits
+from rlm.control.run_events import CopyEvent, LostRangeRecorded
+from rlm.copy.hold import HoldLimits
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Hook, Node, World
 

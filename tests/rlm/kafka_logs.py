@@ -22,7 +22,7 @@ from kafka_formats.properties import (
     encode_partition_metadata,
 )
 from kafka_formats.record_batch import Record, encode_batch
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
 from tests.rlm.planner_facts import epochs
 
 KAFKA_CLUSTER = "kafka-cluster-of-the-test"

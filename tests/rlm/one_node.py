@@ -16,49 +16,39 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import InternalError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import segment_file_name
-from rlm.copy_job import (
-    CopyJob,
-    CopyProgress,
-    CopyResult,
-    OnProgress,
-    ProducerSnapshotOrigin,
-)
-from rlm.custom_metadata import CustomMetadata
-from rlm.damage import Survey
-from rlm.data_plane import DataPlane
-from rlm.events import CopyEvent, OnEvent
-from rlm.held_read import HeldRead
-from rlm.hold import Hold, HoldLimits
-from rlm.hold_directory import hold_directories
-from rlm.limits import CopyLimits, Identity
-from rlm.mending import Mender, ReplicasPort
-from rlm.object_check import check_objects
-from rlm.object_keys import segment_keys
-from rlm.read_request import (
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.run_events import CopyEvent, OnEvent
+from rlm.control.surroundings import CopyLimits, Identity
+from rlm.copy.hold import Hold, HoldLimits
+from rlm.copy.mending import Mender, ReplicasPort
+from rlm.copy.scanner import BrokerPort
+from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, OnProgress
+from rlm.data_plane.data_plane import DataPlane
+from rlm.data_plane.object_check import check_objects
+from rlm.data_plane.read_request import (
+    HeldRead,
     IndexRequest,
     LogRequest,
     RecordsEnd,
     RecordsRequest,
     SegmentResolver,
 )
-from rlm.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
-from rlm.repairs import RepairLimits, Repairs
-from rlm.scanner import BrokerPort
-from rlm.scrub_results import ScrubResults
-from rlm.segment_gathering import gather
-from rlm.segment_survey import SurveyJob, survey
+from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.data_plane.segment_gathering import gather
+from rlm.data_plane.segment_survey import SurveyJob, survey
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.manifest import ProducerSnapshotOrigin
+from rlm.format.object_keys import segment_keys
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.local_log.damage import Survey
+from rlm.local_log.hold_directory import hold_directories
+from rlm.node_files.scrub_results import ScrubResults
+from rlm.repair.repairs import RepairLimits, Repairs
 from rlm.service import RemoteLogManager
-from rlm.tier_store import TierStore, TierStores
-from rlm.topic_filter import TopicFilter
-from rlmm.manager import RemoteLogMetadataManager
-from rlmm.segment import (
-    Incarnation,
-    PartitionDeleteState,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-    TopicIdPartition,
-)
-from rlmm.view import View
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.segment import Incarnation, PartitionDeleteState, RemoteLogSegmentMetadata, SegmentState
+from rlmm.view.view import View
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
 from tests.rlm.hooked_store import Hook, HookedStore, OnLate, no_hook

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rlm.leadership import Leads
-from rlmm.control_records import PartitionClaim
+from rlm.leadership.leadership import Leads
+from rlmm.records.control_records import PartitionClaim
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadataUpdate, SegmentState
 from tests.rlm.crash_world import CRASH_LIMITS, LIVES_MAX, Source, check_all_is_well, new_source
 from tests.rlm.fake_broker import FakeBroker

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState
 from rlmm.segment import (
     Incarnation,
@@ -13,7 +14,6 @@ from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     SegmentState,
-    TopicIdPartition,
 )
 
 PARTITION = TopicIdPartition("orders", Uuid(bytes(15) + b"\x07"), 0)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlm.copy_job import CopyJob
-from rlm.read_request import (
+from rlm.data_plane.copy_job import CopyJob
+from rlm.data_plane.read_request import (
     SegmentPiece,
 )
-from rlm.worker_pool import WorkerLimits, WorkerPool
+from rlm.worker.pool import WorkerLimits, WorkerPool
 from rsm_backends.store_config import StoreConfig
-from strandline import ambient
-from strandline.workers import worker_command
+from strandline.node import ambient
+from strandline.node.workers import worker_command
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
 from tests.rlm.tier import STORE, Pieces, copy_job, only_partition, small_parts, tiered
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import CorruptData
-from rlm.mending import ReplicasPort
-from rlm.object_keys import SegmentKeys, segment_keys
-from rlm.read_request import RecordsRequest
-from rlm.repair_run import DamagedSegmentRepair, RepairRequest, RepairRun, RepairState
-from rlm.scrub_results import DamagedSegment, PartitionScrub, ScrubFinding
+from rlm.copy.mending import ReplicasPort
+from rlm.data_plane.read_request import RecordsRequest
+from rlm.format.object_keys import SegmentKeys, segment_keys
+from rlm.node_files.scrub_results import DamagedSegment, PartitionScrub, ScrubFinding
+from rlm.repair.repair_run import DamagedSegmentRepair, RepairRequest, RepairRun, RepairState
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from rsm_backends.memory import MemoryStore
 from tests.rlm.kafka_logs import KafkaLog

@@ -1,14 +1,16 @@
-"""The brokers of a cluster as a `rlm.mending.ReplicasPort`, with what each has of a small log."""
+"""The brokers of a cluster as a `rlm.copy.mending.ReplicasPort`, with what each has of a small
+log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kafka_client.replica_answers import Batches, OutOfRange
 from kafka_formats.batch_scan import scan
-from rlm.leadership import NoAnswer
-from rlmm.segment import TopicIdPartition
-from rlmm.wire.replica_answers import Batches, OutOfRange
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.leadership import NoAnswer
 from tests.rlm.kafka_logs import KafkaLog
 
 

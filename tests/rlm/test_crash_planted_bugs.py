@@ -10,24 +10,19 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.batch_scan import BatchRun
-from rlm.clean_up import CleanUp
-from rlm.copier import Copier, CopyOrder
-from rlm.copy_job import CopyJob, CopyResult, OnProgress
-from rlm.data_plane import DataPlane
-from rlm.object_keys import segment_keys
-from rlm.partition_driver import PartitionDriver
-from rlm.partition_work import PartitionWork
-from rlm.tier_store import TierStore, TierStores
-from rlmm.apply_outcome import Draft, Outcome, find_live
-from rlmm.apply_segments import apply_add
-from rlmm.row_partitions import PartitionRow
-from rlmm.segment import (
-    Incarnation,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-    TopicIdPartition,
-)
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.copier import Copier, CopyOrder
+from rlm.copy.partition_driver import PartitionDriver
+from rlm.copy.partition_work import PartitionWork
+from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.data_plane.data_plane import DataPlane
+from rlm.delete.clean_up import CleanUp
+from rlm.format.object_keys import segment_keys
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.apply.outcome import Draft, Outcome, find_live
+from rlmm.apply.segments import apply_add
+from rlmm.rows.partitions import PartitionRow
+from rlmm.segment import Incarnation, RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 from rsm_backends.memory import MemoryStore
 from tests.rlm.crash_world import (
     DAMAGED,
@@ -60,7 +55,7 @@ class Blind:
 
 
 def skip_verification(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("rlm.segment_verification.BatchScanner", Blind)
+    patch.setattr("rlm.data_plane.segment_verification.BatchScanner", Blind)
 
 
 def delete_before_delete_started(patch: pytest.MonkeyPatch) -> None:
@@ -204,8 +199,8 @@ def ignore_the_fence(patch: pytest.MonkeyPatch) -> None:
         finally:
             writer.pop()
 
-    patch.setattr("rlmm.apply_segments.find_live", find_unfenced)
-    patch.setattr("rlmm.apply.apply_add", add)
+    patch.setattr("rlmm.apply.segments.find_live", find_unfenced)
+    patch.setattr("rlmm.apply.apply.apply_add", add)
 
 
 def test_an_ignored_fence_is_found(many_worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:

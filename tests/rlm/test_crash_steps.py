@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from rlm.events import SegmentDeleted
-from rlm.object_keys import segment_keys
+from rlm.control.run_events import SegmentDeleted
+from rlm.format.object_keys import segment_keys
 from tests.rlm.crash_world import (
     CRASH_LIMITS,
     GOES_WELL,

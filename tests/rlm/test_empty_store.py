@@ -9,11 +9,11 @@ import pytest
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import RetryLater
-from rlm.cluster_marker import ClusterMarker
-from rlm.node_problem import ProblemArea
-from rlm.object_keys import cluster_marker_key
+from rlm.control.node_problem import ProblemArea
+from rlm.format.object_keys import cluster_marker_key
+from rlm.stores.cluster_marker import ClusterMarker
 from rlmm.partition_state import TopicPolicy
-from rlmm.records import TopicPolicyChange
+from rlmm.records.records import TopicPolicyChange
 from rlmm.segment import SegmentState
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import (

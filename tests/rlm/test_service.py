@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import InvalidRequest, NotFound, Refused
-from rlm.copy_plan import WhyNot
-from rlm.events import (
+from rlm.control.node_problem import ProblemArea
+from rlm.control.run_events import (
     LogStartRecorded,
     LostRangeRecorded,
     PartitionClaimed,
@@ -20,12 +20,12 @@ from rlm.events import (
     SegmentProgress,
     SegmentStarted,
 )
-from rlm.kill_switches import Switch
-from rlm.node_problem import ProblemArea
-from rlm.partition_status import Role
-from rlm.topic_filter import TopicFilter
+from rlm.control.why_not import WhyNot
+from rlm.copy.partition_status import Role
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.node_files.kill_switches import Switch
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records import PartitionModeChange, TopicPolicyChange
+from rlmm.records.records import PartitionModeChange, TopicPolicyChange
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, new_world
 from tests.rlm.planner_facts import PARTITION

@@ -16,8 +16,8 @@ import pytest
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, StrandlineError
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.properties import encode_partition_metadata
-from rlm.copy_plan import WhyNot
-from rlm.events import LostRangeRecorded
+from rlm.control.run_events import LostRangeRecorded
+from rlm.control.why_not import WhyNot
 from rlmm.segment import SegmentState
 from tests.rlm.kafka_logs import KAFKA_CLUSTER, KafkaLog, new_log_dir
 from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, Hook, Node, new_world

@@ -17,9 +17,9 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from rlm.copy_plan import WhyNot
-from rlm.events import SegmentDeleted, SegmentFailed
-from rlm.limits import CopyLimits
+from rlm.control.run_events import SegmentDeleted, SegmentFailed
+from rlm.control.surroundings import CopyLimits
+from rlm.control.why_not import WhyNot
 from tests.rlm.hooked_store import failing
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, Hook, new_world

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
-from rlm.broker_answers import LocalLogStart, TopicConfig
-from rlm.copy_plan import WhyNot
-from rlm.events import ClaimLost, PartitionClaimed, SegmentDeleted
-from rlm.follower_fetch import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
-from rlm.leadership import BrokerWord, Leads, NoAnswer, NotLeading
-from rlm.list_offsets import OffsetAnswer, OffsetSpec
-from rlm.partition_status import Role
+from rlm.control.run_events import ClaimLost, PartitionClaimed, SegmentDeleted
+from rlm.control.why_not import WhyNot
+from rlm.copy.partition_status import Role
+from rlm.fetch.follower_start import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
+from rlm.fetch.list_offsets import OffsetAnswer, OffsetSpec
+from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
+from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
-from rlmm.records import ClaimReset, PartitionClaim
+from rlmm.records.records import ClaimReset, PartitionClaim
 from rlmm.segment import Incarnation
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir

@@ -12,13 +12,13 @@ import pytest
 
 from kafka_formats.errors import Conflict, InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from rlm.kill_switches import Switch
-from rlm.node_problem import ProblemArea
-from rlm.object_keys import segment_keys
-from rlm.read_request import RecordsRequest
-from rlm.retention_plan import Reason
+from rlm.control.node_problem import ProblemArea
+from rlm.data_plane.read_request import RecordsRequest
+from rlm.format.object_keys import segment_keys
+from rlm.node_files.kill_switches import Switch
+from rlm.retention.retention_plan import Reason
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records import PartitionClaim, TopicPolicyChange
+from rlmm.records.records import PartitionClaim, TopicPolicyChange
 from rlmm.segment import SegmentState
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Bucket, Node, Steps, World, new_world

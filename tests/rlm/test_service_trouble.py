@@ -18,12 +18,12 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from rlm.copy_plan import WhyNot
-from rlm.events import ClaimLost, SegmentDeleted
-from rlm.node_problem import ProblemArea
-from rlm.partition_status import Role
+from rlm.control.node_problem import ProblemArea
+from rlm.control.run_events import ClaimLost, SegmentDeleted
+from rlm.control.why_not import WhyNot
+from rlm.copy.partition_status import Role
 from rlmm.partition_state import TopicPolicy
-from rlmm.records import TopicPolicyChange
+from rlmm.records.records import TopicPolicyChange
 from rlmm.segment import RemoteLogSegmentMetadata
 from tests.rlm.hooked_store import failing
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm.copy_plan import WhyNot
-from rlm.events import ClaimLost, LostRangeRecorded, PartitionClaimed
-from rlm.hold import HoldLimits
+from rlm.control.run_events import ClaimLost, LostRangeRecorded, PartitionClaimed
+from rlm.control.why_not import WhyNot
+from rlm.copy.hold import HoldLimits
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, Node, new_world
 from tests.rlm.virtual_time import run_virtually

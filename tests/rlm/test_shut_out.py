@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Refused, RetryLater
-from rlm.cluster_marker import claim_prefix, confirm_prefix, read_marker, take_over
-from rlm.limits import Identity
-from rlm.tier_store import TierStore
+from rlm.control.surroundings import Identity
+from rlm.stores.cluster_marker import claim_prefix, confirm_prefix, read_marker, take_over
+from rlm.stores.tier_store import TierStore
 from rsm_backends.memory import MemoryStore
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import PREFIX, World, new_world

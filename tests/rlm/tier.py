@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.copy_job import CopyJob, CopyResult, UploadLimits
-from rlm.data_plane import DataPlane
-from rlm.log_dir import LocalPartition, LocalSegment, find_partitions
-from rlm.read_request import (
+from rlm.data_plane.copy_job import CopyJob, CopyResult, UploadLimits
+from rlm.data_plane.data_plane import DataPlane
+from rlm.data_plane.read_request import (
     IndexRequest,
-    IndexType,
     RecordsEnd,
     RecordsRequest,
     SegmentPiece,
     TieredSegment,
 )
-from rlm.segment_facts import segment_facts
+from rlm.format.manifest import IndexType
+from rlm.local_log.log_dir import LocalPartition, LocalSegment, find_partitions
+from rlm.local_log.segment_facts import segment_facts
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.memory import MemoryStore
 

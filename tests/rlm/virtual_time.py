@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.limits import Ambient
+from rlm.control.surroundings import Ambient
 
 START_MS = 1_700_000_000_000
 

@@ -10,21 +10,21 @@ from pathlib import Path
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.log.disk import Disk
-from rlmm.log.limits import LogLimits
-from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.log.log_limits import LogLimits
+from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.partition_state import Mode
 from rlmm.quorum.quorum_log import QuorumLog
-from rlmm.records import LogStart, PartitionClaim
+from rlmm.records.records import LogStart, PartitionClaim
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     SegmentState,
-    TopicIdPartition,
 )
-from rlmm.view import View
+from rlmm.view.view import View
 from tests.rlmm.quorum.sole_voter import open_sole_voter
 
 NOW_MS = 1_700_000_000_000

@@ -9,32 +9,28 @@ from typing import Any
 import pytest
 
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
-from rlmm import apply as rlmm_apply
-from rlmm import (
-    apply_claims,
-    apply_offsets,
-    apply_partition_delete,
-    apply_purge,
-    apply_segments,
-    coverage,
-    lineage,
-    queries,
-)
-from rlmm import row_keys as keys
-from rlmm.apply_outcome import Draft, without_token
-from rlmm.coverage import EpochRange
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm import lineage
+from rlmm.apply import apply as rlmm_apply
+from rlmm.apply import claims as apply_claims
+from rlmm.apply import offsets as apply_offsets
+from rlmm.apply import partition_delete as apply_partition_delete
+from rlmm.apply import purge as apply_purge
+from rlmm.apply import segments as apply_segments
+from rlmm.apply.outcome import Draft, without_token
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import Claim
-from rlmm.row_partitions import PartitionRow
-from rlmm.row_reads import read_partition_row
-from rlmm.rows import OverlayRows, RowReader
+from rlmm.rows import coverage, keys, queries
+from rlmm.rows.coverage import EpochRange
+from rlmm.rows.partitions import PartitionRow
+from rlmm.rows.reads import read_partition_row
+from rlmm.rows.rows import OverlayRows, RowReader
 from rlmm.segment import (
     OFFSET_MAX,
     SEGMENT_TRANSITIONS,
     RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
     SegmentState,
-    TopicIdPartition,
 )
 from tests.rlmm.simulated_nodes import Simulation
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm import queries
-from rlmm import row_keys as keys
-from rlmm.row_keys import RowKind
-from rlmm.row_reads import decode_segment_row, read_partition_row
-from rlmm.row_values import Covered, Interval, encode_covered, encode_interval
-from rlmm.rows import MemoryRows, prefix_end
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.rows import keys, queries
+from rlmm.rows.keys import RowKind
+from rlmm.rows.reads import decode_segment_row, read_partition_row
+from rlmm.rows.rows import MemoryRows, prefix_end
+from rlmm.rows.values import Covered, Interval, encode_covered, encode_interval
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 Rows = list[tuple[bytes, bytes]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import Claim, Mode, PartitionState
-from rlmm.records import (
+from rlmm.records.records import (
     ClaimReset,
     LogStart,
     LostRange,

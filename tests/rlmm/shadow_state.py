@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from rlmm.apply import apply
-from rlmm.apply_usual_adds import judged
+from rlmm.apply.apply import apply
+from rlmm.apply.usual_adds import judged
 from rlmm.metadata_log import CommittedRecord
-from rlmm.rows import MemoryRows, OverlayRows
-from rlmm.snapshot_rows import from_proposals, to_proposals
-from rlmm.view import DIGEST_BYTES, digest_of, row_digest
+from rlmm.rows.rows import MemoryRows, OverlayRows
+from rlmm.rows.snapshot_rows import from_proposals, to_proposals
+from rlmm.view.view import DIGEST_BYTES, digest_of, row_digest
 from tests.rlmm.state_world import World
 
 NAME = "same_offset_same_state"

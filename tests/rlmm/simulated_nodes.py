@@ -13,11 +13,12 @@ from random import Random
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import entries_in_range
-from rlmm import apply_purge, queries
-from rlmm.apply_outcome import Verdict
-from rlmm.apply_purge import TIME_STEP_MS_MAX
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply import purge as apply_purge
+from rlmm.apply.outcome import Verdict
+from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records import (
+from rlmm.records.records import (
     ClaimReset,
     MetadataRecord,
     PartitionClaim,
@@ -25,14 +26,14 @@ from rlmm.records import (
     PartitionModeChange,
     TimePassed,
 )
-from rlmm.rows import MemoryRows
+from rlmm.rows import queries
+from rlmm.rows.rows import MemoryRows
 from rlmm.segment import (
     Incarnation,
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemotePartitionDeleteMetadata,
     SegmentState,
-    TopicIdPartition,
 )
 from tests.rlmm.recomputed_state import number_of
 from tests.rlmm.simulated_partition import Replica, SimulatedPartition

@@ -8,7 +8,9 @@ from functools import lru_cache
 
 import pytest
 
-from rlmm import apply_claims, apply_purge, row_reads
+from rlmm.apply import claims as apply_claims
+from rlmm.apply import purge as apply_purge
+from rlmm.rows import reads as row_reads
 from tests.rlmm import recomputed_state
 
 

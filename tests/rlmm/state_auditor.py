@@ -12,13 +12,14 @@ from random import Random
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
-from rlmm import apply_claims, apply_purge, queries
-from rlmm import row_keys as keys
-from rlmm.apply_outcome import Verdict
+from rlmm.apply import claims as apply_claims
+from rlmm.apply import purge as apply_purge
+from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records import MetadataRecord, PartitionClaim, SegmentMissing, encode
-from rlmm.row_partitions import PartitionRow
-from rlmm.row_reads import highest_recorded, read_partition_row, read_restart
+from rlmm.records.records import MetadataRecord, PartitionClaim, SegmentMissing, encode
+from rlmm.rows import keys, queries
+from rlmm.rows.partitions import PartitionRow
+from rlmm.rows.reads import highest_recorded, read_partition_row, read_restart
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from rlmm import queries
-from rlmm.apply import Applied, apply
-from rlmm.apply_outcome import Outcome, Verdict
-from rlmm.apply_purge import TIME_STEP_MS_MAX
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.apply import Applied, apply
+from rlmm.apply.outcome import Outcome, Verdict
+from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records import (
+from rlmm.records.records import (
     ClaimReset,
     LogStart,
     LostRange,
@@ -23,7 +23,8 @@ from rlmm.records import (
     TimePassed,
     encode,
 )
-from rlmm.rows import MemoryRows
+from rlmm.rows import queries
+from rlmm.rows.rows import MemoryRows
 from rlmm.segment import (
     Incarnation,
     PartitionDeleteState,
@@ -32,7 +33,6 @@ from rlmm.segment import (
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
     SegmentState,
-    TopicIdPartition,
 )
 
 START_MS = 1_700_000_000_000

@@ -12,13 +12,15 @@ from dataclasses import replace
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm import apply_restart, apply_segments, row_reads
-from rlmm.apply_outcome import Verdict
+from rlmm.apply import restart as apply_restart
+from rlmm.apply import segments as apply_segments
+from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import PartitionState
-from rlmm.records import MetadataRecord, PartitionAdopted, Reconciled, SegmentMissing
-from rlmm.restart_rows import restarted
-from rlmm.row_reads import read_restart
-from rlmm.rows import MemoryRows
+from rlmm.records.records import MetadataRecord, PartitionAdopted, Reconciled, SegmentMissing
+from rlmm.rows import reads as row_reads
+from rlmm.rows.reads import read_restart
+from rlmm.rows.restart_rows import restarted
+from rlmm.rows.rows import MemoryRows
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
 from tests.rlmm.recomputed_state import all_segments, number_of
 from tests.rlmm.simulated_nodes import COPY_FINISHED, COPY_STARTED, Node, Simulation

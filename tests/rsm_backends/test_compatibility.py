@@ -16,7 +16,7 @@ from yarl import URL
 
 from rsm_backends.conformance import CHECKS
 from rsm_backends.store_config import COMPATIBILITY, Compatibility, StoreConfig
-from strandline.doctor_stores import check_store
+from strandline.doctor.stores import check_store
 from tests.rsm_backends.checking_s3 import serving
 from tests.rsm_backends.stores import opened
 

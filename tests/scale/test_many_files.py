@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bench.idle_log_dir import TOPIC, write_log_dir
 from bench.metadata_set import KAFKA_CLUSTER_ID
-from rlm.copy_plan import WhyNot
-from rlm.leadership import Leads
-from rlm.scanner import Scanner
-from rlm.topic_filter import TopicFilter
+from rlm.control.why_not import WhyNot
+from rlm.copy.scanner import Scanner
+from rlm.leadership.leadership import Leads
+from rlm.leadership.topic_filter import TopicFilter
 from tests.rlm.one_node import new_world
 
 PARTITIONS = 1_000

@@ -17,11 +17,11 @@ from bench.lookups import Questions
 from bench.metadata_node import metadata_node, propose
 from bench.metadata_set import MetadataSet, fill, make_data_directory
 from bench.node_process import resident_mib
-from rlmm import queries
-from rlmm.manager import MetadataLimits
+from rlmm.manager.manager import MetadataLimits
 from rlmm.metadata_log import SnapshotId
-from rlmm.rows import RowReader
-from rlmm.view import View, digest_of
+from rlmm.rows import queries
+from rlmm.rows.rows import RowReader
+from rlmm.view.view import View, digest_of
 
 ASKED = 10_000
 GROWTH_MIB_MAX = 200

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bench.metadata_set import FIRST_MS, MetadataSet
-from rlmm.apply import Verdict, apply
+from rlmm.apply.apply import Verdict, apply
 from rlmm.metadata_log import CommittedRecord
-from rlmm.records import encode
-from rlmm.rows import MemoryRows
+from rlmm.records.records import encode
+from rlmm.rows.rows import MemoryRows
 
 
 def test_rows_written_directly_equal_the_rows_that_apply_makes() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.planted_bugs import BUGS, EVENTS, FIRST_SEEDS, SEEDS_MAX, planted
-from sim.quorum import run
+from sim.core.planted_bugs import BUGS, EVENTS, FIRST_SEEDS, SEEDS_MAX, planted
+from sim.core.quorum import run
 from tests.sim.worlds import (
     assert_equal_traces,
     assert_found,
@@ -69,7 +69,7 @@ def test_a_planted_mistake_that_shows_seldom_is_found_from_the_first_seed_on(nam
 
 
 def test_equal_seeds_give_equal_traces_whatever_the_hash_seed() -> None:
-    assert_equal_traces("sim.quorum", 1500)
+    assert_equal_traces("sim.core.quorum", 1500)
 
 
 def test_the_command_line_replays_a_seed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.invariants import InvariantError
+from sim.core.invariants import InvariantError
 from sim.tier.planted_bugs import (
     BUGS,
     BUGS_OF_DAMAGE,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm.gap_rule import GapWatch
-from rlm.mending import _Asking
-from sim.invariants import InvariantError
+from rlm.copy.mending import _Asking
+from rlm.local_log.gap_rule import GapWatch
+from sim.core.invariants import InvariantError
 from sim.tier.scripts import play
 
 SCRIPTS = sorted((Path(__file__).resolve().parents[1] / "golden" / "tier").glob("*.txt"))

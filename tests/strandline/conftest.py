@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline import doctor_host
+from strandline.doctor import host as doctor_host
 from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess
 from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS

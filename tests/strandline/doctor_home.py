@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from strandline.cli.exit_codes import ExitCode
-from strandline.finding import Finding
+from strandline.doctor.finding import Finding
 from tests.e2e.node_process import NodeProcess
 from tests.strandline.command import invoke
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from api.errors import PROBLEM_KINDS, PROBLEM_MEDIA_TYPE
+from api.http.errors import PROBLEM_KINDS, PROBLEM_MEDIA_TYPE
 from tests.e2e.node_process import NodeProcess
 
 VALUES = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlmm.data_directory import open_data_directory
+from rlmm.data_directory.data_directory import open_data_directory
 from rsm_backends.store_config import StoreConfig
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.node_process import NodeProcess

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.object_keys import segment_keys
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.object_keys import segment_keys
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.bucket import stored_objects

@@ -16,7 +16,7 @@ IGNORE = (REPOSITORY / ".dockerignore").read_text().splitlines()
         ("hatch_build.py", True),
         ("pipeline/decode/kernel.pyx", True),
         ("pyspark_strandline/__init__.py", True),
-        ("strandline/settings.py", True),
+        ("strandline/settings/settings.py", True),
         ("strandline/__pycache__/settings.cpython-311.pyc", False),
         ("pipeline/decode/kernel.cpython-311-x86_64-linux-gnu.so", False),
         ("tests/conftest.py", False),

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue import bucket_folders, manifest_reading
 from pipeline.catalogue.manifest_reading import OpenBucket
-from rlm.adoption_plan import StoredSegment, add_listed
-from rlm.object_keys import ObjectSuffix, parse_segment_key, segment_keys
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rlm.format.object_keys import ObjectSuffix, parse_segment_key, segment_keys
+from rlm.reconcile.adoption_plan import StoredSegment, add_listed
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import FolderPage, ListPage
 from rsm_backends.store_config import StoreConfig

@@ -16,7 +16,7 @@ import signal
 import sys
 from pathlib import Path
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
-from pipeline.small_objects import _Files
+from pipeline.stores.small_objects import _Files
 from rsm_backends.store_config import StoreConfig
 
 def reads_without_end(self, keys):

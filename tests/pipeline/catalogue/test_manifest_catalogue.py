@@ -15,26 +15,27 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue import manifest_catalogue
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue, OnDamage
 from pipeline.catalogue.manifest_reading import OpenBucket
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.catalogue.partition_chain import FoundSegment
 from pipeline.catalogue.tiered_segment import DamagedSegment, PartitionBounds
-from rlm.adoption_plan import StoredSegment
-from rlm.copy_job import ProducerSnapshotOrigin
-from rlm.manifest import (
+from rlm.format.manifest import (
     ChunkChecksums,
     IndexRange,
+    IndexType,
     Manifest,
     ObjectChecksums,
+    ProducerSnapshotOrigin,
     parse_manifest,
 )
-from rlm.object_keys import SegmentKeys, segment_keys
-from rlm.read_request import IndexType
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rlm.format.object_keys import SegmentKeys, segment_keys
+from rlm.reconcile.adoption_plan import StoredSegment
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
-from tests.rlm.test_manifest import AIVEN
+from tests.rlm.format.test_manifest import AIVEN
 
 TOPIC = Uuid(b"orders-topic-id!")
 ORDERS = TopicIdPartition("orders", TOPIC, 0)

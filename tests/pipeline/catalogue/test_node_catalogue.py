@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from api.http.tokens import Role
 from api.models.coverage import coverage_line
-from api.tokens import Role
 from kafka_formats.errors import (
     CorruptData,
     InvalidRequest,
@@ -21,14 +21,14 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.node_catalogue import WHOLE_PARTITIONS_ONE_BY_ONE, NodeCatalogue
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.catalogue.tiered_segment import Catalogue, PartitionBounds
-from rlm.custom_metadata import CustomMetadata
-from rlmm.segment import TopicIdPartition
-from rlmm.served_ranges import ServedRange
+from rlm.format.custom_metadata import CustomMetadata
+from rlmm.rows.served_ranges import ServedRange
 from rsm_backends.store_config import StoreLocation
 from tests.api.fakes import TIP, FakeNode, make_node, make_segment, write_tokens
 from tests.pipeline.catalogue.served_node import served

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue import partition_chain as partition_chain_module
 from pipeline.catalogue.partition_chain import (
     FoundSegment,
@@ -18,14 +19,8 @@ from pipeline.catalogue.partition_chain import (
     partition_chain,
 )
 from pipeline.catalogue.tiered_segment import within
-from rlm.custom_metadata import CustomMetadata
-from rlmm.segment import (
-    OFFSET_MAX,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-    TopicIdPartition,
-)
+from rlm.format.custom_metadata import CustomMetadata
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 PARTITION = TopicIdPartition("orders", Uuid(b"orders-topic-id!"), 0)
 

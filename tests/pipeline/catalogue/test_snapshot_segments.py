@@ -17,18 +17,18 @@ from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue import snapshot_segments
 from pipeline.catalogue.manifest_catalogue import ManifestCatalogue
 from pipeline.catalogue.tiered_segment import DamagedSegment
-from rlm.adoption_plan import StoredSegment, WholeSegment, whole_segment
-from rlm.custom_metadata import CustomMetadata
-from rlm.object_keys import SegmentKeys, parse_segment_key
-from rlm.snapshot_plan import snapshot_key
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.object_keys import SegmentKeys, parse_segment_key
+from rlm.reconcile.adoption_plan import StoredSegment, WholeSegment, whole_segment
+from rlm.stores.snapshot_plan import snapshot_key
 from rlmm.log.disk import OsDisk
 from rlmm.log.quorum_records import Voter
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import SnapshotId
-from rlmm.row_keys import TOTALS_KEY, segment_key
-from rlmm.row_segments import encode_segment_row
+from rlmm.records.fixed_layout import encode_segment_row
+from rlmm.rows.keys import TOTALS_KEY, segment_key
+from rlmm.rows.snapshot_rows import to_proposals
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
-from rlmm.snapshot_rows import to_proposals
 from rsm_backends.store import ObjectInfo, ObjectStore
 from tests.pipeline.catalogue.test_manifest_catalogue import (
     ORDERS,

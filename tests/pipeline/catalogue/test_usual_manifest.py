@@ -12,22 +12,23 @@ from hypothesis import strategies as st
 from kafka_formats import offset_index
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.rebuild import stored_manifest
 from pipeline.rebuild.stored_manifest import ToldSegment, told_by
 from pipeline.rebuild.usual_manifest import usual_segment
-from rlm.adoption_plan import StoredSegment, WholeSegment, whole_segment
-from rlm.copy_job import ProducerSnapshotOrigin
-from rlm.manifest import (
+from rlm.format.manifest import (
     MANIFEST_BYTES_MAX,
     ChunkChecksums,
     IndexRange,
+    IndexType,
     Manifest,
     ObjectChecksums,
+    ProducerSnapshotOrigin,
 )
-from rlm.object_keys import ObjectSuffix
-from rlm.read_request import IndexType
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
-from tests.rlm.test_manifest import OURS
+from rlm.format.object_keys import ObjectSuffix
+from rlm.reconcile.adoption_plan import StoredSegment, WholeSegment, whole_segment
+from rlmm.segment import RemoteLogSegmentId
+from tests.rlm.format.test_manifest import OURS
 
 INT64_MAX = 2**63 - 1
 ids = st.binary(min_size=16, max_size=16).map(Uuid)

@@ -25,8 +25,8 @@ from pipeline.cli.options import (
 from strandline.cli import pipeline_command
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.pipeline_command import options_of_settings
-from strandline.settings_loading import load_settings
-from strandline.store_configs import store_configs as stores_of_settings
+from strandline.settings.loading import load_settings
+from strandline.settings.store_configs import store_configs as stores_of_settings
 
 SETTINGS = """
 [stores.main]

@@ -84,7 +84,7 @@ def job(spark: SparkSession, options: Mapping[str, str], signals: str) -> int:
 def main(
     signals: str, options: dict[str, str], written: str | None = None, bootstrap: str = ""
 ) -> None:
-    from pipeline.session import open_session
+    from pipeline.spark.session import open_session
 
     spark = open_session("cluster test", conf={"spark.ui.enabled": "false"})
     told: dict[str, Any] = {

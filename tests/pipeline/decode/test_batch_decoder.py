@@ -30,13 +30,13 @@ from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.transaction_index import AbortedTransaction
-from pipeline.compiled import compiled
 from pipeline.decode.batch_decoder import BatchDecoder, rows_kind
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.pure_rows import PureRows
 from pipeline.decode.quick_decompress import QuickDecompressor, zstd_frame_bytes_max
 from pipeline.decode.rows import RowsKind
 from pipeline.decode.schema import COLUMNS, arrow_schema
+from pipeline.process.compiled import compiled
 from tests.fuzz.bombs import CODEC_BOMBS
 from tests.pipeline.decode.decoding import BOTH, SOURCE, decode, table
 

@@ -14,6 +14,7 @@ from pyarrow import parquet
 from pyiceberg.catalog import Catalog
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.decode.schema import arrow_schema
 from pipeline.export.bad_records import OnError
@@ -32,8 +33,8 @@ from pipeline.export.target_folder import TargetFolder
 from pipeline.export.target_options import target_config
 from pipeline.export.timestamp_check import timestamps_checked
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
-from rlm.read_request import Isolation
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rlm.data_plane.read_request import Isolation
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
 
 FORMATS = ("parquet", "delta", "iceberg")

@@ -21,8 +21,8 @@ from pipeline.jobs import export
 from pipeline.jobs.job import JobContext
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
-from pipeline.session import open_session
 from pipeline.source.options import Subscription
+from pipeline.spark.session import open_session
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured
 from tests.real.spark_jvm import quick_start, spark_home

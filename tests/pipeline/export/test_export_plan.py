@@ -34,7 +34,7 @@ from pipeline.export.offset_ranges import (
     united,
     without,
 )
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 from tests.pipeline.export.export_world import TOPIC, segment
 
 PIECES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda t: (t[0], sum(t))))

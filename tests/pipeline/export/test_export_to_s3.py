@@ -29,7 +29,7 @@ from pipeline.export.table_schema import record_schema
 from pipeline.export.target_folder import TargetFolder, folder_url
 from pipeline.export.target_options import delta_storage_options, iceberg_file_properties
 from pipeline.read.segment_slice import ReadSettings
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.export.export_world import FORMATS, NAME, TOPIC, Killed, read_made, segment
 from tests.pipeline.export.test_killed_exports import STEPS

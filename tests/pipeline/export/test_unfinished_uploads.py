@@ -14,7 +14,7 @@ from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
 from pipeline.export.file_names import RunId, data_file_name
 from pipeline.export.target_folder import TargetFolder
 from pipeline.export.target_options import target_config
-from pipeline.opened_store import opened
+from pipeline.stores.opened_store import opened
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.export.export_world import NAME, Killed, World, segment

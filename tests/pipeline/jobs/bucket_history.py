@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.segment import (
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-    TopicIdPartition,
-)
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 PARTITION = TopicIdPartition("orders", Uuid(b"t" * 16), 3)
 LEADERS_MAX = 6

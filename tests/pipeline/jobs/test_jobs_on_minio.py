@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue import snapshot_segments
 from pipeline.catalogue.manifest_reading import OpenBucket
 from pipeline.catalogue.node_address import NodeAddress
@@ -37,9 +38,9 @@ from pipeline.jobs.job import JobContext
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, run
 from pipeline.reconcile.known_rows import snapshot_knowledge
 from pipeline.reconcile.verdict import DELETED
-from rlm.adoption_plan import StoredSegment
-from rlm.object_keys import ObjectSuffix, segment_keys, snapshots_prefix
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rlm.format.object_keys import ObjectSuffix, segment_keys, snapshots_prefix
+from rlm.reconcile.adoption_plan import StoredSegment
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.bucket import stored_objects

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.listing.listed_objects import OBJECTS_SCHEMA
 from pipeline.reconcile.judged import KNOWN_COLUMNS, _JudgeObjects
 from pipeline.reconcile.verdict import DELETED, NEVER, KnownSegment, object_class
-from rlm.object_keys import segment_keys
-from rlmm.segment import RemoteLogSegmentId, SegmentState, TopicIdPartition
+from rlm.format.object_keys import segment_keys
+from rlmm.segment import RemoteLogSegmentId, SegmentState
 
 PREFIXES = {"main": "tier/", "other": "elsewhere/"}
 NOW_MS = 1_000

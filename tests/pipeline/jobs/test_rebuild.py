@@ -19,19 +19,18 @@ from kafka_formats.errors import NotFound
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.rebuild import RebuildOptions, RebuildReport, run
-from rlm.manifest import parse_manifest
-from rlm.object_keys import segment_keys
-from rlmm import row_keys as keys
-from rlmm import row_values as values
+from rlm.format.manifest import parse_manifest
+from rlm.format.object_keys import segment_keys
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot
-from rlmm.row_keys import RowKind
-from rlmm.row_partitions import decode_partition
-from rlmm.row_segments import decode_segment_row
-from rlmm.rows import MemoryRows
+from rlmm.records.fixed_layout import decode_segment_row
+from rlmm.rows import keys, values
+from rlmm.rows.keys import RowKind
+from rlmm.rows.partitions import decode_partition
+from rlmm.rows.rows import MemoryRows
+from rlmm.rows.snapshot_rows import from_proposals
 from rlmm.segment import RemoteLogSegmentMetadata
-from rlmm.snapshot_rows import from_proposals
-from rlmm.view import View
+from rlmm.view.view import View
 from tests.e2e.node_process import NodeProcess
 from tests.rlmm.recomputed_state import coverage_rows, expected_coverage_rows
 from tests.strandline.command import CAPTURED_SEGMENTS, invoke

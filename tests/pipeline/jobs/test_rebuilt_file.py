@@ -11,12 +11,12 @@ import pytest
 
 from kafka_formats.errors import Conflict, InvalidRequest
 from pipeline.rebuild.snapshot_file import write_snapshot
-from rlmm import row_keys as keys
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot
 from rlmm.partition_state import Totals
-from rlmm.row_values import encode_totals
-from rlmm.snapshot_rows import from_proposals
+from rlmm.rows import keys
+from rlmm.rows.snapshot_rows import from_proposals
+from rlmm.rows.values import encode_totals
 
 
 def rows(segments: int) -> list[tuple[bytes, bytes]]:

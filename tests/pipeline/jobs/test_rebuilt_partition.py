@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, epoch_for_offset
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.rebuild.partition_rows import (
     RebuiltPartition,
     first_offsets,
@@ -17,19 +18,18 @@ from pipeline.rebuild.partition_rows import (
     partition_rows,
 )
 from pipeline.rebuild.resolved_lineage import ResolvedLineage, resolve_lineage
-from rlm.retention_plan import RetentionFacts, plan_retention
-from rlmm import queries
-from rlmm import row_keys as keys
-from rlmm.apply import apply
-from rlmm.apply_outcome import Verdict
-from rlmm.coverage import covering, epoch_ranges
+from rlm.retention.retention_plan import RetentionFacts, plan_retention
+from rlmm.apply.apply import apply
+from rlmm.apply.outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import Mode, TopicPolicy, Totals
-from rlmm.records import PartitionClaim, encode
-from rlmm.restart_rows import restarted
-from rlmm.row_values import encode_totals
-from rlmm.rows import MemoryRows
-from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, TopicIdPartition
+from rlmm.records.records import PartitionClaim, encode
+from rlmm.rows import keys, queries
+from rlmm.rows.coverage import covering, epoch_ranges
+from rlmm.rows.restart_rows import restarted
+from rlmm.rows.rows import MemoryRows
+from rlmm.rows.values import encode_totals
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
 from tests.pipeline.jobs.bucket_history import PARTITION, BucketHistory, a_segment
 from tests.rlmm.recomputed_state import all_segments, coverage_rows, expected_coverage_rows
 

@@ -18,28 +18,24 @@ from rich.console import Console
 
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs import reconcile as job
 from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.reconcile import ReconcileOptions, ReconcileReport, check_options, run
-from pipeline.opened_store import opened
 from pipeline.reconcile.known_rows import known_of_snapshot
 from pipeline.reconcile.tally import EXAMPLES_MAX, Found, tally
-from rlm.custom_metadata import CustomMetadata
-from rlm.object_keys import ObjectSuffix, segment_keys
-from rlmm import row_keys as keys
+from pipeline.stores.opened_store import opened
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.object_keys import ObjectSuffix, segment_keys
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import SnapshotId
-from rlmm.row_segments import encode_segment_row
-from rlmm.segment import (
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-    TopicIdPartition,
-)
-from rlmm.snapshot_rows import to_proposals
+from rlmm.records.fixed_layout import encode_segment_row
+from rlmm.rows import keys
+from rlmm.rows.snapshot_rows import to_proposals
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 from rsm_backends.store_config import StoreConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.catalogue.tiered_segment import DamagedSegment, PartitionBounds, TieredSegment
 from pipeline.cli import running
@@ -26,7 +27,7 @@ from pipeline.jobs.scrub_post import DAMAGE_PER_POST, ScrubPost
 from pipeline.jobs.scrub_report import PartitionResult, ScrubReport
 from pipeline.jobs.scrub_state import ScrubState
 from pipeline.jobs.scrub_verdict import Finding, Outcome, Verdict
-from rlmm.segment import OFFSET_MAX, TopicIdPartition
+from rlmm.segment import OFFSET_MAX
 from rsm_backends.store_config import StoreConfig
 from strandline.cli.exit_codes import ExitCode
 from tests.capture.captured import LOG_DIR

@@ -17,12 +17,12 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.record_batch import HEADER_BYTES, ControlType, Record, control_key, encode_batch
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.compiled import compiled
 from pipeline.jobs.scrub_log_check import LogCheck
 from pipeline.jobs.scrub_log_scan import sound_log
+from pipeline.process.compiled import compiled
 from pipeline.read.segment_objects import check_chunks
-from rlm.index_check import IndexCheck
-from rlm.manifest import ChunkChecksums
+from rlm.data_plane.index_check import IndexCheck
+from rlm.format.manifest import ChunkChecksums
 from rlmm.segment import RemoteLogSegmentId
 from tests.pipeline.source.tiered import partition, uuid
 

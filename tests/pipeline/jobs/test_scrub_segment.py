@@ -19,14 +19,14 @@ from kafka_formats.errors import Refused, RetryLater
 from kafka_formats.producer_snapshot import ProducerState
 from kafka_formats.record_batch import HEADER_BYTES
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.compiled import compiled
 from pipeline.jobs import scrub_log_scan
 from pipeline.jobs.scrub import ScrubTask
 from pipeline.jobs.scrub_segment import scrub_segment
 from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Outcome, Verdict, verdict_of
+from pipeline.process.compiled import compiled
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects
-from rlm.manifest import checksum_chunks
+from rlm.format.manifest import checksum_chunks
 from rsm_backends.blocking_reads import BlockingObject, BlockingStore, open_blocking
 from rsm_backends.store_config import StoreConfig
 from tests.capture.captured import LOG_DIR

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.listing.listed_objects import object_rows
-from rlm.object_keys import parse_segment_key, segment_keys
-from rlmm.segment import RemoteLogSegmentId, TopicIdPartition
+from rlm.format.object_keys import parse_segment_key, segment_keys
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig
 

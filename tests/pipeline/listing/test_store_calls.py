@@ -12,7 +12,7 @@ import pytest
 from pipeline.listing import store_calls
 from pipeline.listing.key_ranges import ranges_between
 from pipeline.listing.store_calls import FIRST_PAGE_KEYS, key_ranges, list_ranges
-from pipeline.opened_store import opened
+from pipeline.stores.opened_store import opened
 from rsm_backends.arguments import PAGE_KEYS_MAX
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig

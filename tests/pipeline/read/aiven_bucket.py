@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.catalogue.tiered_segment import TieredSegment
-from rlm.manifest import parse_manifest
+from rlm.format.manifest import parse_manifest
 from rsm_backends.store_config import StoreConfig
 from tests.real.toolbox import REPOSITORY
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import TieredSegment
-from rlm.copy_job import CopyJob, CopyResult
-from rlm.log_dir import LocalPartition, find_partitions
-from rlm.segment_copy import copy_segment
-from rlmm.segment import TopicIdPartition
+from rlm.data_plane.copy_job import CopyJob, CopyResult
+from rlm.data_plane.segment_copy import copy_segment
+from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all

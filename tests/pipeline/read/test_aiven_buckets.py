@@ -15,7 +15,7 @@ from pipeline.read.open_stores import OpenStores
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, plan_slices
 from pipeline.read.transactions import stable_end
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 from tests.pipeline.read.aiven_bucket import SAMPLES, SMALL, AivenTopic, expected, shown
 
 COMPRESSED = AivenTopic(SMALL, "comp", "comp/")

@@ -16,7 +16,7 @@ from pipeline.read.open_stores import OpenStores
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import LATER_MAX, ReadSettings, SegmentSlice, cut, plan_slices
 from pipeline.read.transactions import stable_end
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 from tests.capture.captured import LOG_DIR, expected_offsets, expected_records
 from tests.pipeline.read.folder_tier import FolderTier, tier_log_dir
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
@@ -293,7 +293,7 @@ def test_only_segments_with_aborts_are_looked_into(tier: FolderTier) -> None:
 
 
 def test_an_abort_among_lost_offsets_leaves_its_records_out_counted(tmp_path: Path) -> None:
-    """As a node does it: `tests/rlm/test_read_committed.py` has the other cases."""
+    """As a node does it: `tests/rlm/data_plane/test_read_committed.py` has the other cases."""
     replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
     replica.append(2, producer_id=1, transactional=True)  # 0, 1: aborted at 3, which is lost
     replica.append(1, producer_id=2, transactional=True)  # 2: committed at 6

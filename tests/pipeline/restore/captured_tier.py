@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_formats.errors import NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
-from rlm.log_dir import LocalPartition, find_partitions
-from rlm.segment_copy import copy_segment
-from rlmm.segment import OFFSET_MAX, TopicIdPartition
+from rlm.data_plane.segment_copy import copy_segment
+from rlm.local_log.log_dir import LocalPartition, find_partitions
+from rlmm.segment import OFFSET_MAX
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.store_config import StoreConfig
 from tests.pipeline.read.folder_tier import tiered

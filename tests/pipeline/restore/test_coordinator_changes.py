@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafka_formats.errors import Refused, RetryLater
-from pipeline import ambient
+from pipeline.process import ambient
 from pipeline.restore import kafka_target
 from pipeline.restore.kafka_target import KafkaAddress, Progress, committed_progress
 

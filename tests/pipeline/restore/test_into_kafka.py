@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from kafka_formats.errors import Conflict, Fenced, InvalidRequest
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.jobs import restore as restore_job
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.restore import IntoKafka, run
@@ -35,8 +36,7 @@ from pipeline.restore.produce import PartitionRestore, compare_partition, produc
 from pipeline.restore.ranges import Wanted
 from pipeline.restore.reports import ProduceReport
 from pipeline.restore.target_plan import check_target, new_topic_configs
-from rlm.read_request import Isolation
-from rlmm.segment import TopicIdPartition
+from rlm.data_plane.read_request import Isolation
 from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured
 from tests.real.kafka import KafkaBroker
 from tests.real.kafka_clients import NewRecord, consume_all

@@ -18,7 +18,7 @@ from pipeline.source.offset_limits import (
     SpecificTimestamps,
 )
 from pipeline.source.options import OPTIONS, SourceOptions, parse_options
-from rlm.read_request import Isolation
+from rlm.data_plane.read_request import Isolation
 
 OFFSETS = '{"orders": {"0": 23, "1": -2}}'
 TIMES = '{"orders": {"0": 1760000000000}}'

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kafka_formats.errors import NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.read import open_stores
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_slice import ReadSettings
 from pipeline.source.tier_view import TierView
-from rlm.read_request import Isolation
-from rlmm.segment import TopicIdPartition
+from rlm.data_plane.read_request import Isolation
 from rsm_backends.blocking_reads import BlockingObject, BlockingStore, open_blocking
 from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured
 from tests.pipeline.source.captured_rows import consumed

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
-from rlmm.segment import OFFSET_MAX, RemoteLogSegmentId, TopicIdPartition
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
 
 

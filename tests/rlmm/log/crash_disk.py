@@ -2,7 +2,7 @@
 
 SIGKILL keeps the page cache, so it proves nothing about fsync. `power_cut` is what the machine's
 death leaves: bytes and names that were synced, and of the rest what the given fate says (see
-`sim/medium.py`). A process's death alone (`process_death`) leaves everything in place,
+`sim/ground/medium.py`). A process's death alone (`process_death`) leaves everything in place,
 still unsynced.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from sim.forgetful_disk import ForgetfulDisk, PowerCut
-from sim.medium import Fate, Survivors, Torn
+from sim.ground.forgetful_disk import ForgetfulDisk, PowerCut
+from sim.ground.medium import Fate, Survivors, Torn
 
 SITE_DEPTH = 2
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rlmm.log import disk as disk_module
-from rlmm.log import log_directory, quorum_state, recovery
+from rlmm.log import log_directory, recovery
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import AppendFile
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.snapshot_files import SnapshotWriter

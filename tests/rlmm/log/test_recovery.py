@@ -8,11 +8,11 @@ import pytest
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from rlmm.log import quorum_state
+from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.committed import committed_group, encode_proposals
 from rlmm.log.disk import replace_file
 from rlmm.log.log_directory import LogDirectory
-from rlmm.log.quorum_state import QuorumState
+from rlmm.log.quorum_state_file import QuorumState
 from rlmm.log.recovery import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_DIRECTORY,

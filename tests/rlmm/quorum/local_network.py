@@ -11,12 +11,11 @@ from typing import Protocol, TypeVar
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import fetched_batches, voter_set
-from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
+from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.damaged_tail import NO_MEMORY
@@ -28,6 +27,7 @@ from rlmm.raft.messages import (
     ReplicaKey,
 )
 from rlmm.raft.timers import RaftSettings
+from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
 from tests.rlmm.log.crash_disk import CrashDisk
 
 METADATA = Path("/data/metadata")

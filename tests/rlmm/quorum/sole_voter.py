@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.disk import Disk
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Voter
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set

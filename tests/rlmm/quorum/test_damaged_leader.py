@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.admin import QuorumAdmin

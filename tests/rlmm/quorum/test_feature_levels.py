@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Conflict, InvalidRequest, Refused, RetryLater
-from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.quorum.admin import QuorumAdmin
 from rlmm.raft.timers import RaftSettings
-from rlmm.records import LogStart
+from rlmm.records.records import LogStart
+from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
 from tests.rlmm.metadata_node import PARTITION, claim, copied
 from tests.rlmm.quorum.local_network import NODES, Network, Replica
 from tests.rlmm.quorum.three_managers import Node, leading, same_everywhere, three_nodes

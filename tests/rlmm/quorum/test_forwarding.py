@@ -10,20 +10,20 @@ from typing import cast
 import pytest
 
 from kafka_formats.errors import OutcomeUnknown
-from rlmm.feature_level import FeatureLevels
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.metadata_log import Proposal
 from rlmm.quorum.driver import QuorumDriver
-from rlmm.quorum.ports import ProduceAnswer
-from rlmm.quorum.proposal_queue import ProposalQueue
-from rlmm.quorum.proposals import (
+from rlmm.quorum.network_ports import ProduceAnswer
+from rlmm.quorum.own_proposals import (
     FORWARD_DEADLINE_MIN_MS,
     PRODUCE_DEADLINE_MS,
     Proposals,
 )
+from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.raft.actions import Role
 from rlmm.raft.events import CommitLearned, Event
 from rlmm.raft.messages import Error, PeerRequest, PeerResponse
+from rlmm.rows.feature_level import FeatureLevels
 
 DEADLINE_S = 10.0
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from kafka_formats.errors import OutcomeUnknown
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from tests.rlmm.quorum.following import data
 from tests.rlmm.quorum.local_network import NODES, Network, Replica, leader_of, voters_of
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_formats.errors import OutcomeUnknown, RetryLater
-from rlmm.metadata_limits import WRITE_DEADLINE_S
-from rlmm.records import LogStart, LostRange
-from strandline.node_readiness import NodeFacts, missing_until_ready
-from strandline.settings import QuorumSettings
+from rlmm.manager.metadata_limits import WRITE_DEADLINE_S
+from rlmm.records.records import LogStart, LostRange
+from strandline.node.readiness import NodeFacts, missing_until_ready
+from strandline.settings.settings import QuorumSettings
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.metadata_node import (
     PARTITION,

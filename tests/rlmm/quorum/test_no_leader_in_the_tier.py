@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import RetryLater
-from rlm.copy_plan import WhyNot
-from rlm.limits import CopyLimits
-from rlmm.segment import TopicIdPartition
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import CopyLimits
+from rlm.control.why_not import WhyNot
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node as RemoteNode
 from tests.rlm.one_node import new_world
+from tests.rlm.retention.test_topic_deletion import ONLY_THE_MARKER, mark
 from tests.rlm.test_service_retention import EVERYTHING_IS_OLD, decide
-from tests.rlm.test_topic_deletion import ONLY_THE_MARKER, mark
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.metadata_node import incarnation
 from tests.rlmm.quorum.local_network import Network

@@ -9,7 +9,7 @@ import pytest
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
 from rlmm.quorum import server
-from rlmm.quorum.ports import ProduceAnswer
+from rlmm.quorum.network_ports import ProduceAnswer
 from rlmm.raft.events import Event, Propose
 from rlmm.raft.messages import Error
 from tests.rlmm.quorum.following import collect

@@ -19,8 +19,8 @@ from kafka_formats.errors import (
 )
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.disk import AppendFile, Disk
-from rlmm.log.limits import LogLimits
 from rlmm.log.log_directory import LogDirectory
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY, load_recovery_point
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal, SnapshotId

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_formats.errors import NotFound, OutcomeUnknown, RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Voter
 from rlmm.metadata_log import Proposal, SnapshotId
 from tests.rlm.virtual_time import run_virtually

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rlmm.feature_level import LEVELS_KNOWN
-from rlmm.log.limits import LogLimits
-from rlmm.manager import MetadataLimits, RemoteLogMetadataManager
-from rlmm.view import View
+from rlmm.log.log_limits import LogLimits
+from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.rows.feature_level import LEVELS_KNOWN
+from rlmm.view.view import View
 from tests.rlmm.metadata_node import NOW_MS, incarnation
 from tests.rlmm.quorum.local_network import NODES, Network, Replica, leader_of, voters_of
 

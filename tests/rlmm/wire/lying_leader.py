@@ -13,7 +13,7 @@ from itertools import count
 from kafka_formats.errors import OutcomeUnknown, RetryLater
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
-from rlmm.quorum.ports import Answer, ListenerView, ProduceAnswer
+from rlmm.quorum.network_ports import Answer, ListenerView, ProduceAnswer
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     EpochEnd,
@@ -31,7 +31,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peers import WirePeers
-from strandline import ambient
+from strandline.node import ambient
 from tests.rlmm.quorum.following import collect, data
 from tests.rlmm.quorum.local_network import directory_id
 from tests.rlmm.wire.wire_network import (

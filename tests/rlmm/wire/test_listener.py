@@ -14,7 +14,7 @@ import pytest
 
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
-from rlmm.quorum.ports import Answer, ListenerView, PeerFailedError, ProduceAnswer
+from rlmm.quorum.network_ports import Answer, ListenerView, PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import (
     Error,
     FetchRequest,
@@ -30,7 +30,7 @@ from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peers import WirePeers
 from rlmm.wire.server_connection import ListenerLimits
-from strandline import ambient
+from strandline.node import ambient
 from tests.rlmm.quorum.local_network import directory_id
 from tests.rlmm.wire.wire_network import CLUSTER_ID, HOST, TOPIC_ID, Wire, leader_of, replicas
 

@@ -12,6 +12,7 @@ from itertools import count, cycle, islice
 
 import pytest
 
+from kafka_client.frame_check import FrameError
 from kafka_formats.errors import OutcomeUnknown, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.raft.messages import (
@@ -28,13 +29,12 @@ from rlmm.raft.messages import (
 )
 from rlmm.raft.timers import RaftSettings
 from rlmm.wire import frames
-from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.quorum_codec import QuorumCodec, api_of
 from rlmm.wire.sasl_server import SaslServer
 from rlmm.wire.server_connection import Caller, DisconnectError
-from strandline import ambient
+from strandline.node import ambient
 from tests.rlmm.quorum.following import data
 from tests.rlmm.quorum.local_network import directory_id
 from tests.rlmm.wire.lying_leader import (

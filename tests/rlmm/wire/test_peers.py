@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rlmm.feature_level import LEVELS_KNOWN, FeatureLevels
-from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
+from kafka_client.sasl import SaslCredentials
+from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import Error, FetchRequest, ReplicaKey, VoteRequest
+from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.wire import frames, peer_connection
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import VERSIONS, Api
 from rlmm.wire.peers import WirePeers
-from rlmm.wire.sasl import SaslCredentials
 from tests.real.ports import free_ports
 from tests.rlmm.quorum.local_network import directory_id
 from tests.rlmm.wire.test_listener import Served

@@ -12,13 +12,13 @@ from kafka_formats.errors import Conflict
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
 from rlmm.quorum.admin import QuorumAdmin
-from rlmm.quorum.ports import PeerFailedError, ProduceAnswer
+from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.actions import Role
 from rlmm.raft.events import Propose, TransferLeadership
 from rlmm.raft.messages import Error
 from rlmm.wire.hot_codec import HotCodec
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection
-from strandline import ambient
+from strandline.node import ambient
 from tests.rlmm.log.crash_disk import Survivors
 from tests.rlmm.quorum.following import collect, data
 from tests.rlmm.wire.wire_network import (

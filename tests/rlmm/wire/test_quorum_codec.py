@@ -11,10 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
+from kafka_client.frame_check import FrameError
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlmm.log.quorum_records import Endpoint
 from rlmm.quorum.config import LISTENER_NAME
-from rlmm.quorum.ports import ProduceAnswer
+from rlmm.quorum.network_ports import ProduceAnswer
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -37,7 +38,6 @@ from rlmm.raft.messages import (
     VoteResponse,
 )
 from rlmm.wire import frames, schema
-from rlmm.wire.frame_check import FrameError
 from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.hot_codec import FETCH_VERSION, PRODUCE_VERSION, HotCodec
 from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, RequestRefusedError, api_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_client.sasl import SaslCredentials, sasl_client
 from kafka_formats.errors import Refused
-from rlmm.wire.sasl import SaslCredentials, sasl_client
 from rlmm.wire.sasl_server import PEER_USER, PLAIN, SCRAM, SaslServer, SecretVerifier
 
 VERIFIER = SecretVerifier.of("correct horse", b"some salt")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.data_directory import format_data_directory
+from rlmm.data_directory.data_directory import format_data_directory
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from tests.real.kafka import run_tool
 from tests.rlmm.quorum.following import data

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from rlmm.feature_level import LEVELS_KNOWN
 from rlmm.metadata_log import Proposal
-from rlmm.records import encode
+from rlmm.records.records import encode
+from rlmm.rows.feature_level import LEVELS_KNOWN
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from tests.real.kafka import run_tool
 from tests.real.kcat import run_kcat
 from tests.rlmm.quorum.following import collect
 from tests.rlmm.quorum.local_network import directory_id
-from tests.rlmm.test_records import ADD
+from tests.rlmm.records.test_records import ADD
 from tests.rlmm.wire.wire_network import (
     CLUSTER_ID,
     SECRET,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.metadata_log import Proposal, SnapshotId
 from tests.rlmm.log.crash_disk import Survivors
 from tests.rlmm.quorum.following import all_propose_and_read_the_same, collect, data

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from rlmm.metadata_log import Proposal
-from rlmm.quorum.ports import PeerFailedError
+from rlmm.quorum.network_ports import PeerFailedError
 from rlmm.wire import frames
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import Api

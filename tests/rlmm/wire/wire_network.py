@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafka_client.sasl import SaslCredentials
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.disk import Disk, OsDisk
-from rlmm.log.limits import LogLimits
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
@@ -23,10 +24,9 @@ from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peer_connection import PeerSecurity
 from rlmm.wire.peers import PeerLimits, WirePeers
-from rlmm.wire.sasl import SaslCredentials
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from rlmm.wire.server_connection import ListenerLimits
-from strandline import ambient
+from strandline.node import ambient
 from tests.real.ports import free_ports
 from tests.rlmm.log.crash_disk import CrashDisk, Survivors
 from tests.rlmm.quorum.local_network import METADATA, directory_id

@@ -1,0 +1,163 @@
+"""What a request passes before its route runs: who asks, unknown parameters, the wished offset."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from typing import Annotated
+
+from fastapi import Depends, Header, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import Field
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from api.http.context import ApiContext
+from api.http.gate import CONTEXT_SCOPE_KEY, METADATA_OFFSET_SCOPE_KEY
+from api.http.route_table import route_of
+from api.http.tokens import ANONYMOUS, TOKEN_BYTES_MAX, Principal, Role
+from api.http.validation import INT64_MAX, Whole
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+
+MIN_OFFSET_HEADER = "Strandline-Min-Metadata-Offset"
+_SEND = (
+    "send a token (Authorization: Bearer TOKEN; commands take --token-file FILE, or its path in "
+    "STRANDLINE_TOKEN_FILE)"
+)
+
+bearer = HTTPBearer(
+    auto_error=False,
+    scheme_name="bearer",
+    description="A token of the node's token file. Roles: read, operate, admin.",
+)
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+MinOffset = Annotated[
+    # -1 is what a node answers before its first record.
+    Annotated[int, Field(ge=-1, le=INT64_MAX), Whole] | None,
+    Header(
+        alias=MIN_OFFSET_HEADER,
+        description="Answer only once this metadata offset is applied here.",
+    ),
+]
+
+
+def context_in(request: Request) -> ApiContext:
+    """What the application was made with. For dependencies: one dependency less to solve."""
+    context = request.scope[CONTEXT_SCOPE_KEY]
+    assert isinstance(context, ApiContext)
+    return context
+
+
+async def context_of(request: Request) -> ApiContext:
+    """What the application was made with."""
+    return context_in(request)
+
+
+Context = Annotated[ApiContext, Depends(context_of)]
+
+
+def require(role: Role) -> Callable[..., Awaitable[Principal]]:
+    """A dependency: the caller must have `role`. 401 without a valid token, 403 below that role."""
+
+    async def admit(request: Request, credentials: Credentials) -> Principal:
+        principal = _principal(request, context_in(request), credentials)
+        if principal.role < role:
+            has, needs = principal.role.name.lower(), role.name.lower()
+            if "authorization" not in request.headers:
+                raise Refused(f"without a token the role is {has}, and this needs {needs}: {_SEND}")
+            raise Refused(
+                f"{principal.name} has the role {has}; this needs a token of role {needs}"
+            )
+        return principal
+
+    return admit
+
+
+def _principal(
+    request: Request, context: ApiContext, credentials: HTTPAuthorizationCredentials | None
+) -> Principal:
+    if "authorization" in request.headers:
+        if credentials is None or len(credentials.credentials) > TOKEN_BYTES_MAX:
+            raise _unauthenticated("Authorization is not of the form: Bearer TOKEN")
+        found = context.tokens.principal(credentials.credentials)
+        if found is None:
+            raise _unauthenticated("this token is not in the node's token file")
+        return found
+    if context.anonymous_role is None or not is_local(request.scope):
+        raise _unauthenticated(_SEND)
+    return Principal(ANONYMOUS, context.anonymous_role)
+
+
+def _unauthenticated(detail: str) -> HTTPException:
+    return HTTPException(401, detail, headers={"WWW-Authenticate": 'Bearer realm="strandline"'})
+
+
+def is_local(scope: Scope) -> bool:
+    """Whether a program on this machine asks for this machine.
+
+    The address alone is not enough: a proxy on this machine speaks for others, and a web page can
+    make a browser on this machine connect here under a foreign name (DNS rebinding).
+    """
+    client: tuple[str, int] | None = scope.get("client")
+    headers: Mapping[bytes, bytes] = dict(scope["headers"])
+    forwarded = (b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via")
+    if client is None or any(name in headers for name in forwarded):
+        return False
+    host = headers.get(b"host", b"").decode("latin-1")
+    name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    return _is_loopback(client[0]) and (
+        name.lower() == "localhost" or _is_loopback(name.strip("[]"))
+    )
+
+
+@lru_cache(maxsize=64)
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+async def known_parameters(request: Request) -> None:
+    """Refuse query parameters that the route does not have, and those given twice, by name."""
+    check_parameters(request)
+
+
+def check_parameters(request: Request) -> None:
+    """See `known_parameters`."""
+    allowed = route_of(request.scope).query_parameters.get(request.method, frozenset())
+    names = [name for name, _ in request.query_params.multi_items()]
+    if len(set(names)) == len(names) and allowed.issuperset(names):
+        return  # all that is below takes longer than the rest of this
+    for name, count in Counter(names).items():
+        if name not in allowed:
+            known = ", ".join(sorted(allowed)) or "none"
+            raise InvalidRequest(
+                f"this path has no such query parameter; it has: {known}", field=name[:100]
+            )
+        if count > 1:
+            raise InvalidRequest("give it once", field=name)
+
+
+async def wished_offset(request: Request, min_offset: MinOffset = None) -> None:
+    """Check the parameters' names, wait for the offset that the caller wants to see, and note where
+    the answer is true.
+
+    Taken before the route reads: the answer holds at least everything up to the noted offset.
+    """
+    check_parameters(request)
+    context = context_in(request)
+    if min_offset is not None:
+        deadline_s = context.limits.min_offset_wait_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                await context.manager.wait_for_offset(min_offset, deadline_s=deadline_s)
+        except TimeoutError:
+            raise RetryLater(
+                f"metadata offset {min_offset} is not applied here within {deadline_s:g} s; "
+                f"applied: {context.manager.applied_offset}"
+            ) from None
+    request.scope[METADATA_OFFSET_SCOPE_KEY] = context.manager.applied_offset

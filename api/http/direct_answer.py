@@ -1,0 +1,114 @@
+"""Answers whose bytes a worker sends to the client itself, on the connection that it is lent.
+
+Only over plain HTTP, where the bytes of an answer are the connection's bytes, and only where the
+length is known beforehand. The head goes from here, then nothing until the worker is done; from
+then on the connection is this process's again. One that did not take the whole body is broken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
+
+from starlette.types import Scope, Send
+
+from api.http.api_limits import ApiLimits
+from api.http.streaming import HEAD_SCOPE_KEY, PumpedAnswer, StreamSlots
+from kafka_formats.errors import InternalError, RetryLater
+from rlm.data_plane.read_request import ClientEnd, HeldRead, SendRules
+
+LEND_EXTENSION = "strandline.lend"
+"""In `scope["extensions"]` where the connection can be lent: a `Lend`."""
+
+DIRECT_BYTES_MIN = 512 * 1024
+"""Of a shorter answer the lending costs more than the bytes."""
+
+Lend = Callable[[], AbstractAsyncContextManager[socket.socket | None]]
+"""Around the sending of a body by somebody else, after the head was sent. None: the client is gone.
+Leaving the block with an exception breaks the connection off.
+"""
+
+_log = logging.getLogger("strandline.api")
+
+
+def lend_of(scope: Scope, size_bytes: int) -> Lend | None:
+    """How to lend this request's connection for an answer of so many bytes; None: not at all."""
+    if scope.get(HEAD_SCOPE_KEY) or size_bytes < DIRECT_BYTES_MIN:
+        return None
+    extensions: Mapping[str, Any] = scope.get("extensions", {})
+    return extensions.get(LEND_EXTENSION)
+
+
+class DirectAnswer(PumpedAnswer):
+    """What `opening` opens is asked to send `size_bytes` to the client of `lend`."""
+
+    def __init__(
+        self,
+        opening: AbstractAsyncContextManager[HeldRead],
+        lend: Lend,
+        slots: StreamSlots,
+        limits: ApiLimits,
+        *,
+        size_bytes: int,
+        status_code: int,
+        headers: Mapping[str, str],
+        media_type: str,
+    ) -> None:
+        super().__init__(status_code=status_code, headers=headers, media_type=media_type)
+        self._opening = opening
+        self._lend = lend
+        self._slots = slots
+        self._limits = limits
+        self._size_bytes = size_bytes
+
+    async def _pump(self, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._slots.taken(self._limits))
+            held = await self._opened(stack)
+            await self._start(send)
+            if await self._send_body(held):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _opened(self, stack: AsyncExitStack) -> HeldRead:
+        deadline_s = self._limits.chunk_deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await stack.enter_async_context(self._opening)
+        except TimeoutError:
+            raise RetryLater(f"no bytes came from the store within {deadline_s:g} s") from None
+
+    async def _send_body(self, held: HeldRead) -> bool:
+        """Whether the client took all; otherwise its connection is broken off."""
+        rules = SendRules(
+            grace_s=self._limits.chunk_deadline_s,
+            bytes_per_s_min=self._limits.stream_bytes_per_s_min,
+            store_deadline_s=self._limits.chunk_deadline_s,
+        )
+        try:
+            async with self._lend() as client:
+                if client is None:
+                    return False
+                sent = await held.send_to(client, rules)
+                if sent.end is not ClientEnd.TOOK_ALL:
+                    raise _LeftError(sent.end)
+                if sent.sent_bytes != self._size_bytes:
+                    raise InternalError(
+                        f"{sent.sent_bytes} of {self._size_bytes} bytes were all there was"
+                    )
+        except _LeftError as left:
+            if left.end is ClientEnd.LATE:
+                _log.info("a client stopped taking bytes: its connection is broken off")
+            return False
+        return True
+
+
+class _LeftError(Exception):
+    """The client took less than all, and nobody but the client is to blame."""
+
+    def __init__(self, end: ClientEnd) -> None:
+        super().__init__(end.value)
+        self.end = end

@@ -1,0 +1,59 @@
+"""Pages of long lists, without holding up the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from api.http.api_limits import SCAN_ITEMS_PER_SLICE, STATUSES_PER_SLICE
+from kafka_formats.errors import NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.partition_status import PartitionStatus
+
+Item = TypeVar("Item")
+Key = tuple[str | int | bytes, ...]
+Pause = Callable[[float], Awaitable[None]]
+
+
+async def first_after(
+    items: Iterable[Item],
+    key: Callable[[Item], Key],
+    after: Key | None,
+    limit: int,
+    pause: Pause,
+    matches: Callable[[Item], bool] = lambda _: True,
+) -> tuple[list[Item], bool]:
+    """The first `limit` matching items behind the one with the key `after`; whether there are more.
+
+    `items` ascend by `key`; what lies behind the page is not looked at. Everybody else gets a turn
+    of the event loop after each slice.
+    """
+    found: list[Item] = []
+    for number, item in enumerate(items, start=1):
+        if number % SCAN_ITEMS_PER_SLICE == 0:
+            await pause(0)
+        if (after is not None and key(item) <= after) or not matches(item):
+            continue
+        if len(found) == limit:
+            return found, True
+        found.append(item)
+    return found, False
+
+
+async def statuses_of(
+    partitions: Iterable[TopicIdPartition],
+    status: Callable[[TopicIdPartition], PartitionStatus],
+    pause: Pause,
+) -> list[PartitionStatus]:
+    """Where each partition stands, each at the moment it was looked at; those that went meanwhile
+    are left out.
+    """
+    found: list[PartitionStatus] = []
+    for number, tip in enumerate(partitions, start=1):
+        if number % STATUSES_PER_SLICE == 0:
+            await pause(0)
+        try:
+            found.append(status(tip))
+        except NotFound:
+            continue
+    return found

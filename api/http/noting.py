@@ -1,0 +1,40 @@
+"""A line of the audit about a change that was asked for over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from api.http.context import ApiContext
+from api.http.tokens import Principal
+from kafka_formats.errors import OutcomeUnknown
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.audit import AuditAction, AuditLine
+
+
+@contextmanager
+def noted(
+    context: ApiContext,
+    partition: TopicIdPartition,
+    action: AuditAction,
+    why: str,
+    by: Principal,
+    *,
+    offsets: tuple[int, int] = (-1, -1),
+    size_bytes: int = -1,
+) -> Iterator[None]:
+    """Around the change. No line where it was refused; one that says so where nobody knows."""
+
+    def note(text: str) -> None:
+        context.audit.note(
+            AuditLine(
+                context.now_ms(), action, partition, None, *offsets, size_bytes, text, by.name
+            )
+        )
+
+    try:
+        yield
+    except OutcomeUnknown:
+        note(f"{why}; whether it was recorded is not known")
+        raise
+    note(why)

@@ -1,0 +1,47 @@
+"""What the node's rate limits do, in the manner of Kafka's remote-copy-throttle-time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import Flow
+
+NAMES = {Flow.COPY: "remote_copy", Flow.READ: "remote_fetch"}
+"""Kafka's words for the two directions."""
+
+
+class FlowMetrics(Collector):
+    """Read from the limits at each scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._flow: FlowControl | None = None
+        registry.register(self)
+
+    def watch(self, flow: FlowControl) -> None:
+        """Whose limits to tell; until then they are zero."""
+        self._flow = flow
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of both directions."""
+        for flow, name in NAMES.items():
+            limit = None if self._flow is None else self._flow.limits.node.of(flow)
+            yield GaugeMetricFamily(
+                f"strandline_{name}_limit_bytes_per_second",
+                "The node's rate limit; 0 without one.",
+                value=limit or 0,
+            )
+            yield GaugeMetricFamily(
+                f"strandline_{name}_throttled",
+                "Requests that wait for a rate limit now.",
+                value=0 if self._flow is None else self._flow.waiting(flow),
+            )
+            yield CounterMetricFamily(
+                f"strandline_{name}_throttle_seconds",
+                "Time that requests waited for a rate limit, added up.",
+                value=0.0 if self._flow is None else self._flow.waited_s(flow),
+            )

@@ -1,0 +1,303 @@
+"""Prometheus metrics of a node: names, units, and the observers that feed them.
+
+Counters are fed by events while they happen; gauges are read from the view and the partition
+statuses at each scrape, so that they cannot drift. No label grows with topics or partitions: of
+topics the few that are furthest behind are named, and what one partition does is asked at its
+status route.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+from api.metrics.cache import CacheMetrics
+from api.metrics.flow import FlowMetrics
+from api.metrics.hold import HoldMetrics
+from api.metrics.lag import LagMetrics
+from api.metrics.quorum import QuorumMetrics
+from api.metrics.repair import RepairMetrics
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.control.run_events import (
+    ClaimLost,
+    CopyEvent,
+    LostRangeRecorded,
+    PartitionClaimed,
+    SegmentCopied,
+    SegmentDeleted,
+    SegmentFailed,
+    SegmentProgress,
+    SegmentStarted,
+)
+from rlm.copy.partition_status import PartitionStatus
+from rlm.node_files.kill_switches import Switch
+from rlmm.partition_state import Totals
+from rlmm.segment import RemoteLogSegmentId
+from rsm_backends.measured import StoreCall
+
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+COPY_ERROR_KINDS = (
+    "retry_later", "outcome_unknown", "fenced", "conflict", "corrupt_data", "refused", "not_found",
+    "already_exists", "invalid_request", "internal",
+)  # fmt: skip
+_COPY_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+_HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
+_STORE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class HttpMetrics:
+    """Requests: how many, how long, how they ended. `route` is the path's template."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "strandline_http_requests",
+            "HTTP requests, by method, route template and status.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "strandline_http_request_seconds",
+            "Time from a request's headers to the end of its answer, in seconds.",
+            ["route"],
+            buckets=_HTTP_SECONDS,
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "strandline_http_requests_in_flight",
+            "HTTP requests being answered now.",
+            registry=registry,
+        )
+
+        self._corrupt = Counter(
+            "strandline_corrupt_reads",
+            "Answers that damage or loss in a store ended: alert on it.",
+            registry=registry,
+        )
+
+    def corrupt(self) -> None:
+        """An answer ended with CorruptData."""
+        self._corrupt.inc()
+
+    def started(self) -> None:
+        """A request came in."""
+        self._in_flight.inc()
+
+    def finished(self, method: str, route: str, status: int, seconds: float) -> None:
+        """It was answered, or its client went away (status 499)."""
+        self._in_flight.dec()
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+
+class StoreMetrics:
+    """Calls to the object stores: how many, how long, how many bytes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "strandline_store_requests",
+            "Object store calls, by store, operation and outcome (ok or an error kind).",
+            ["store", "operation", "outcome"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "strandline_store_request_seconds",
+            "Time of one object store call, in seconds.",
+            ["store", "operation"],
+            buckets=_STORE_SECONDS,
+            registry=registry,
+        )
+        self._bytes = Counter(
+            "strandline_store_bytes",
+            "Bytes moved to (put) and from (get) object stores.",
+            ["store", "operation"],
+            registry=registry,
+        )
+
+    def observer(self, store: str) -> StoreCallCounter:
+        """What a `MeasuredStore` around the store of this name reports to."""
+        return StoreCallCounter(store, self._requests, self._seconds, self._bytes)
+
+    def on_store_call(self, store: str, call: StoreCall) -> None:
+        """A call that another process made and told of."""
+        self.observer(store).store_call_ended(call)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCallCounter:
+    """A `rsm_backends.measured.StoreObserver` for one store."""
+
+    store: str
+    requests: Counter
+    seconds: Histogram
+    moved: Counter
+
+    def store_call_ended(self, call: StoreCall) -> None:
+        """One call ended, well or not."""
+        self.requests.labels(self.store, call.operation, call.error or "ok").inc()
+        self.seconds.labels(self.store, call.operation).observe(call.duration_s)
+        moved = call.bytes_sent + call.bytes_received
+        if moved:
+            self.moved.labels(self.store, call.operation).inc(moved)
+
+
+class CopyMetrics:
+    """What the control plane did: copies, failures, claims, losses, deletions."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"strandline_{name}", what, labels, registry=registry)
+
+        self._segments = counter("remote_copy_segments", "Segments copied (COPY_SEGMENT_FINISHED).")
+        self._requests = counter("remote_copy_requests", "Copies begun (COPY_SEGMENT_STARTED).")
+        self._bytes = counter("remote_copy_bytes", "Bytes of .log files of copied segments.")
+        self._sent = counter(
+            "remote_copy_sent_bytes", "Bytes of segments the stores took, retries too."
+        )
+        self._errors = counter("remote_copy_errors", "Failed copy attempts, by error kind.", "kind")
+        for kind in COPY_ERROR_KINDS:
+            self._errors.labels(kind)  # a counter that is born with its first error shows no rise
+        self._claims = counter("claims", "Partition claims accepted for this node.")
+        self._claims_lost = counter("claims_lost", "Partition claims this node lost.")
+        self._lost = counter(
+            "lost_offsets", "Offsets that left the local log before they were copied: alert on it."
+        )
+        self._deleted = counter("remote_delete_segments", "Segments cleaned up or deleted.")
+        self._seconds = Histogram(
+            "strandline_remote_copy_seconds",
+            "Time to copy one segment, in seconds.",
+            buckets=_COPY_SECONDS,
+            registry=registry,
+        )
+        self._progress: dict[RemoteLogSegmentId, int] = {}
+
+    def on_event(self, event: CopyEvent) -> None:
+        """The handler for `RemoteLogManager`'s events."""
+        match event:
+            case SegmentStarted():
+                self._requests.inc()
+            case SegmentProgress():
+                before = self._progress.get(event.segment_id, 0)
+                self._sent.inc(max(0, event.bytes_done - before))
+                self._progress[event.segment_id] = event.bytes_done
+            case SegmentCopied():
+                self._progress.pop(event.segment_id, None)
+                self._segments.inc()
+                self._bytes.inc(event.size_bytes)
+                self._seconds.observe(event.took_ms / 1_000)
+            case SegmentFailed():
+                if event.segment_id is not None:
+                    self._progress.pop(event.segment_id, None)
+                self._errors.labels(event.kind).inc()
+            case SegmentDeleted():
+                self._progress.pop(event.segment_id, None)
+                self._deleted.inc()
+            case LostRangeRecorded():
+                self._lost.inc(event.end - event.start + 1)
+            case PartitionClaimed():
+                self._claims.inc()
+            case ClaimLost():
+                self._claims_lost.inc()
+            case _:
+                pass
+
+
+class StateMetrics:
+    """Gauges that are set anew at each scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, what: str, *labels: str) -> Gauge:
+            return Gauge(f"strandline_{name}", what, labels, registry=registry)
+
+        self._segments = gauge("remote_log_metadata_count", "Segments known, by state.", "state")
+        self._bytes = gauge("remote_log_size_bytes", "Bytes of .log files of finished segments.")
+        self._delete_lag = gauge(
+            "remote_delete_lag_segments", "Segments marked deleted whose objects are still there."
+        )
+        self._problems = gauge(
+            "node_problems", "What keeps the node from a part of its work, by area.", "area"
+        )
+        self._partitions = gauge("remote_partitions", "Partitions known to the metadata.")
+        self._roles = gauge("partitions", "Partitions on this node, by role.", "role")
+        self._waiting = gauge("partitions_waiting", "Partitions not copying now, by reason.", "why")
+        self._blocked = gauge(
+            "partitions_blocked", "Partitions stopped by a corrupt segment: alert on it."
+        )
+        self._ready = gauge("ready", "1 while the node is ready, as /readyz tells it: alert on 0.")
+        self._copying = gauge("copies_in_flight", "Copies under way.")
+        self._lag = LagMetrics(registry)
+        self._paused = gauge(
+            "paused", "1 while a kill switch of this node is on: copying, deleting.", "what"
+        )
+
+    def set_switches(self, paused: Callable[[Switch], object | None]) -> None:
+        """`paused` says what pauses a work, None for nothing."""
+        for switch in Switch:
+            self._paused.labels(switch.value).set(paused(switch) is not None)
+
+    def set_ready(self, ready: bool) -> None:
+        """As /readyz answers."""
+        self._ready.set(ready)
+
+    def set_problems(self, problems: Iterable[NodeProblem]) -> None:
+        """How many there are in each area, 0 where there are none."""
+        counts = Counts(problem.area for problem in problems)
+        for area in ProblemArea:
+            self._problems.labels(area.value).set(counts[area])
+
+    def set_totals(self, totals: Totals) -> None:
+        """What the whole tier holds."""
+        self._segments.labels("COPY_SEGMENT_STARTED").set(totals.copy_started)
+        self._segments.labels("COPY_SEGMENT_FINISHED").set(totals.copy_finished)
+        self._segments.labels("DELETE_SEGMENT_STARTED").set(totals.delete_started)
+        self._bytes.set(totals.size_bytes)
+        self._delete_lag.set(totals.delete_started)
+        self._partitions.set(totals.partitions)
+
+    def set_partitions(self, statuses: Iterable[PartitionStatus]) -> None:
+        """Sums over this node's partitions."""
+        roles: dict[str, int] = {}
+        waiting: dict[str, int] = {}
+        statuses = tuple(statuses)
+        blocked = copying = 0
+        for status in statuses:
+            roles[status.role.value] = roles.get(status.role.value, 0) + 1
+            if status.why_not_copying is not None:
+                why = status.why_not_copying.value
+                waiting[why] = waiting.get(why, 0) + 1
+            blocked += status.blocked is not None
+            copying += status.copying is not None
+        self._roles.clear()
+        for role, count in roles.items():
+            self._roles.labels(role).set(count)
+        self._waiting.clear()
+        for why, count in waiting.items():
+            self._waiting.labels(why).set(count)
+        self._blocked.set(blocked)
+        self._copying.set(copying)
+        self._lag.set_partitions(statuses)
+
+
+class NodeMetrics:
+    """All metrics of one node, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.http = HttpMetrics(self.registry)
+        self.store = StoreMetrics(self.registry)
+        self.copy = CopyMetrics(self.registry)
+        self.state = StateMetrics(self.registry)
+        self.hold = HoldMetrics(self.registry)
+        self.repair = RepairMetrics(self.registry)
+        self.quorum = QuorumMetrics(self.registry)
+        self.flow = FlowMetrics(self.registry)
+        self.cache = CacheMetrics(self.registry)
+        ProcessCollector(registry=self.registry)
+
+    def exposition(self) -> bytes:
+        """The text format that Prometheus scrapes."""
+        return generate_latest(self.registry)

@@ -1,0 +1,1 @@
+"""Kafka's protocol from the client's side: connections, SASL, requests to brokers."""

@@ -1,0 +1,197 @@
+"""What this node asks its own broker, in Kafka's protocol, as plain data.
+
+Every question goes over the connection it is given and nowhere else: a client library would route
+ListOffsets to whoever leads, and a follower's node would see success (design 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kio.schema.describe_configs.v3 import DescribeConfigsRequest, DescribeConfigsResponse
+from kio.schema.describe_configs.v3.request import DescribeConfigsResource
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets import v5, v8
+from kio.schema.metadata.v8 import MetadataRequest, MetadataResponse
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i32, i64
+
+from kafka_client.connection import Connection
+
+LATEST = -1
+EARLIEST = -2
+EARLIEST_LOCAL = -4
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+CONSUMER_REPLICA_ID = -1
+
+TopicPartition = tuple[str, int]
+
+_NOT_LEADER = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+_RESOURCE_TOPIC = i8(2)
+_RESOURCE_BROKER = i8(4)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """An offset, and the epoch of the leadership in which the broker answered."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerError:
+    """An error code of the broker for one item. `not_leader`: it does not lead the partition."""
+
+    name: str
+    not_leader: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster a broker belongs to: its id, and (host, port) of each live broker by node id."""
+
+    cluster_id: str | None
+    brokers: Mapping[int, tuple[str, int]]
+
+
+def can_ask_earliest_local(connection: Connection) -> bool:
+    """Whether the broker knows EARLIEST_LOCAL. One that does not has no tiered storage."""
+    return connection.supports(v8.ListOffsetsRequest)
+
+
+async def list_offsets(
+    connection: Connection,
+    partitions: Iterable[TopicPartition],
+    *,
+    timestamp: int,
+    isolation_level: int,
+) -> dict[TopicPartition, FoundOffset | BrokerError]:
+    """One ListOffsets for all `partitions`; those the answer leaves out are left out here.
+
+    With LATEST and READ_COMMITTED the offset is the last stable offset.
+    """
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    answered: v5.ListOffsetsResponse | v8.ListOffsetsResponse
+    if timestamp == EARLIEST_LOCAL:
+        newer = _list_offsets_v8(by_topic, timestamp, isolation_level)
+        answered = await connection.ask(newer, v8.ListOffsetsResponse)
+    else:
+        request = _list_offsets_v5(by_topic, timestamp, isolation_level)
+        answered = await connection.ask(request, v5.ListOffsetsResponse)
+    return {
+        (str(topic.name), int(partition.partition_index)): _offset_or_error(
+            partition.error_code, int(partition.offset), int(partition.leader_epoch)
+        )
+        for topic in answered.topics
+        for partition in topic.partitions
+    }
+
+
+async def describe_cluster(connection: Connection) -> ClusterDescription:
+    """Which cluster the broker at the other end belongs to."""
+    request = MetadataRequest(
+        topics=(),
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    answer = await connection.ask(request, MetadataResponse)
+    return ClusterDescription(
+        cluster_id=answer.cluster_id,
+        brokers={int(broker.node_id): (broker.host, int(broker.port)) for broker in answer.brokers},
+    )
+
+
+async def ask_if_node(connection: Connection, node_id: int) -> BrokerError | None:
+    """None if the broker at the other end is node `node_id`.
+
+    No API names the broker that answers, but only the broker itself describes its own configs:
+    another one answers INVALID_REQUEST. Needs DescribeConfigs on the cluster where ACLs are on.
+    """
+    resource = DescribeConfigsResource(
+        resource_type=_RESOURCE_BROKER,
+        resource_name=str(node_id),
+        configuration_keys=("node.id",),
+    )
+    request = DescribeConfigsRequest(resources=(resource,))
+    answer = await connection.ask(request, DescribeConfigsResponse)
+    for result in answer.results:
+        if result.error_code is not ErrorCode.none:
+            return BrokerError(result.error_code.name)
+        return None
+    return BrokerError(ErrorCode.unknown_server_error.name)
+
+
+async def topic_configs(
+    connection: Connection, topics: Iterable[str], keys: Sequence[str]
+) -> dict[str, dict[str, str] | BrokerError]:
+    """The effective values of `keys` for each topic; keys the broker does not have are left out."""
+    resources = tuple(
+        DescribeConfigsResource(
+            resource_type=_RESOURCE_TOPIC, resource_name=topic, configuration_keys=tuple(keys)
+        )
+        for topic in topics
+    )
+    answer = await connection.ask(
+        DescribeConfigsRequest(resources=resources), DescribeConfigsResponse
+    )
+    return {
+        result.resource_name: BrokerError(result.error_code.name)
+        if result.error_code is not ErrorCode.none
+        else {config.name: config.value for config in result.configs if config.value is not None}
+        for result in answer.results
+    }
+
+
+def _offset_or_error(code: ErrorCode, offset: int, leader_epoch: int) -> FoundOffset | BrokerError:
+    if code is not ErrorCode.none:
+        return BrokerError(code.name, not_leader=code in _NOT_LEADER)
+    return FoundOffset(offset, leader_epoch)
+
+
+def _list_offsets_v8(
+    by_topic: Mapping[str, Sequence[int]], timestamp: int, isolation_level: int
+) -> v8.ListOffsetsRequest:
+    return v8.ListOffsetsRequest(
+        replica_id=BrokerId(CONSUMER_REPLICA_ID),
+        isolation_level=i8(isolation_level),
+        topics=tuple(
+            v8.request.ListOffsetsTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    v8.request.ListOffsetsPartition(
+                        partition_index=i32(partition), timestamp=i64(timestamp)
+                    )
+                    for partition in partitions
+                ),
+            )
+            for topic, partitions in by_topic.items()
+        ),
+    )
+
+
+def _list_offsets_v5(
+    by_topic: Mapping[str, Sequence[int]], timestamp: int, isolation_level: int
+) -> v5.ListOffsetsRequest:
+    """The last version without tagged fields; it does not know EARLIEST_LOCAL."""
+    return v5.ListOffsetsRequest(
+        replica_id=BrokerId(CONSUMER_REPLICA_ID),
+        isolation_level=i8(isolation_level),
+        topics=tuple(
+            v5.request.ListOffsetsTopic(
+                name=TopicName(topic),
+                partitions=tuple(
+                    v5.request.ListOffsetsPartition(
+                        partition_index=i32(partition), timestamp=i64(timestamp)
+                    )
+                    for partition in partitions
+                ),
+            )
+            for topic, partitions in by_topic.items()
+        ),
+    )

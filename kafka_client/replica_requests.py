@@ -1,0 +1,77 @@
+"""Who has a replica of a partition, and batches of it from any of them, in Kafka's protocol.
+
+Followers answer consumers too, up to the high watermark (KIP-392). Topics are asked for by id
+(KIP-516): what has their name may be made anew meanwhile, and its bytes are another topic's.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13 import FetchRequest, FetchResponse
+from kio.schema.fetch.v13.request import FetchPartition, FetchTopic
+from kio.schema.metadata.v12 import MetadataRequest, MetadataResponse
+from kio.schema.metadata.v12.request import MetadataRequestTopic
+from kio.static.primitive import i8, i32, i32Timedelta, i64
+
+from kafka_client.broker_requests import BrokerError
+from kafka_client.connection import Connection
+from kafka_client.replica_answers import Batches, OutOfRange, Replicas
+from kafka_formats.topic_id_partition import TopicIdPartition
+
+_NO_SESSION = -1
+
+
+async def assigned_replicas(
+    connection: Connection, partition: TopicIdPartition
+) -> Replicas | BrokerError:
+    """All of them, as the broker at the other end knows it."""
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(topic_id=UUID(bytes=partition.topic_id), name=None),),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    answer = await connection.ask(request, MetadataResponse)
+    addresses = {int(each.node_id): (each.host, int(each.port)) for each in answer.brokers}
+    for topic in answer.topics:
+        if topic.error_code is not ErrorCode.none:
+            return BrokerError(topic.error_code.name)
+        for each in topic.partitions:
+            if int(each.partition_index) == partition.partition:
+                return Replicas(tuple(int(node) for node in each.replica_nodes), addresses)
+    return BrokerError(ErrorCode.unknown_topic_or_partition.name)
+
+
+async def fetch_batches(
+    connection: Connection, partition: TopicIdPartition, offset: int, *, bytes_max: int
+) -> Batches | OutOfRange | BrokerError:
+    """What the broker at the other end has at `offset`; at least one batch, however large."""
+    wanted = FetchPartition(
+        partition=i32(partition.partition),
+        fetch_offset=i64(offset),
+        partition_max_bytes=i32(bytes_max),
+    )
+    topic_id = UUID(bytes=partition.topic_id)
+    request = FetchRequest(
+        max_wait=i32Timedelta.parse(timedelta(0)),
+        min_bytes=i32(0),
+        max_bytes=i32(bytes_max),
+        isolation_level=i8(0),
+        session_epoch=i32(_NO_SESSION),
+        topics=(FetchTopic(topic_id=topic_id, partitions=(wanted,)),),
+        forgotten_topics_data=(),
+        rack_id="",
+    )
+    answer = await connection.ask(request, FetchResponse)
+    if answer.error_code is not ErrorCode.none:
+        return BrokerError(answer.error_code.name)
+    for topic in answer.responses:
+        for each in topic.partitions:
+            if each.error_code is ErrorCode.offset_out_of_range:
+                return OutOfRange()
+            if each.error_code is not ErrorCode.none:
+                return BrokerError(each.error_code.name)
+            return Batches(each.records or b"", int(each.high_watermark))
+    return BrokerError(ErrorCode.unknown_topic_or_partition.name)

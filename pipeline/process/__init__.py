@@ -1,0 +1,1 @@
+"""The start of a process of the pipeline: clocks, chance, compiled modules."""

@@ -1,0 +1,1 @@
+"""Stores as the pipeline's tasks open and ask them."""

@@ -1,0 +1,1 @@
+"""The base of the control plane: ports, limits, events, problems."""

@@ -1,0 +1,83 @@
+"""The audit: one line for every step that takes something away, or moves who may take it away.
+
+A line about objects is on the disk before they go, so that none goes without one. `AuditLog` in
+`rlm/node_files/audit_log.py` keeps the lines and lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+
+WHY_CHARACTERS_MAX = 1_000
+"""Longer reasons are cut: a line stays a line."""
+
+
+class AuditAction(StrEnum):
+    """What is done. Values are stable: they stand in files and in the HTTP interface."""
+
+    LOG_START_MOVED = "log_start_moved"
+    LOST_RANGE = "lost_range"
+    SEGMENT_MARKED = "segment_marked"
+    OBJECTS_DELETED = "objects_deleted"
+    ORPHAN_DELETED = "orphan_deleted"
+    PARTITION_MARKED = "partition_marked"
+    PARTITION_DELETE_STARTED = "partition_delete_started"
+    PARTITION_DELETE_FINISHED = "partition_delete_finished"
+    DELETE_UNDONE = "delete_undone"
+    HOLD_RELEASED = "hold_released"
+    PREFIX_TAKEN_OVER = "prefix_taken_over"
+    SEGMENT_MISSING = "segment_missing"
+    RECONCILED = "reconciled"
+    COLLECTION = "collection"
+    RETENTION_STOPPED = "retention_stopped"
+    POLICY_SET = "policy_set"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    CLAIM_RESET = "claim_reset"
+    MODE_SET = "mode_set"
+    SEGMENT_REPAIRED = "segment_repaired"
+    REPAIR = "repair"
+    OFFSETS_SKIPPED = "offsets_skipped"
+    GAPS_ALLOWED = "gaps_allowed"
+    RECORDS_DELETED = "records_deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """One step. `at_ms` since the epoch; offsets are inclusive, -1 where there is none.
+
+    `partition` and `segment_id` None: a step of a whole store or node. `why` is a sentence, `by`
+    the node id, or who asked over HTTP.
+    """
+
+    at_ms: int
+    action: AuditAction
+    partition: TopicIdPartition | None
+    segment_id: Uuid | None
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    why: str
+    by: str
+
+
+Audit = Callable[[AuditLine], None]
+"""Takes a line for what was done already. Returns at once and never raises."""
+
+KeepAudit = Callable[[AuditLine], Awaitable[None]]
+"""Returns once the line is on the disk, awaited before what can't be undone. RetryLater: it could
+not be written, and the step must not be taken now.
+"""
+
+
+def no_audit(_line: AuditLine) -> None:
+    """For whoever takes nothing away."""
+
+
+async def keep_no_audit(_line: AuditLine) -> None:
+    """The same for whoever waits for it."""

@@ -1,0 +1,65 @@
+"""The port to the worker processes, met by `rlm.worker.pool.WorkerPool`.
+
+The metadata has none: `rlmm.manager.manager.RemoteLogMetadataManager` itself declares what is read
+and written, and what tests put in its place is made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.data_plane.read_request import (
+    HeldRead,
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentResolver,
+)
+from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.data_plane.segment_survey import SurveyJob
+from rlm.local_log.damage import Survey
+
+
+class PoolPort(Protocol):
+    """The worker processes. Cancelling a call, or closing an iterator, ends its work there."""
+
+    async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
+        """Verify and upload one segment. Returned, raised or cancelled: no byte follows."""
+        ...
+
+    async def check(self, job: CheckJob) -> CheckResult:
+        """Compare objects with what the metadata has of them, byte by byte."""
+        ...
+
+    async def gather(self, job: GatherJob) -> GatherResult:
+        """Look for a whole copy of a segment, and put its files together."""
+        ...
+
+    async def survey(self, job: SurveyJob) -> Survey:
+        """Which batches of a damaged segment are good."""
+        ...
+
+    def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of a `.log`."""
+        ...
+
+    def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
+        """The same, once the first are there, for a client's own connection."""
+        ...
+
+    def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of one index."""
+        ...
+
+    def read_records(
+        self,
+        request: RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Whole batches, or whole JSON lines."""
+        ...

@@ -1,0 +1,233 @@
+"""Why something does not go on: each reason with its words, and where it is told. Pure.
+
+The one table of them. `docs/OPERATIONS.md` shows it, `strandline partitions` has its words from it,
+and a test holds it to the code: a reason without a row is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlm.control.node_problem import ProblemArea
+from rlm.control.why_not import WhyNot
+
+SOON_S = 5.0
+"""Shorter than this is a change of leader, a restart, or one request that was repeated."""
+LONG_S = 3_600.0
+"""What is usual for minutes is trouble after an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """`says`: the words for people. `told_after_s`: after standing so long it is a problem of the
+    node, so that status, log, metric and alert have it; None: it is as it should be, or as somebody
+    wanted it.
+    """
+
+    says: str
+    meaning: str
+    action: str
+    told_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AreaReason:
+    """What a problem of the node as a whole keeps from going on, and what to do."""
+
+    stops: str
+    action: str
+
+
+WHY_NOT: dict[WhyNot, Reason] = {
+    WhyNot.NO_SEALED_SEGMENT: Reason(
+        "up to date", "all that is sealed is copied; the active segment has not rolled",
+        "nothing, or lower `segment.ms`",
+    ),
+    WhyNot.HOLE_IN_LOG: Reason(
+        "hole in the local log", "no local segment has the next offset, and later ones are there",
+        "a file is missing or the disk damaged: move leadership to a replica that has it", SOON_S,
+    ),
+    WhyNot.NOT_LEADER: Reason(
+        "not leader", "another broker leads; its node copies", "nothing",
+    ),
+    WhyNot.WAITING_FOR_LSO: Reason(
+        "waits for stable offset", "a transaction is open, or replicas lag",
+        "nothing at first; then look for a hanging transaction (`kafka-transactions`)", LONG_S,
+    ),
+    WhyNot.WAITING_FOR_SLOT: Reason(
+        "waits for a slot", "other partitions are copied first, the largest backlog first",
+        "nothing, or raise `copier.parallel_max`",
+    ),
+    WhyNot.BACK_OFF: Reason(
+        "backing off", "the last attempt failed; the text says how",
+        "see the store's or the disk's error; it is tried again by itself", SOON_S,
+    ),
+    WhyNot.BLOCKED: Reason(
+        "blocked by corrupt data", "a sealed segment of this replica is damaged, and the others "
+        "did not give yet what it lacks; nothing more is copied",
+        "*A broker's segment is damaged*, below", 0.0,
+    ),
+    WhyNot.PAUSED: Reason(
+        "paused", "the topic's policy or the node's switch says so",
+        "`strandline resume copying`, with `--topic` if it is the policy",
+    ),
+    WhyNot.MODE: Reason(
+        "another mode", "the partition's mode is not `sidecar`",
+        "`strandline mode set`, if this node is to copy it",
+    ),
+    WhyNot.CLAIM_REFUSED: Reason(
+        "claim refused", "the log says otherwise than this node's broker; the text says how",
+        "if it would cut too much: see below", SOON_S,
+    ),
+    WhyNot.EPOCHS_MISSING: Reason(
+        "epochs missing", "the leader-epoch-checkpoint has no entry, or begins above records that "
+        "are on the disk: it was lost, and their batches can't stand in for it (they name other "
+        "epochs than the recorded lineage, or the broker does not say where its log starts)",
+        "let another replica lead, or restore the file from one while this broker is down", 90.0,
+    ),
+    WhyNot.CLAIMED_ELSEWHERE: Reason(
+        "claimed elsewhere", "this node's broker leads, and another node has the claim",
+        "nothing if it passes; else see below, or let another replica lead", SOON_S,
+    ),
+    WhyNot.BROKER_UNAVAILABLE: Reason(
+        "broker unavailable", "the broker does not say who leads",
+        "look at the broker, `kafka.broker` and its credentials", SOON_S,
+    ),
+    WhyNot.METADATA_UNAVAILABLE: Reason(
+        "metadata unavailable", "a write to the metadata log had no outcome",
+        "bring back a majority of the quorum (`strandline quorum describe`)", SOON_S,
+    ),
+    WhyNot.CLOCK: Reason(
+        "clock in doubt", "the clocks of node and store differ, or were not compared",
+        "set the node's clock (NTP); see the problem with the clock", SOON_S,
+    ),
+    WhyNot.UNUSABLE_DIRECTORY: Reason(
+        "unusable directory", "the partition's directory can't be read or understood",
+        "the text names the file: permissions, a disk, a damaged checkpoint", SOON_S,
+    ),
+    WhyNot.EPOCH_NOT_ON_DISK: Reason(
+        "epoch not on disk", "the broker leads at an epoch that its checkpoint does not have yet",
+        "nothing; if it stays, `kafka.log_dirs` may name another broker's directory", 60.0,
+    ),
+    WhyNot.DIVERGED: Reason(
+        "diverged", "the segment does not lie in the recorded lineage",
+        "nothing if a new claim follows; else `strandline claims show`", SOON_S,
+    ),
+    WhyNot.NOT_SCANNED: Reason(
+        "not looked at yet", "neither directory nor what is held was looked at since the start",
+        "nothing; if it stays, look at the disk", 20.0,
+    ),
+    WhyNot.NO_LEADER_EPOCH: Reason(
+        "no leader epoch", "nothing was ever written to it", "nothing",
+    ),
+    WhyNot.NO_LOCAL_LOG: Reason(
+        "no local log", "this node's broker has no replica of it", "nothing",
+    ),
+    WhyNot.PARTITION_DELETED: Reason(
+        "marked for deletion", "its tiered data is being deleted",
+        "`strandline topics undo-delete` within the grace",
+    ),
+    WhyNot.NOT_INCLUDED: Reason(
+        "not included", "`topics.include` does not name it", "name it, if it is to be tiered",
+    ),
+    WhyNot.COMPACTED: Reason(
+        "compacted", "compacted topics are not tiered", "nothing",
+    ),
+}  # fmt: skip
+
+AREAS: dict[ProblemArea, AreaReason] = {
+    ProblemArea.PARTITIONS: AreaReason(
+        "copying of the partitions it counts; `name` is the reason's word",
+        "the table above; `strandline partitions --waiting` lists them",
+    ),
+    ProblemArea.QUORUM: AreaReason(
+        "changes of the metadata: claims, ends of copies, deletes; reads go on. With a `name` it "
+        "is this node's replica alone, or the listener's clients",
+        "a majority of the voters has to run: `strandline quorum describe`; with a `name` the "
+        "text says what to do",
+    ),
+    ProblemArea.LOG_DIRS: AreaReason(
+        "new segments are not found", "mount, permissions or disk of `kafka.log_dirs`"
+    ),
+    ProblemArea.STORE: AreaReason(
+        "copies, reads and deletes in that store",
+        "`strandline doctor` tries each step; a file system whose mount hangs is named once all "
+        "four threads of a process hang in it, and each call that hangs is a line in the log",
+    ),
+    ProblemArea.CLOCK: AreaReason(
+        "deletes, and the first log start of a partition", "set the node's clock (NTP)"
+    ),
+    ProblemArea.HOLD: AreaReason(
+        "holding what is not yet copied", "room and rights in `hold.dirs`"
+    ),
+    ProblemArea.SNAPSHOTS: AreaReason(
+        "the upload of the metadata's snapshots, from which disaster recovery starts",
+        "see the store's error",
+    ),
+    ProblemArea.AUDIT: AreaReason(
+        "deletes: none without its line in the audit", "room and disk of `node.data_dir`"
+    ),
+    ProblemArea.RETENTION: AreaReason(
+        "retention of that partition, or of all",
+        "look at the policies, then `strandline retention accept`; or see the error",
+    ),
+    ProblemArea.DELETION: AreaReason(
+        "removing what is marked as deleted", "see the store's error; it is tried again by itself"
+    ),
+    ProblemArea.PAUSED: AreaReason(
+        "what somebody paused on this node; `name` says what", "`strandline resume`"
+    ),
+    ProblemArea.TOPICS: AreaReason(
+        "marking what was deleted in Kafka: too many topics are unknown to the brokers at once",
+        "is `kafka.broker` the right cluster's?",
+    ),
+    ProblemArea.TASKS: AreaReason(
+        "a loop of the node, which failed or hangs", "restart the node, and report it"
+    ),
+    ProblemArea.WORKERS: AreaReason(
+        "copies and reads that wait for a worker process",
+        "memory, open files, a disk that hangs; the text says more",
+    ),
+    ProblemArea.SCRUB: AreaReason(
+        "reads of what a scrub found damaged", "*An object is damaged or gone*, below"
+    ),
+    ProblemArea.DAMAGE: AreaReason(
+        "reads that met damage, or a repair that found no whole copy",
+        "*An object is damaged or gone*, below",
+    ),
+}
+
+
+AS_IT_SHOULD_BE = frozenset(
+    {
+        WhyNot.NO_SEALED_SEGMENT, WhyNot.NOT_LEADER, WhyNot.NO_LEADER_EPOCH, WhyNot.NO_LOCAL_LOG,
+        WhyNot.NOT_INCLUDED, WhyNot.COMPACTED,
+    }
+)  # fmt: skip
+"""Reasons for which a partition waits for nothing."""
+
+
+def says(word: str) -> str:
+    """The words for people; a word of a newer node stands for itself."""
+    return WHY_NOT[WhyNot(word)].says if word in set(WhyNot) else word.replace("_", " ")
+
+
+def told_after_s(why: WhyNot) -> float | None:
+    """After how long it is a problem of the node; None: never."""
+    return WHY_NOT[why].told_after_s
+
+
+def page() -> str:
+    """The tables of OPERATIONS."""
+    lines = [
+        "| Says | `why` | Meaning | What to do | A problem after |",
+        "|---|---|---|---|---|",
+    ]
+    for why, reason in WHY_NOT.items():
+        after = "never" if reason.told_after_s is None else f"{reason.told_after_s:.0f} s"
+        lines.append(
+            f"| {reason.says} | `{why.value}` | {reason.meaning} | {reason.action} | {after} |"
+        )
+    lines += ["", "| `area` | What does not go on | What to do |", "|---|---|---|"]
+    lines += [f"| `{area.value}` | {of.stops} | {of.action} |" for area, of in AREAS.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,141 @@
+"""Segment proposals brought to a known outcome: repeated while unknown, settled by the row.
+
+Every segment record may be proposed again with the same content without effect, so an unknown
+outcome is settled by repeating it and looking at the row by its id (design 8), never by guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
+from rlm.control.backoff import BackOffPolicy, jittered_s
+from rlm.control.surroundings import Ambient, CopyLimits
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """The protocol's writes, for `copier` and `clean_up`."""
+
+    rows: RemoteLogMetadataManager
+    limits: CopyLimits
+    ambient: Ambient
+
+    async def start_copy(self, row: RemoteLogSegmentMetadata) -> None:
+        """COPY_SEGMENT_STARTED is applied on return.
+
+        Raises RetryLater when nothing was appended, OutcomeUnknown when the row may still appear:
+        then it is a left-over of this incarnation without a byte uploaded.
+        """
+        unknown: OutcomeUnknown | None = None
+        for attempt in range(1, self.limits.propose_attempts_max + 1):
+            try:
+                await self.rows.add_remote_log_segment_metadata(
+                    row, deadline_s=self.limits.propose_deadline_s
+                )
+            except OutcomeUnknown as error:
+                unknown = error
+            except RetryLater:
+                if unknown is None:
+                    raise
+            else:
+                return
+            if self._state(row) is SegmentState.COPY_SEGMENT_STARTED:
+                return
+            await self._pause(attempt)
+        assert unknown is not None, "the loop ends early unless an outcome was unknown"
+        raise unknown
+
+    async def finish_copy(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """COPY_SEGMENT_FINISHED is applied on return.
+
+        Waits for a quorum leader up to `finish_deadline_s`: the upload is whole and worth it.
+        """
+        await self._update(update, deadline_s=self.limits.finish_deadline_s)
+
+    async def mark_deleted(
+        self, update: RemoteLogSegmentMetadataUpdate, held_back: Callable[[], str | None]
+    ) -> bool:
+        """DELETE_SEGMENT_STARTED. True: the row is in it now; False: it is in another state.
+        RetryLater, too, once `held_back` says why nothing may be marked now: a repetition may come
+        long after the first attempt.
+
+        False is the answer to the race that matters: a COPY_SEGMENT_FINISHED whose response was
+        lost was applied first, the row is not in the expected state, and nothing may be deleted.
+        """
+        deadline_s = self.limits.propose_deadline_s * self.limits.propose_attempts_max
+        try:
+            await self._update(update, deadline_s=deadline_s, held_back=held_back)
+        except Conflict:
+            row = self.rows.segment(update.segment_id.partition, update.segment_id.id)
+            return row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED
+        return True
+
+    async def finish_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """DELETE_SEGMENT_FINISHED: the row is gone on return, whoever finished it."""
+        deadline_s = self.limits.propose_deadline_s * self.limits.propose_attempts_max
+        try:
+            await self._update(update, deadline_s=deadline_s)
+        except Conflict:
+            if self.rows.segment(update.segment_id.partition, update.segment_id.id) is not None:
+                raise
+
+    async def _update(
+        self,
+        update: RemoteLogSegmentMetadataUpdate,
+        *,
+        deadline_s: float,
+        held_back: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        give_up_at = self.ambient.monotonic() + deadline_s
+        attempt = 0
+        while True:
+            attempt += 1
+            why_not = held_back()
+            if why_not is not None:
+                raise RetryLater(f"nothing is deleted now: {why_not}")
+            try:
+                await self.rows.update_remote_log_segment_metadata(
+                    update, deadline_s=self.limits.propose_deadline_s
+                )
+            except (RetryLater, OutcomeUnknown):
+                if self._reached(update):
+                    return
+                if self.ambient.monotonic() >= give_up_at:
+                    raise
+                await self._pause(attempt)
+            else:
+                return
+
+    def _reached(self, update: RemoteLogSegmentMetadataUpdate) -> bool:
+        row = self.rows.segment(update.segment_id.partition, update.segment_id.id)
+        if row is None:
+            return update.state is SegmentState.DELETE_SEGMENT_FINISHED
+        return row.state is update.state
+
+    def _state(self, row: RemoteLogSegmentMetadata) -> SegmentState | None:
+        found = self.rows.segment(row.segment_id.partition, row.segment_id.id)
+        return found.state if found is not None else None
+
+    async def _pause(self, attempt: int) -> None:
+        """Back off, but not for long: an upload that waits for a quorum leader is all but done."""
+        policy = back_off_policy(self.limits)
+        pause_s = jittered_s(policy, attempt, self.ambient.random_fraction())
+        await self.ambient.sleep(min(pause_s, self.limits.propose_deadline_s))
+
+
+def back_off_policy(limits: CopyLimits) -> BackOffPolicy:
+    """The planners' back-off in terms of the node's limits."""
+    return BackOffPolicy(
+        base_s=limits.backoff_base_s,
+        max_s=limits.backoff_max_s,
+        source_changed_s=limits.source_changed_retry_s,
+        corrupt_s=limits.corrupt_retry_s,
+    )

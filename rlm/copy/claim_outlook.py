@@ -1,0 +1,189 @@
+"""What this node's next claim of a partition would do, and whether an admin may reset the claim.
+
+Pure. A ClaimReset lets the next claim cut the lineage without limit: what lies above the cut is
+served no more, and retention then deletes it. So a reset is for a claim that is refused, is asked
+of the node whose claim that is, and only while nothing of the topic is deleted: until deleting is
+resumed, a leader with the right checkpoint brings all of it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.partition_work import PartitionWork
+from rlm.leadership.leadership import Leads, NoAnswer
+from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast
+from rlmm.apply.outcome import Verdict
+from rlmm.lineage import epoch_bounds
+from rlmm.partition_state import Mode, PartitionState
+from rlmm.rows.coverage import epoch_ranges
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCourse:
+    """One claim as apply would judge it.
+
+    `cut_at` is where it would cut the lineage, None if nowhere; `cut_offsets` how many copied
+    offsets that takes out of it. `after` is the partition as the claim would leave it, None where
+    it is refused.
+    """
+
+    verdict: Verdict
+    text: str
+    cut_at: int | None
+    cut_offsets: int
+    after: PartitionState | None
+
+    @property
+    def is_accepted(self) -> bool:
+        """Or changes nothing."""
+        return self.verdict in (Verdict.ACCEPTED, Verdict.NO_EFFECT)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOutlook:
+    """This node's claim: as things are, and as they would be after a reset."""
+
+    leader_epoch: int
+    checkpoint: Epochs
+    as_it_is: ClaimCourse
+    after_reset: ClaimCourse
+
+
+@dataclass(frozen=True, slots=True)
+class NoOutlook:
+    """This node would claim nothing now."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRefusal:
+    """`reason` is a stable upper-case word, `text` an instruction."""
+
+    reason: str
+    text: str
+
+
+def claim_outlook(
+    partition: TopicIdPartition,
+    work: PartitionWork | None,
+    state: PartitionState | None,
+    forecast: Callable[[AskedClaim], ClaimForecast],
+    incarnation: Incarnation,
+) -> ClaimOutlook | NoOutlook:
+    """Judge the claim that this node would make by what its broker and its disk say."""
+    if work is None or work.local is None:
+        return NoOutlook("it has no replica of the partition")
+    held_off = work.left_out or work.unusable
+    if held_off is not None:
+        return NoOutlook(held_off.text)
+    if not isinstance(work.word, Leads):
+        if isinstance(work.word, NoAnswer):
+            return NoOutlook(work.word.reason)
+        return NoOutlook("its broker does not lead the partition")
+    checkpoint = work.claimed_checkpoint
+    if not checkpoint or checkpoint[-1].epoch != work.word.leader_epoch:
+        return NoOutlook(
+            f"its broker leads at epoch {work.word.leader_epoch}, and the leader-epoch-checkpoint "
+            "on its disk does not end there yet"
+        )
+    asked = AskedClaim(
+        partition,
+        work.word.leader_epoch,
+        checkpoint,
+        work.local.local_log_start_offset,
+        incarnation,
+    )
+    return ClaimOutlook(
+        asked.leader_epoch,
+        checkpoint,
+        _course(state, forecast(asked)),
+        _course(state, forecast(replace(asked, after_reset=True))),
+    )
+
+
+def _course(state: PartitionState | None, forecast: ClaimForecast) -> ClaimCourse:
+    cut_offsets = 0
+    if state is not None and state.highest_copied is not None and forecast.cut_at is not None:
+        first = max(forecast.cut_at, state.log_start_offset)
+        cut_offsets = max(0, state.highest_copied[0] + 1 - first)
+    outcome = forecast.outcome
+    return ClaimCourse(
+        outcome.verdict, outcome.message, forecast.cut_at, cut_offsets, forecast.state
+    )
+
+
+def is_cut_off(row: RemoteLogSegmentMetadata, before: Epochs, after: Epochs) -> bool:
+    """Whether a finished segment serves something by the lineage `before` and nothing by `after`:
+    retention deletes it then.
+    """
+    return (
+        row.state is SegmentState.COPY_SEGMENT_FINISHED
+        and _is_reached(row, before)
+        and not _is_reached(row, after)
+    )
+
+
+def _is_reached(row: RemoteLogSegmentMetadata, lineage: Epochs) -> bool:
+    for each in epoch_ranges(row):
+        bounds = epoch_bounds(lineage, each.epoch)
+        if bounds is not None and max(each.start, bounds[0]) <= min(each.end, bounds[1]):
+            return True
+    return False
+
+
+def reset_refusal(
+    state: PartitionState,
+    outlook: ClaimOutlook | NoOutlook,
+    *,
+    deleting_paused: bool,
+) -> ResetRefusal | None:
+    """Why an admin's reset is refused now; None where it helps and loses nothing by itself."""
+    kept_away = _kept_away(state)
+    if kept_away is not None:
+        return kept_away
+    if isinstance(outlook, NoOutlook):
+        return ResetRefusal(
+            "NOT_LEADER",
+            f"this node would not make the next claim: {outlook.why}. Ask the node beside the "
+            "leader, which knows what its claim would cut",
+        )
+    if outlook.as_it_is.is_accepted:
+        return ResetRefusal(
+            "NOT_NEEDED", "this node's claim is accepted as it is: there is nothing to reset"
+        )
+    if not outlook.after_reset.is_accepted:
+        return ResetRefusal(
+            "NO_HELP",
+            f"its claim would be refused after a reset, too: {outlook.after_reset.text}",
+        )
+    if outlook.after_reset.cut_offsets and not deleting_paused:
+        topic = state.partition.topic
+        return ResetRefusal(
+            "DELETING_NOT_PAUSED",
+            f"retention would delete what the next claim takes out of the lineage: first "
+            f"`strandline pause deleting --topic {topic}`. Resume it once the data that is left "
+            "is known to be right",
+        )
+    return None
+
+
+def _kept_away(state: PartitionState) -> ResetRefusal | None:
+    if state.last_claim is None:
+        return ResetRefusal("NO_CLAIM", "it was never claimed: there is nothing to reset")
+    if state.delete_state is not None:
+        return ResetRefusal(
+            "DELETED", f"the partition is {state.delete_state.name}: take that back first"
+        )
+    if state.mode is not Mode.SIDECAR:
+        return ResetRefusal(
+            "MODE",
+            f"no node claims a partition in mode {state.mode.name.lower()}: a reset would wait for "
+            "whoever comes. Set the mode first",
+        )
+    return None

@@ -1,0 +1,409 @@
+"""One attempt to copy one segment: the protocol of design 6.2, steps 2 to 4.
+
+    COPY_SEGMENT_STARTED applied  ->  upload in a worker  ->  COPY_SEGMENT_FINISHED applied
+
+Invariant: no object is written before its segment id is in the log (delete_order, and
+quiesced_bucket_equals_metadata, rest on it). A failed or cancelled attempt is left to `clean_up`,
+which finds it as a row in COPY_SEGMENT_STARTED, here or on any later leader's node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_end
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.ports import PoolPort
+from rlm.control.run_events import OnEvent, SegmentCopied, SegmentProgress, SegmentStarted
+from rlm.control.segment_proposals import Proposals
+from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, SourceRuns, UploadLimits
+from rlm.data_plane.segment_source import CHANGED
+from rlm.local_log.damage import Damage, Stretch
+from rlm.local_log.log_dir import LocalSegment
+from rlm.local_log.segment_facts import SegmentFacts, segment_epochs, segment_facts
+from rlm.stores.tier_store import TierStore
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+)
+
+STALL_CHECKS_PER_DEADLINE = 4
+SLACK_FACTOR = 1.5
+"""What a limit makes of a duration, with something for retries and uneven shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOrder:
+    """What to copy under which claim. `lineage` is the merged one of the view, `log_start_offset`
+    the tier's, `local_log_start_offset` that of the log the files are of. `held`: they are links
+    that were kept from local retention, with a history of their own. `gaps_allowed` and
+    `removed_logs` as in `gap_rule.GapWatch`. `stretch`: what is copied of the segment, which has
+    the `damage`.
+    """
+
+    partition: TopicIdPartition
+    segment: LocalSegment
+    lineage: Epochs
+    log_start_offset: int
+    local_log_start_offset: int
+    token: int
+    held: bool = False
+    gaps_allowed: bool = False
+    removed_logs: tuple[int, ...] = ()
+    damage: Damage | None = None
+    stretch: Stretch | None = None
+
+    @property
+    def first_known_offset(self) -> int:
+        """Below it the segment has records that DeleteRecords took; -1: it has none."""
+        return self.segment.first_known_offset if self.held else self.local_log_start_offset
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """The first and last (inclusive) of what is copied."""
+        if self.stretch is not None:
+            return self.stretch.first, self.stretch.last
+        assert self.segment.next_base_offset is not None, "the active segment is never copied"
+        return self.segment.base_offset, self.segment.next_base_offset - 1
+
+    @property
+    def source(self) -> SourceRuns | None:
+        """What is read, where that is not the whole `.log` as it is."""
+        if self.stretch is None:
+            return None
+        assert self.segment.next_base_offset is not None, "the active segment is never copied"
+        return SourceRuns(
+            self.segment.base_offset, self.segment.next_base_offset, self.stretch.runs
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """COPY_SEGMENT_FINISHED is applied."""
+
+    row: RemoteLogSegmentMetadata
+    result: CopyResult
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """Not copied. `row` is None when nothing was proposed, so that nothing is to be cleaned up;
+    otherwise it is in COPY_SEGMENT_STARTED, or may come to be even later: a lost answer.
+    """
+
+    error: Exception
+    row: RemoteLogSegmentMetadata | None
+
+
+FactsReader = Callable[[LocalSegment, Epochs, int], SegmentFacts]
+
+RecordCleaned = Callable[[TopicIdPartition, str], Awaitable[None]]
+"""Records that gaps are legal in the partition from here on, and why."""
+
+CLEANED = "batches of it show that Kafka's log cleaner was at work"
+
+SlackOf = Callable[[str, int], float]
+"""How many seconds longer so many bytes of a topic may take for the sake of a rate limit."""
+
+
+BeforeFinish = Callable[[RemoteLogSegmentMetadata, CopyResult], Awaitable[None]]
+"""What an uploaded copy has to pass before it is recorded as finished."""
+
+
+async def nothing_more(_row: RemoteLogSegmentMetadata, _result: CopyResult) -> None:
+    """The upload verified it all."""
+
+
+def no_slack(_topic: str, _size_bytes: int) -> float:
+    """Nothing is limited."""
+    return 0.0
+
+
+class Copier:
+    """Runs attempts, and remembers this incarnation's so that left-overs are told from them."""
+
+    def __init__(
+        self,
+        proposals: Proposals,
+        pool: PoolPort,
+        *,
+        identity: Identity,
+        limits: CopyLimits,
+        ambient: Ambient,
+        on_event: OnEvent,
+        confirm_prefix: Callable[[TierStore], Awaitable[None]],
+        record_cleaned: RecordCleaned,
+        read_facts: FactsReader = segment_facts,
+        slack_of: SlackOf = no_slack,
+    ) -> None:
+        """`read_facts` blocks for a few file reads and runs in an executor. `confirm_prefix` raises
+        Refused once the store's prefix is another cluster's. `record_cleaned` may raise like any
+        proposal.
+        """
+        self._proposals = proposals
+        self._pool = pool
+        self._identity = identity
+        self._limits = limits
+        self._ambient = ambient
+        self._on_event = on_event
+        self._confirm_prefix = confirm_prefix
+        self._record_cleaned = record_cleaned
+        self._read_facts = read_facts
+        self._slack_of = slack_of
+        self._uploading: set[Uuid] = set()
+
+    def is_under_way(self, segment_uuid: Uuid) -> bool:
+        """True between the proposal of COPY_SEGMENT_STARTED and the attempt's end."""
+        return segment_uuid in self._uploading
+
+    async def copy(
+        self,
+        order: CopyOrder,
+        store: TierStore,
+        on_row: Callable[[RemoteLogSegmentMetadata], None],
+        before_finish: BeforeFinish = nothing_more,
+    ) -> Copied | AttemptFailed:
+        """Try once. `on_row` is told the row before it is proposed; what `before_finish` raises
+        ends the attempt. Raises only CancelledError.
+        """
+        try:
+            await self._confirm_prefix(store)
+            row = await self._describe(order)
+        except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
+            return AttemptFailed(error, None)
+        on_row(row)
+        self._uploading.add(row.segment_id.id)
+        try:
+            return await self._attempt(order, store, row, before_finish)
+        finally:
+            # The pool's promise makes this true: returned, raised or cancelled, no byte follows.
+            self._uploading.discard(row.segment_id.id)
+
+    async def _describe(self, order: CopyOrder) -> RemoteLogSegmentMetadata:
+        segment = order.segment
+        assert segment.next_base_offset is not None, "the active segment is never copied"
+        deadline_s = self._limits.stall_deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                facts = await asyncio.to_thread(
+                    self._read_facts, segment, order.lineage, order.first_known_offset
+                )
+        except TimeoutError:
+            raise RetryLater(
+                f"{segment.log_path} could not be looked at within {deadline_s:g} s: is the disk "
+                "all right?"
+            ) from None
+        if order.held and facts.size_bytes != segment.size_bytes:
+            # The broker cut its own log through the shared inode. In its directory the neighbours
+            # tell that; here nothing else would miss the batches.
+            raise Conflict(
+                f"{segment.log_path} had {segment.size_bytes} bytes when it was planned and has "
+                f"{facts.size_bytes} now",
+                reason=CHANGED,
+            )
+        if order.stretch is not None:
+            facts = _facts_of_stretch(order, facts)
+        first, last = order.offsets
+        now_ms = self._ambient.now_ms()
+        return RemoteLogSegmentMetadata(
+            segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
+            start_offset=first,
+            end_offset=last,
+            broker_id=self._identity.incarnation.node_id,
+            max_timestamp_ms=facts.max_timestamp_ms,
+            event_timestamp_ms=now_ms,
+            leader_epochs=facts.leader_epochs,
+            size_bytes=facts.size_bytes,
+            custom_metadata=None,
+            state=SegmentState.COPY_SEGMENT_STARTED,
+            txn_index_empty=facts.txn_index_empty,
+            token=order.token,
+            writer=self._identity.incarnation,
+            upload_deadline_ms=now_ms + round(self._deadline_s(order, facts.size_bytes) * 1000),
+        )
+
+    def _deadline_s(self, order: CopyOrder, size_bytes: int) -> float:
+        """A limited rate is shared by as many copies as there may be, and retries take some."""
+        shared_bytes = size_bytes * self._limits.copies_parallel_max
+        slack_s = SLACK_FACTOR * self._slack_of(order.partition.topic, shared_bytes)
+        return self._limits.upload_deadline_s + slack_s
+
+    def _stall_s(self, topic: str) -> float:
+        """Progress is told part by part, and under a limit all parts under way share the rate."""
+        limits = self._limits
+        parts_bytes = limits.part_bytes * (limits.parts_parallel + 1) * limits.copies_parallel_max
+        return limits.stall_deadline_s + SLACK_FACTOR * self._slack_of(topic, parts_bytes)
+
+    def survey_job(self, order: CopyOrder, store: TierStore) -> CopyJob:
+        """What a copy of the whole segment would be given, for a look at it alone."""
+        segment = order.segment
+        assert segment.next_base_offset is not None, "the active segment is never copied"
+        first = max(segment.base_offset, order.first_known_offset)
+        row = RemoteLogSegmentMetadata(
+            segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
+            start_offset=segment.base_offset,
+            end_offset=segment.next_base_offset - 1,
+            broker_id=self._identity.incarnation.node_id,
+            max_timestamp_ms=-1,
+            event_timestamp_ms=self._ambient.now_ms(),
+            leader_epochs=segment_epochs(order.lineage, first, segment.next_base_offset),
+            size_bytes=segment.size_bytes,
+            custom_metadata=None,
+            state=SegmentState.COPY_SEGMENT_STARTED,
+        )
+        return self._job(order, store, row)
+
+    async def _attempt(
+        self,
+        order: CopyOrder,
+        store: TierStore,
+        row: RemoteLogSegmentMetadata,
+        before_finish: BeforeFinish,
+    ) -> Copied | AttemptFailed:
+        began = self._ambient.monotonic()
+        try:
+            await self._proposals.start_copy(row)
+        except OutcomeUnknown as error:
+            return AttemptFailed(error, row)
+        except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
+            return AttemptFailed(error, None)
+        self._on_event(
+            SegmentStarted(row.segment_id, row.start_offset, row.end_offset, row.size_bytes)
+        )
+        try:
+            result = await self._upload(self._job(order, store, row))
+            await before_finish(row, result)
+            if result.cleaned and not order.gaps_allowed:
+                # Before the copy counts: after a restart nobody walks this segment again.
+                await self._record_cleaned(order.partition, CLEANED)
+            await self._proposals.finish_copy(self._finished(row, result))
+        except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
+            return AttemptFailed(error, row)
+        took_ms = round((self._ambient.monotonic() - began) * 1000)
+        self._on_event(
+            SegmentCopied(
+                row.segment_id, row.start_offset, row.end_offset, result.log_bytes, took_ms
+            )
+        )
+        return Copied(row, result)
+
+    def _job(self, order: CopyOrder, store: TierStore, row: RemoteLogSegmentMetadata) -> CopyJob:
+        directory: Path = order.segment.log_path.parent
+        up_to_here = truncate_from_end(order.lineage, row.end_offset + 1)
+        return CopyJob(
+            segment_id=row.segment_id,
+            start_offset=row.start_offset,
+            end_offset=row.end_offset,
+            directory=directory,
+            leader_epochs=tuple(
+                leader_epoch_checkpoint.EpochEntry(epoch, start)
+                for epoch, start in row.leader_epochs
+            ),
+            lineage_checkpoint=leader_epoch_checkpoint.encode(up_to_here),
+            broker_id=row.broker_id,
+            event_timestamp_ms=row.event_timestamp_ms,
+            max_timestamp_ms=row.max_timestamp_ms,
+            txn_index_empty=row.txn_index_empty,
+            store=store.name,
+            prefix=store.prefix,
+            upload_deadline_ms=row.upload_deadline_ms,
+            log_start_offset=max(order.log_start_offset, order.first_known_offset),
+            limits=UploadLimits(
+                self._limits.part_bytes,
+                self._limits.parts_parallel,
+                batch_bytes_max=self._limits.batch_bytes_max,
+            ),
+            gaps_allowed=order.gaps_allowed,
+            removed_logs=order.removed_logs,
+            source=order.source,
+        )
+
+    def _finished(
+        self, row: RemoteLogSegmentMetadata, result: CopyResult
+    ) -> RemoteLogSegmentMetadataUpdate:
+        found_ms = result.max_timestamp_ms
+        return RemoteLogSegmentMetadataUpdate(
+            segment_id=row.segment_id,
+            broker_id=row.broker_id,
+            event_timestamp_ms=self._ambient.now_ms(),
+            custom_metadata=result.custom_metadata.encode(),
+            max_timestamp_ms=-1 if found_ms == row.max_timestamp_ms else found_ms,
+            state=SegmentState.COPY_SEGMENT_FINISHED,
+            token=row.token,
+            writer=row.writer,
+        )
+
+    async def _upload(self, job: CopyJob) -> CopyResult:
+        """The pool's copy under a watchdog: an upload that hangs is cancelled long before its
+        deadline, an upload that trickles is cancelled at it.
+        """
+        topic = job.segment_id.partition.topic
+        watch = _Watch(lambda: self._stall_s(topic), self._ambient, job.upload_deadline_ms)
+
+        def on_progress(progress: CopyProgress) -> None:
+            watch.moved()
+            self._on_event(
+                SegmentProgress(job.segment_id, progress.bytes_done, progress.bytes_total)
+            )
+
+        upload = asyncio.ensure_future(self._pool.copy(job, on_progress))
+        guard = asyncio.ensure_future(watch.until_given_up())
+        try:
+            await asyncio.wait({upload, guard}, return_when=asyncio.FIRST_COMPLETED)
+            if upload.done():
+                return upload.result()
+            raise RetryLater(guard.result())
+        finally:
+            guard.cancel()
+            upload.cancel()
+            # Only once the pool has let go is it known that no byte of this attempt follows.
+            await asyncio.gather(upload, guard, return_exceptions=True)
+
+
+def _facts_of_stretch(order: CopyOrder, facts: SegmentFacts) -> SegmentFacts:
+    """The indexes that stand beside the `.log` say nothing of what was fetched, or left out."""
+    stretch, damage = order.stretch, order.damage
+    assert stretch is not None, "asked for a stretch"
+    assert damage is not None, "which is of a damaged segment"
+    epochs = segment_epochs(
+        order.lineage, max(stretch.first, order.first_known_offset), stretch.last + 1
+    )
+    return SegmentFacts(
+        size_bytes=stretch.size_bytes,
+        max_timestamp_ms=max(facts.max_timestamp_ms, damage.survey.max_timestamp_ms),
+        txn_index_empty=not damage.aborts_within(stretch),
+        leader_epochs=epochs,
+    )
+
+
+class _Watch:
+    """Says when an upload is to be given up, and why."""
+
+    def __init__(self, stall_s: Callable[[], float], ambient: Ambient, deadline_ms: int) -> None:
+        """`stall_s` is asked anew each time: limits change while an upload runs."""
+        self._stall_s = stall_s
+        self._ambient = ambient
+        self._deadline_ms = deadline_ms
+        self._moved_at = ambient.monotonic()
+
+    def moved(self) -> None:
+        self._moved_at = self._ambient.monotonic()
+
+    async def until_given_up(self) -> str:
+        while True:
+            stall_s = self._stall_s()
+            if self._ambient.monotonic() - self._moved_at >= stall_s:
+                return f"the upload made no progress for {stall_s:g} s and was cancelled"
+            left_s = (self._deadline_ms - self._ambient.now_ms()) / 1000
+            if left_s <= 0:
+                return "the upload did not end before its deadline and was cancelled"
+            await self._ambient.sleep(min(stall_s / STALL_CHECKS_PER_DEADLINE, left_s))

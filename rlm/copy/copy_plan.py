@@ -1,0 +1,344 @@
+"""What a partition's copier does next, or why it does nothing. Pure: facts in, one step out.
+
+The rules are design words 6.2 (1), after Kafka's RemoteLogManager copy task: a segment is copied
+when it is sealed, the next segment's base offset is at or below the last stable offset, it lies in
+the merged lineage and it *contains* the next offset (its base may be lower, because a new leader's
+segment borders differ from the old one's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kafka_formats.leader_epoch_checkpoint import Epochs, entries_in_range, epoch_for_offset
+from rlm.control.backoff import NO_BACK_OFF, BackOff, FailureKind
+from rlm.control.why_not import Wait, WhyNot
+from rlmm.lineage import within_lineage
+from rlmm.partition_state import PartitionState
+from rlmm.segment import OFFSET_MAX
+
+
+class Segment(Protocol):
+    """A local segment: `next_base_offset` None means active, never copied."""
+
+    @property
+    def base_offset(self) -> int:
+        """First offset of the segment's range, the file name."""
+        ...
+
+    @property
+    def next_base_offset(self) -> int | None:
+        """Base offset of the following segment."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the `.log` file."""
+        ...
+
+    @property
+    def first_known_offset(self) -> int:
+        """Of a held one: below it, DeleteRecords took what it had before it was held."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """Everything the decision depends on. The first `held` of `segments`, which ascend, are held
+    from local retention and may leave gaps; the others are the broker's own.
+
+    `local_log_start_offset` is the larger of the broker's log start and the first segment's base.
+    `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried` are base offsets
+    of segments already copied, or tried, for the sake of a lost range under this claim.
+    `paused` and `clock_trouble` are sentences, None when all is well. `log_start_said` is the log
+    start by the broker's own word or its checkpoint, whichever is larger. `files_wanted_from`: from
+    there on the log should have files, by the same, and without a broker by its first epoch too.
+    """
+
+    segments: Sequence[Segment]
+    checkpoint: Epochs
+    local_log_start_offset: int
+    last_stable_offset: int
+    state: PartitionState
+    now_ms: int
+    back_off: BackOff = NO_BACK_OFF
+    fills_tried: frozenset[int] = frozenset()
+    held: int = 0
+    paused: str | None = None
+    clock_trouble: str | None = None
+    log_start_said: int = OFFSET_MAX
+    files_wanted_from: int = OFFSET_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class CopySegment:
+    """Copy the segment [base, next base). `fills_lost_range`: it lies below the next offset.
+    `gone`: this log should have files there and has none, so its batches are fetched.
+    """
+
+    base_offset: int
+    next_base_offset: int
+    size_bytes: int
+    fills_lost_range: bool = False
+    gone: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        """The last offset of the range, inclusive."""
+        return self.next_base_offset - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLogStart:
+    """Nothing was ever copied: the tier's log begins where the local log begins now."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLostRange:
+    """Offsets [start, end] (inclusive) are gone from this log and were never copied."""
+
+    start: int
+    end: int
+    why: str
+
+
+Step = CopySegment | RecordLogStart | RecordLostRange | Wait
+
+
+def plan(facts: PlanFacts) -> Step:
+    """The one next step of a partition whose claim this node holds."""
+    held_back = _held_back(facts)
+    if held_back is not None:
+        return held_back
+    if not facts.segments:
+        return Wait(WhyNot.NO_SEALED_SEGMENT, "the log directory holds no segment")
+    facts = _without_diverged_held(facts)
+    if facts.state.next_offset < 0:
+        return _first_log_start(facts)
+    for segment in _sealed(facts.segments):
+        if _fills_a_lost_range(facts, segment):
+            return _copy(segment, fills_lost_range=True)
+    first = _first_offset_left(facts)
+    if first > facts.state.next_offset:
+        return _gap(facts, first)
+    return _next_segment(facts)
+
+
+def _held_back(facts: PlanFacts) -> Wait | None:
+    if facts.paused is not None:
+        return Wait(WhyNot.PAUSED, facts.paused)
+    back_off = facts.back_off
+    if back_off.waits_at(facts.now_ms):
+        why = WhyNot.BLOCKED if back_off.kind is FailureKind.CORRUPT else WhyNot.BACK_OFF
+        return Wait(why, back_off.text, back_off.until_ms)
+    return None
+
+
+def _epochs_missing(facts: PlanFacts) -> Wait | None:
+    """Records below the first known epoch were taken by DeleteRecords, or the checkpoint was lost
+    and begun anew (nothing else cuts its head and leaves files). Until the broker or its checkpoint
+    says that the log starts there they are not lost: Kafka takes the first segment's base for the
+    log start where none is written down (LogLoader.load).
+    """
+    first = facts.segments[facts.held]
+    known_from = facts.local_log_start_offset
+    start = max(first.base_offset, facts.log_start_said, facts.state.next_offset)
+    if start >= known_from:
+        return None
+    return Wait(
+        WhyNot.EPOCHS_MISSING,
+        f"offsets {start} to {known_from - 1} are on the disk, below the first epoch of the "
+        f"leader-epoch-checkpoint, which begins at offset {known_from}, and the broker's log "
+        f"starts at {max(first.base_offset, facts.log_start_said)}: that checkpoint was lost. Let "
+        "another replica lead, or restore it from one while this broker is down; nothing is "
+        "recorded as lost meanwhile. After DeleteRecords it passes within a minute, when the "
+        "broker writes its log-start-offset-checkpoint",
+    )
+
+
+def _first_log_start(facts: PlanFacts) -> Step:
+    missing = _epochs_missing(facts)
+    if missing is not None:
+        return missing
+    if facts.clock_trouble is not None:
+        return Wait(WhyNot.CLOCK, facts.clock_trouble)
+    offset = min(_history_start(facts), max(facts.files_wanted_from, _first_epoch_start(facts)))
+    if offset > facts.last_stable_offset:
+        # No broker's log starts above its last stable offset: what says so is damaged or from
+        # another moment, and a log start that is recorded never goes back.
+        return _waiting_for_lso(facts, offset)
+    epoch = epoch_for_offset(facts.checkpoint, offset)
+    if epoch is None:
+        # The checkpoint's head may be written a moment after a log start moved: the first entry
+        # is the epoch that the log start will belong to.
+        if not facts.checkpoint:
+            return Wait(WhyNot.NO_LEADER_EPOCH, "leader-epoch-checkpoint has no entry")
+        epoch = facts.checkpoint[0].epoch
+    return RecordLogStart(offset, epoch)
+
+
+def _history_start(facts: PlanFacts) -> int:
+    """Where the history on this machine begins: held segments of the lineage that join the live log
+    without a gap come before it.
+
+    A log start inside the first segment was set by DeleteRecords; nothing below it comes back.
+    What the claim did not know of is not surely of this history, and could never be copied.
+    """
+    offset = facts.local_log_start_offset
+    for segment in reversed(facts.segments[: facts.held]):
+        if segment.next_base_offset != offset:
+            break
+        first = _first_known(facts, segment)
+        if epoch_for_offset(facts.state.lineage, first) is None:
+            break
+        offset = first
+        if offset > segment.base_offset:
+            break
+    return offset
+
+
+def _without_diverged_held(facts: PlanFacts) -> PlanFacts:
+    """What is held of another lineage can never be copied, and keeps nothing else waiting."""
+    held = facts.segments[: facts.held]
+    fitting = [
+        segment
+        for segment in held
+        if segment.next_base_offset is not None
+        and _in_lineage(facts, segment, segment.next_base_offset)
+    ]
+    if len(fitting) == len(held):
+        return facts
+    return replace(facts, segments=(*fitting, *facts.segments[facts.held :]), held=len(fitting))
+
+
+def _first_offset_left(facts: PlanFacts) -> int:
+    """Base of the first segment that reaches the next offset, down to the broker's own first; in
+    the broker's own what is below its log start was taken by DeleteRecords.
+
+    A gap among the broker's own is damage, or a look at a moment of change: nothing is lost by it.
+    """
+    for segment in facts.segments[: facts.held]:
+        end = segment.next_base_offset
+        if end is None or end > facts.state.next_offset:
+            return _first_known(facts, segment)
+    return facts.local_log_start_offset
+
+
+def _gap(facts: PlanFacts, first: int) -> Step:
+    missing = _epochs_missing(facts)
+    if missing is not None:
+        return missing
+    if facts.last_stable_offset < first:
+        # What is on disk is not known to be committed yet, so neither is the gap before it.
+        return _waiting_for_lso(facts, first)
+    start, kept_from = facts.state.next_offset, min(first, facts.files_wanted_from)
+    if start >= kept_from:
+        return CopySegment(start, first, 0, gone=True)
+    return RecordLostRange(
+        start,
+        kept_from - 1,
+        f"what this machine has begins at offset {kept_from}: the broker deleted segments before "
+        "they were copied (local retention, DeleteRecords, or a replica that started later)",
+    )
+
+
+def rests_on_log_start(step: Step, facts: PlanFacts) -> bool:
+    """Whether the step would be another one if the broker said that its log starts higher."""
+    match step:
+        case CopySegment():
+            return step.gone
+        case RecordLogStart():
+            return step.offset < _history_start(facts)
+        case RecordLostRange():
+            return False
+    return step.why is WhyNot.EPOCHS_MISSING
+
+
+def _first_epoch_start(facts: PlanFacts) -> int:
+    return facts.checkpoint[0].start_offset if facts.checkpoint else OFFSET_MAX
+
+
+def _next_segment(facts: PlanFacts) -> Step:
+    next_offset = facts.state.next_offset
+    for segment in _sealed(facts.segments):
+        end = segment.next_base_offset
+        if end is None or not segment.base_offset <= next_offset < end:
+            continue
+        if end > facts.last_stable_offset:
+            return _waiting_for_lso(facts, end)
+        if not _in_lineage(facts, segment, end):
+            return Wait(
+                WhyNot.DIVERGED,
+                f"segment {segment.base_offset} to {end - 1} does not lie in the partition's "
+                "lineage; a leader with a higher epoch wrote other records at these offsets",
+            )
+        return _copy(segment, fills_lost_range=False)
+    last_base = facts.segments[-1].base_offset
+    if next_offset < last_base:
+        return Wait(WhyNot.HOLE_IN_LOG, f"no local segment contains the next offset {next_offset}")
+    return Wait(
+        WhyNot.NO_SEALED_SEGMENT,
+        f"everything below offset {next_offset} is copied; the active segment {last_base} is not "
+        "copied before the broker rolls it",
+    )
+
+
+def _waiting_for_lso(facts: PlanFacts, needed: int) -> Wait:
+    return Wait(
+        WhyNot.WAITING_FOR_LSO,
+        f"the last stable offset is {facts.last_stable_offset}; the segment needs {needed} "
+        "(an open transaction, a slow replica, or a high watermark not yet on disk)",
+    )
+
+
+def _sealed(segments: Sequence[Segment]) -> Iterator[Segment]:
+    return (segment for segment in segments if segment.next_base_offset is not None)
+
+
+def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
+    base, end = segment.base_offset, segment.next_base_offset
+    if end is None or end > facts.last_stable_offset or base in facts.fills_tried:
+        return False
+    first = _first_known(facts, segment)
+    overlaps = any(
+        # What was given up above the next offset is met when the copying comes to it.
+        max(lost.start, first) <= min(lost.end, end - 1) and lost.start < facts.state.next_offset
+        for lost in facts.state.lost_ranges
+    )
+    return overlaps and _in_lineage(facts, segment, end)
+
+
+def _first_known(facts: PlanFacts, segment: Segment) -> int:
+    """What DeleteRecords left of it, as far as this machine knows its epochs."""
+    held = segment.base_offset < facts.segments[facts.held].base_offset
+    known = segment.first_known_offset if held else facts.local_log_start_offset
+    return max(segment.base_offset, known)
+
+
+def _in_lineage(facts: PlanFacts, segment: Segment, next_base: int) -> bool:
+    """By its own epochs: below its first known offset the checkpoint has those of what is held."""
+    base = segment.base_offset
+    epochs = entries_in_range(facts.checkpoint, _first_known(facts, segment), next_base)
+    log_end = max(facts.last_stable_offset, next_base)
+    return within_lineage(base, next_base - 1, epochs, facts.state.lineage, log_end)
+
+
+def _copy(segment: Segment, *, fills_lost_range: bool) -> CopySegment:
+    end = segment.next_base_offset
+    assert end is not None, "only sealed segments are copied"
+    return CopySegment(segment.base_offset, end, segment.size_bytes, fills_lost_range)
+
+
+def eligible_bytes(facts: PlanFacts) -> int:
+    """The backlog: bytes of sealed, committed segments at or after the next offset."""
+    return sum(
+        segment.size_bytes
+        for segment in _sealed(facts.segments)
+        if segment.next_base_offset is not None
+        and facts.state.next_offset < segment.next_base_offset <= facts.last_stable_offset
+    )

@@ -1,0 +1,100 @@
+"""The lower end of a log whose first files are gone: by retention, or as damage of this replica.
+
+What tells them apart is the broker's own log start. Kafka's local retention and DeleteRecords raise
+it together with the removal (UnifiedLog.deleteSegments), and the first leader epoch with it; files
+that somebody else removed leave both where they were. Its log-start-offset-checkpoint lags behind
+by up to a minute and names only what DeleteRecords raised, so it proves no damage. The first leader
+epoch proves nothing of files that are there: its checkpoint may have been lost and begun anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_start
+from kafka_formats.log_names import (
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    segment_file_name,
+)
+from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.partition_work import PartitionWork
+from rlm.copy.scanner import BrokerPort
+from rlm.leadership.broker_answers import LocalLogStart
+from rlm.leadership.leadership import NotLeading
+from rlm.local_log.log_dir import LocalSegment
+from rlm.local_log.lost_epochs import EpochFinder
+from rlmm.partition_state import PartitionState
+
+
+def files_wanted_from(work: PartitionWork, broker: BrokerPort | None) -> int:
+    """From this offset on the log should have files, as far as is known now."""
+    if broker is not None or work.local is None or not work.local.leader_epochs:
+        return work.log_start_said
+    return max(work.log_start_said, work.local.leader_epochs[0].start_offset)
+
+
+async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> bool | Wait:
+    """Whether the broker itself says that its log starts higher than was known; a Wait when it
+    does not say.
+    """
+    if broker is None:
+        return False
+    name = (work.partition.topic, work.partition.partition)
+    answer = (await broker.local_log_start([name])).get(name)
+    if isinstance(answer, LocalLogStart):
+        moved = answer.offset > work.log_start_said
+        work.log_start_heard = max(work.log_start_heard, answer.offset)
+        return moved
+    if isinstance(answer, NotLeading):
+        return Wait(WhyNot.NOT_LEADER, "this node's broker does not lead it")
+    reason = "the broker's answer leaves this partition out" if answer is None else answer.reason
+    return Wait(
+        WhyNot.BROKER_UNAVAILABLE,
+        f"files at the head of the log are gone, and where it starts is not known: {reason}",
+    )
+
+
+async def learns_epochs(work: PartitionWork, state: PartitionState, finder: EpochFinder) -> bool:
+    """Whether the batches tell the epochs that the broker's checkpoint lost. They are not asked
+    without the broker's word on its log start: DeleteRecords leaves such a checkpoint, too.
+    """
+    if work.local is None:
+        return False
+    found = await finder.find(work.local, state.lineage, state.next_offset, work.log_start_said)
+    return found is not None and work.learn(found)
+
+
+def stand_in(directory: Path, live: Path, lineage: Epochs, base: int, end: int) -> LocalSegment:
+    """An empty segment [base, end) in a directory of its own, as a copy wants to find it: what is
+    fetched closes the hole that it is. `live` is the replica's directory. Blocks.
+    """
+    path = directory / segment_file_name(base, LOG_SUFFIX)
+    # A batch that begins below comes whole; the epochs are known from the hole on.
+    segment = LocalSegment(base, path, 0, end, first_known_offset=base)
+    if segment.log_path.exists() and _names(directory, end).exists():
+        return segment
+    remove(directory)
+    directory.mkdir(parents=True)
+    (directory / PARTITION_METADATA_FILE).write_bytes((live / PARTITION_METADATA_FILE).read_bytes())
+    epochs = leader_epoch_checkpoint.encode(truncate_from_start(lineage, base))
+    (directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(epochs)
+    snapshot = segment_file_name(end, SNAPSHOT_SUFFIX)
+    if (live / snapshot).exists():
+        (directory / snapshot).write_bytes((live / snapshot).read_bytes())
+    _names(directory, end).write_bytes(b"")
+    segment.log_path.write_bytes(b"")
+    return segment
+
+
+def _names(directory: Path, base: int) -> Path:
+    return directory / segment_file_name(base, LOG_SUFFIX)
+
+
+def remove(directory: Path) -> None:
+    """With what stands in it. Nothing is said of what can't be removed: it is made anew."""
+    shutil.rmtree(directory, ignore_errors=True)

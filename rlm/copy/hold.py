@@ -1,0 +1,376 @@
+"""Keeps what is not yet copied from the broker's local retention, by hard links (design 6.5).
+
+One pass after each look at the log directories: hold what was sealed since, let go what is copied
+or does not fit any more, and give each partition the units that it may copy from. The rules are in
+`hold_plan`, the links in `hold_directory`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kafka_formats.errors import RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.control.run_events import HoldReleased, OnEvent
+from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
+from rlm.copy.scanner import PARTITIONS_PER_BREATH
+from rlm.leadership.leadership import Leads
+from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_plan import (
+    NOT_A_LOSS,
+    HoldFacts,
+    Release,
+    Unit,
+    over_budget,
+    to_hold,
+    why_let_go,
+)
+from rlm.local_log.log_dir import LocalPartition
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import PartitionState
+from rlmm.segment import PartitionDeleteState
+
+_DELETED = frozenset(
+    {
+        PartitionDeleteState.DELETE_PARTITION_STARTED,
+        PartitionDeleteState.DELETE_PARTITION_FINISHED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLimits:
+    """Bounds of each hold directory. `bytes_max` counts what the broker has removed already;
+    `free_bytes_min` is kept free on its mount. `pass_deadline_s` is when a disk that hangs is told.
+    """
+
+    bytes_max: int
+    free_bytes_min: int
+    pass_deadline_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HoldUsage:
+    """What is held now: units and their bytes; `alone`: bytes that the broker no longer has."""
+
+    units: int
+    size_bytes: int
+    alone_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What one pass looks at for one partition, collected on the event loop."""
+
+    local: LocalPartition
+    facts: HoldFacts
+    busy_base_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    """All of a pass. `deleted` are partitions that are not on this disk and nowhere else."""
+
+    by_partition: dict[TopicIdPartition, _Order]
+    deleted: frozenset[TopicIdPartition]
+
+    def busy(self, unit: Unit) -> bool:
+        """Its copy is under way and ends by itself."""
+        order = self.by_partition.get(unit.partition)
+        return order is not None and order.busy_base_offset == unit.base_offset
+
+    def why_let_go(self, unit: Unit) -> Release | None:
+        """None while it serves a purpose, or may: a replica that is not here may come back."""
+        order = self.by_partition.get(unit.partition)
+        if order is not None:
+            return why_let_go(order.facts, unit)
+        return Release.PARTITION_DELETED if unit.partition in self.deleted else None
+
+
+@dataclass(slots=True)
+class _Passed:
+    """What a pass did, and the first thing that failed in it: the rest went on."""
+
+    released: list[HoldReleased] = field(default_factory=list)
+    error: OSError | None = None
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Trouble with one keeps no other from being held, and none from making room."""
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
+
+    def let_go(self, directory: HoldDirectory, unit: Unit, why: Release) -> None:
+        """OSError: it is held as before."""
+        going = directory.release(unit)
+        self.released.append(_event(unit, why))
+        if going is not None:
+            with self.going_on():
+                directory.remove(going)
+
+
+class Hold:
+    """One per node. `begin` first; `after_look` is never called twice at once."""
+
+    def __init__(
+        self,
+        directories: Sequence[HoldDirectory],
+        metadata: RemoteLogMetadataManager,
+        limits: HoldLimits,
+        *,
+        breathe: Callable[[], Awaitable[None]],
+        on_event: OnEvent,
+    ) -> None:
+        self._directories = tuple(directories)
+        self._metadata = metadata
+        self._limits = limits
+        self._breathe = breathe
+        self._on_event = on_event
+        self._held: dict[HoldDirectory, list[Unit]] = {each: [] for each in self._directories}
+        self._unread: dict[HoldDirectory, Mapping[TopicIdPartition, str] | None] = dict.fromkeys(
+            self._directories
+        )  # None: nothing of it was read yet
+        self._trouble: str | None = None
+        self._unknown: frozenset[Path] = frozenset()
+        self._running: asyncio.Future[_Passed] | None = None
+
+    async def begin(self) -> None:
+        """Probe, clean up after a crash, find what is held. Refused with what to do.
+
+        A disk that fails at that is told like one that fails later, and tried again by each pass.
+        """
+        for directory in self._directories:
+            await asyncio.to_thread(directory.prepare)
+            passed = _Passed()
+            await asyncio.to_thread(self._find, directory, passed, sweep=True)
+            if passed.error is not None:
+                self._trouble = _told(passed.error)
+
+    def usage(self) -> HoldUsage:
+        """As of the last pass."""
+        units = [unit for held in self._held.values() for unit in held]
+        return HoldUsage(
+            len(units),
+            sum(unit.segment.size_bytes for unit in units),
+            sum(unit.segment.size_bytes for unit in units if unit.alone),
+        )
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """What keeps the last pass from being whole."""
+        texts = [] if self._trouble is None else [self._trouble]
+        texts += [text for found in self._unread.values() for text in (found or {}).values()]
+        texts += [
+            f"{log_dir} was not there when the node started: its segments are not held before the "
+            "next start"
+            for log_dir in sorted(self._unknown)
+        ]
+        return tuple(NodeProblem(ProblemArea.HOLD, None, text) for text in texts)
+
+    async def after_look(self, works: Iterable[PartitionWork]) -> None:
+        """One pass; what goes wrong stands in `problems` and keeps nobody from copying."""
+        try:
+            await self._keep(works)
+            self._trouble = None
+        except OSError as error:
+            self._trouble = _told(error)
+        except RetryLater as error:
+            self._trouble = str(error)
+
+    async def _keep(self, works: Iterable[PartitionWork]) -> None:
+        rows = [work for work in works if work.local is not None]
+        found: dict[TopicIdPartition, _Order] = {}
+        for number, work in enumerate(rows, 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._breathe()
+            found[work.partition] = self._order(work)
+        orders = _Orders(found, await self._deleted(found))
+        known = {log_dir for each in self._directories for log_dir in each.log_dirs}
+        used = {order.local.directory.parent for order in found.values()}
+        self._unknown = frozenset(used - known)
+        try:
+            await self._in_time(orders)
+        finally:
+            self._tell(rows)
+
+    async def _deleted(self, here: Container[TopicIdPartition]) -> frozenset[TopicIdPartition]:
+        """Those of which only what is held is on this machine, and nobody wants it any more."""
+        held = {unit.partition for units in self._held.values() for unit in units}
+        deleted = set()
+        for number, partition in enumerate(sorted(each for each in held if each not in here), 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._breathe()
+            state = self._metadata.partition_state(partition)
+            gone = self._metadata.is_deleted(partition) if state is None else _is_deleted(state)
+            if gone:
+                deleted.add(partition)
+        return frozenset(deleted)
+
+    def _tell(self, works: Iterable[PartitionWork]) -> None:
+        """Also after trouble: what is held is held, and nothing of it is lost."""
+        by_partition: dict[TopicIdPartition, list[Unit]] = {}
+        for held in list(self._held.values()):
+            for unit in held:
+                by_partition.setdefault(unit.partition, []).append(unit)
+        for work in works:
+            if work.local is not None:
+                work.units = tuple(by_partition.get(work.partition, ()))
+                work.hold_wait = self._why_wait(work.partition)
+
+    def _why_wait(self, partition: TopicIdPartition) -> Wait | None:
+        """What is held and was not read may be what seems to be lost."""
+        for found in self._unread.values():
+            if found is None:
+                return replace(
+                    HOLD_NOT_LOOKED_AT, text=f"{HOLD_NOT_LOOKED_AT.text} ({self._trouble})"
+                )
+            if partition in found:
+                return Wait(WhyNot.UNUSABLE_DIRECTORY, found[partition])
+        return None
+
+    def _order(self, work: PartitionWork) -> _Order:
+        local = work.local
+        assert local is not None, "only partitions on this disk"
+        state = self._metadata.partition_state(work.partition)
+        stable = local.last_stable_offset_bound
+        if isinstance(work.word, Leads):
+            stable = max(stable, work.word.last_stable_offset)
+        facts = HoldFacts(
+            segments=local.segments,
+            checkpoint=local.leader_epochs,
+            last_stable_offset=stable,
+            next_offset=-1 if state is None else state.next_offset,
+            lost_ranges=() if state is None else state.lost_ranges,
+            deleted=state is not None and _is_deleted(state),
+            left_out=work.left_out is not None,
+            log_start_offset=-1 if state is None else state.log_start_offset,
+        )
+        return _Order(local, facts, None if work.copying is None else work.copying.start_offset)
+
+    async def _in_time(self, orders: _Orders) -> None:
+        """A pass that hangs is waited for again, never joined by a second one."""
+        if self._running is None:
+            self._running = asyncio.ensure_future(asyncio.to_thread(self._pass, orders))
+        done, _ = await asyncio.wait({self._running}, timeout=self._limits.pass_deadline_s)
+        if not done:
+            raise RetryLater(
+                f"{', '.join(str(each.path) for each in self._directories)} could not be brought "
+                f"up to date within {self._limits.pass_deadline_s:g} s: look whether a disk hangs"
+            )
+        finished, self._running = self._running, None
+        passed = finished.result()
+        for event in passed.released:
+            self._on_event(event)
+        if passed.error is not None:
+            raise passed.error
+
+    def _pass(self, orders: _Orders) -> _Passed:
+        """Blocks. What is linked is known, whatever fails afterwards."""
+        passed = _Passed()
+        for directory in self._directories:
+            self._find(directory, passed, sweep=self._trouble is not None)
+            held = self._look_again(directory, orders, passed)
+            self._held[directory] = held
+            for order in orders.by_partition.values():
+                if order.local.directory.parent in directory.log_dirs:
+                    self._link(directory, order, held, passed)
+            with passed.going_on():
+                self._held[directory] = self._within_budget(directory, orders, held, passed)
+        return passed
+
+    def _find(self, directory: HoldDirectory, passed: _Passed, *, sweep: bool) -> None:
+        """What half-done work left goes, and what was not read yet is read."""
+        with passed.going_on():
+            if sweep:
+                directory.sweep()
+        unread = self._unread[directory]
+        if unread is not None and not unread:
+            return
+        with passed.going_on():
+            found = directory.find()
+            known = {unit.segment.log_path for unit in self._held[directory]}
+            self._held[directory] += [
+                unit for unit in found.units if unit.segment.log_path not in known
+            ]
+            self._unread[directory] = found.unread
+
+    def _look_again(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> list[Unit]:
+        kept = []
+        for unit in self._held[directory]:
+            still: Unit | None = unit  # where that fails
+            with passed.going_on():
+                still = self._look_at(directory, unit, orders, passed)
+            if still is not None:
+                kept.append(still)
+        return kept
+
+    @staticmethod
+    def _look_at(
+        directory: HoldDirectory, unit: Unit, orders: _Orders, passed: _Passed
+    ) -> Unit | None:
+        """The unit as it is now, None once it is let go. OSError: it stays as it was."""
+        order = orders.by_partition.get(unit.partition)
+        now = directory.look_again(unit, None if order is None else order.local)
+        why = Release.CHANGED if now is None else orders.why_let_go(now)
+        if now is not None and why is None:
+            return replace(now, wanted=order is None or not order.facts.left_out)
+        if orders.busy(unit):
+            return unit
+        assert why is not None, "it is gone, or there is a reason"
+        passed.let_go(directory, now or unit, why)
+        return None
+
+    @staticmethod
+    def _link(directory: HoldDirectory, order: _Order, held: list[Unit], passed: _Passed) -> None:
+        """What is linked is added to `held`."""
+        mine = [unit for unit in held if unit.partition == order.local.partition]
+        for segment in to_hold(order.facts, mine):
+            with passed.going_on():
+                unit = directory.hold(order.local, segment)
+                if unit is not None:
+                    held.append(unit)
+
+    def _within_budget(
+        self, directory: HoldDirectory, orders: _Orders, held: list[Unit], passed: _Passed
+    ) -> list[Unit]:
+        going = over_budget(
+            (unit for unit in held if not orders.busy(unit)),
+            bytes_max=self._limits.bytes_max,
+            bytes_missing=self._limits.free_bytes_min - directory.free_bytes(),
+        )
+        gone = set()
+        for unit, why in going:
+            with passed.going_on():
+                passed.let_go(directory, unit, why)
+                gone.add(id(unit))
+        return [unit for unit in held if id(unit) not in gone]
+
+
+def _is_deleted(state: PartitionState) -> bool:
+    return state.delete_state in _DELETED
+
+
+def _told(error: OSError) -> str:
+    return f"{error.filename or 'a hold directory'}: {error.strerror}"
+
+
+def _event(unit: Unit, why: Release) -> HoldReleased:
+    return HoldReleased(
+        unit.partition, unit.base_offset, unit.next_base_offset - 1,
+        unit.segment.size_bytes, why.value, missed=unit.alone and why not in NOT_A_LOSS,
+    )  # fmt: skip

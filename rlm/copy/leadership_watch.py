@@ -1,0 +1,133 @@
+"""Asks the node's own broker often who leads, and has what follows from it done at once.
+
+A look at the log directories is made every few seconds, a move of the leadership must be noticed
+sooner: a copy whose leadership is lost is cancelled, and a partition that is led anew is looked at,
+claimed and copied. The offset in the broker's word is not used here, only a look does so: it reads
+the directory first, so that an offset never belongs to another topic of the same name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import Ambient
+from rlm.copy.partition_work import PartitionWork
+from rlm.copy.scanner import BrokerPort
+from rlm.leadership.leadership import BrokerWord, Leads, NotLeading
+
+PARTITIONS_PER_QUESTION = 250
+"""A request of so many is made, and its answer read, in a millisecond or so on the event loop."""
+
+PAUSE_TIMES_PASS = 10
+"""The pause is at least so many times the pass before, however many partitions there are."""
+
+LOOKS_AFTER_GAIN = 8
+"""So often a partition that is led anew is looked at soon; then it waits for the regular looks."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gained:
+    """Led at this epoch since a moment ago; looked at soon so many times more."""
+
+    leader_epoch: int
+    looks: int = LOOKS_AFTER_GAIN
+
+
+@dataclass(slots=True)
+class LeadershipWatch:
+    """`works` are the partitions that this node knows; `cancel_if_lost` ends the copy of one that
+    it may not copy any more; `look` brings all of them up to date, at once.
+    """
+
+    broker: BrokerPort | None
+    works: Callable[[], Iterable[PartitionWork]]
+    cancel_if_lost: Callable[[PartitionWork], None]
+    look: Callable[[], Awaitable[None]]
+    ambient: Ambient
+    interval_s: float
+    _gained: dict[TopicIdPartition, _Gained] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Until cancelled. A pass that fails is logged; the regular looks go on beside it.
+
+        Without a broker nobody else leads, and there is nothing to follow.
+        """
+        while self.broker is not None:
+            started = self.ambient.monotonic()
+            try:
+                await self.run_pass(self.broker)
+            except Exception:
+                logger.exception("following the leadership failed; it is tried again")
+            took_s = self.ambient.monotonic() - started
+            await self.ambient.sleep(max(self.interval_s, PAUSE_TIMES_PASS * took_s))
+
+    async def run_pass(self, broker: BrokerPort) -> None:
+        """Ask for every partition on this node's disks, and act on what changed."""
+        watched = [work for work in self.works() if _is_watched(work)]
+        for first in range(0, len(watched), PARTITIONS_PER_QUESTION):
+            await self._ask(broker, watched[first : first + PARTITIONS_PER_QUESTION])
+        for work in watched:
+            if work.task is not None and not work.task.done():
+                self.cancel_if_lost(work)  # another node's claim in the log ends it as well
+        self._forget_what_is_claimed(watched)
+        if self._looks_left():
+            await self.look()
+
+    def _looks_left(self) -> bool:
+        """Whether to look now; counted, since something else may keep this node from a claim."""
+        wanted = any(gained.looks for gained in self._gained.values())
+        self._gained = {
+            partition: replace(gained, looks=max(0, gained.looks - 1))
+            for partition, gained in self._gained.items()
+        }
+        return wanted
+
+    async def _ask(self, broker: BrokerPort, works: Sequence[PartitionWork]) -> None:
+        names = [(work.partition.topic, work.partition.partition) for work in works]
+        answers = await broker.leadership(names)
+        for name, work in zip(names, works, strict=True):
+            self._hear(work, answers.get(name))
+
+    def _hear(self, work: PartitionWork, word: BrokerWord | None) -> None:
+        """No answer changes nothing here: the claim fences, and the next look tells it."""
+        if isinstance(word, NotLeading) and isinstance(work.word, Leads):
+            work.word = word
+            self._gained.pop(work.partition, None)
+            self.cancel_if_lost(work)
+        elif isinstance(word, Leads) and _is_news(work, word):
+            known = self._gained.get(work.partition)
+            if known is None or known.leader_epoch != word.leader_epoch:
+                self._gained[work.partition] = _Gained(word.leader_epoch)
+
+    def _forget_what_is_claimed(self, watched: Iterable[PartitionWork]) -> None:
+        here = {work.partition: work for work in watched}
+        self._gained = {
+            partition: gained
+            for partition, gained in self._gained.items()
+            if partition in here and not _is_claimed(here[partition], gained)
+        }
+
+
+def _is_watched(work: PartitionWork) -> bool:
+    return work.local is not None and work.left_out is None and work.unusable is None
+
+
+def _is_news(work: PartitionWork, word: Leads) -> bool:
+    """Another leadership than the last look found."""
+    before = work.word
+    return not isinstance(before, Leads) or before.leader_epoch != word.leader_epoch
+
+
+def _is_claimed(work: PartitionWork, gained: _Gained) -> bool:
+    """A look found the new leadership, and this node holds its claim."""
+    return (
+        isinstance(work.word, Leads)
+        and work.word.leader_epoch >= gained.leader_epoch
+        and work.held is not None
+        and work.held.leader_epoch >= gained.leader_epoch
+    )

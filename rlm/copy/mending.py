@@ -1,0 +1,343 @@
+"""Finds out what of a damaged segment is good, and fetches the rest from the other replicas.
+
+One segment at a time on a node, so that memory and disk are bounded: one answer in memory, and the
+fetched batches of one segment for each damaged partition in `directory`, which is emptied first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from kafka_client.replica_answers import Batches, OutOfRange
+from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.ports import PoolPort
+from rlm.copy import head_hole
+from rlm.copy.held_batches import batches_from
+from rlm.copy.replica_batches import Taken, as_runs, take_batches
+from rlm.data_plane.copy_job import CopyJob
+from rlm.data_plane.segment_survey import SurveyJob
+from rlm.leadership.leadership import NoAnswer
+from rlm.local_log.damage import Damage, Run, without
+from rlm.local_log.gap_rule import Offsets
+from rlm.local_log.log_dir import LocalSegment
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY = "mending"
+"""In a node's data directory."""
+
+HEAD = ".head"
+"""Ends the name of a directory in it for the files that are gone at the head of a log."""
+
+NO_BROKER = "no broker is configured that could be asked for them"
+
+
+class ReplicasPort(Protocol):
+    """The brokers of the cluster (`rlm.copy.replica_fetch.ReplicaFetch`)."""
+
+    async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
+        """Node ids of all assigned replicas."""
+        ...
+
+    async def fetch(
+        self, node_id: int, partition: TopicIdPartition, offset: int
+    ) -> Batches | OutOfRange | NoAnswer:
+        """What that broker has at `offset`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MendLimits:
+    """`deadline_s` for all questions about one segment; `bytes_max` of fetched batches of one."""
+
+    deadline_s: float = 300.0
+    bytes_max: int = 2 * 2**30
+
+
+@dataclass(slots=True)
+class Mender:
+    """`replicas` None: a directory without a broker; `directory` None: nothing is fetched."""
+
+    pool: PoolPort
+    replicas: ReplicasPort | None = None
+    directory: Path | None = None
+    limits: MendLimits = field(default_factory=MendLimits)
+    _damages: dict[TopicIdPartition, Damage] = field(default_factory=dict)
+    _begun: bool = False
+    _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def _empty(self) -> None:
+        """What a former life fetched belongs to nobody."""
+        if self.directory is not None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for path in self.directory.glob("*.log"):
+                path.unlink(missing_ok=True)
+            for path in self.directory.glob(f"*{HEAD}"):
+                head_hole.remove(path)
+
+    def known(self, partition: TopicIdPartition, segment: LocalSegment) -> Damage | None:
+        """What is known of the segment as it is now; what was known of it as it was goes."""
+        damage = self._damages.get(partition)
+        if damage is None or damage.base_offset != segment.base_offset:
+            return None
+        if (damage.base_offset, damage.next_base_offset, damage.size_bytes) != (
+            segment.base_offset,
+            segment.next_base_offset,
+            segment.size_bytes,
+        ):
+            self.forget(partition)
+            return None
+        return damage
+
+    def of(self, partition: TopicIdPartition) -> Damage | None:
+        """What stands in the partition's way, as it was last seen."""
+        return self._damages.get(partition)
+
+    def forget(self, partition: TopicIdPartition) -> None:
+        """The segment is copied, or is another one now."""
+        if self._drop(partition) and self.directory is not None:
+            head_hole.remove(self._head(partition, self.directory))
+
+    def _drop(self, partition: TopicIdPartition) -> bool:
+        if self._damages.pop(partition, None) is None:
+            return False
+        if self.directory is not None:
+            self._file(partition, self.directory).unlink(missing_ok=True)
+        return True
+
+    async def stand_in(
+        self, partition: TopicIdPartition, live: Path, lineage: Epochs, hole: Offsets
+    ) -> LocalSegment:
+        """A segment for the `hole` at the head of the log in `live`, from where its damage, if that
+        is known, begins.
+        """
+        if self.directory is None:
+            raise CorruptData(f"no files, and {NO_BROKER}", source=str(live), position=0)
+        base, end = hole[0], hole[1] + 1
+        known = self._damages.get(partition)
+        if known is not None and known.head and known.next_base_offset == end:
+            base = min(base, known.base_offset)
+        elif known is not None:
+            await asyncio.to_thread(self.forget, partition)
+        await self._begin()
+        head = self._head(partition, self.directory)
+        return await asyncio.to_thread(head_hole.stand_in, head, live, lineage, base, end)
+
+    async def _begin(self) -> None:
+        async with self._beginning:
+            if not self._begun:
+                await asyncio.to_thread(self._empty)
+                self._begun = True
+
+    async def mend(
+        self,
+        partition: TopicIdPartition,
+        segment: LocalSegment,
+        job: CopyJob,
+        held: Sequence[LocalSegment] = (),
+    ) -> Damage:
+        """Survey the segment anew, look for what it lacks in what is `held` of the partition, and
+        ask for the rest. Errors of the survey as they are.
+        """
+        async with self._one_at_a_time:
+            await self._begin()
+            self._drop(partition)
+            assert segment.next_base_offset is not None, "only sealed segments are copied"
+            found = await self.pool.survey(SurveyJob(job, segment.size_bytes))
+            damage = Damage(
+                segment.base_offset, segment.next_base_offset, segment.size_bytes, found,
+                head=self.directory is not None
+                and job.directory == self._head(partition, self.directory),
+            )  # fmt: skip
+            self._damages[partition] = damage
+            if damage.missing:
+                damage = await self._fetched(partition, damage, job, held)
+                self._damages[partition] = damage
+                logger.warning("%s: %s", partition, damage.text)
+            return damage
+
+    async def _fetched(
+        self,
+        partition: TopicIdPartition,
+        damage: Damage,
+        job: CopyJob,
+        held: Sequence[LocalSegment],
+    ) -> Damage:
+        if self.directory is None:
+            return replace(damage, why=NO_BROKER)
+        asking = _Asking(partition, damage, job, self.replicas, self.limits,
+                         self._file(partition, self.directory))  # fmt: skip
+        try:
+            async with asyncio.timeout(self.limits.deadline_s):
+                await asking.look_at(held)
+                if asking.damage.missing:
+                    await asking.ask_all()
+        except TimeoutError:
+            asking.unanswered.append(f"no end within {self.limits.deadline_s:g} s")
+        finally:
+            if self.replicas is not None:
+                await self.replicas.close()
+        return asking.judged()
+
+    @staticmethod
+    def _file(partition: TopicIdPartition, directory: Path) -> Path:
+        return directory / f"{partition.topic_id}-{partition.partition}.log"
+
+    @staticmethod
+    def _head(partition: TopicIdPartition, directory: Path) -> Path:
+        return directory / f"{partition.topic_id}-{partition.partition}{HEAD}"
+
+
+@dataclass(slots=True)
+class _Asking:
+    """The questions about one damaged segment. `unanswered` are reasons why nothing is given up."""
+
+    partition: TopicIdPartition
+    damage: Damage
+    job: CopyJob
+    replicas: ReplicasPort | None
+    limits: MendLimits
+    path: Path
+    unanswered: list[str] = field(default_factory=list)
+    _asked: list[int] = field(default_factory=list)
+    _lacking: dict[int, list[Offsets]] = field(default_factory=dict)
+    _bytes: int = 0
+
+    async def look_at(self, held: Sequence[LocalSegment]) -> None:
+        """What this machine holds needs nobody's answer. What it does not hold says nothing."""
+        for segment in held:
+            for first, last in self.damage.missing:
+                if segment.base_offset <= last and first < (segment.next_base_offset or 0):
+                    await self._take_held(segment.log_path, first, last)
+
+    async def _take_held(self, log: Path, at: int, last: int) -> None:
+        position = 0
+        while at <= last and self._bytes <= self.limits.bytes_max:
+            data, position = await asyncio.to_thread(batches_from, log, at, position)
+            taken = await self._taken(data, at, last, str(log))
+            if not taken.stretches:
+                return
+            await self._keep(taken)
+            at = taken.next_offset
+
+    async def _taken(self, data: bytes, at: int, last: int, source: str) -> Taken:
+        return await asyncio.to_thread(
+            partial(
+                take_batches, data, at, last, self.job.leader_epochs, source,
+                free_from=self._free_from(at),
+            )
+        )  # fmt: skip
+
+    async def ask_all(self) -> None:
+        """One replica after the other, as long as something is missing."""
+        if self.replicas is None:
+            self.unanswered.append(NO_BROKER)
+            return
+        nodes = await self.replicas.replicas(self.partition)
+        if isinstance(nodes, NoAnswer):
+            self.unanswered.append(nodes.reason)
+            return
+        for node_id in nodes:
+            lacking = self._lacking[node_id] = []
+            self._asked.append(node_id)
+            for first, last in self.damage.missing:
+                trouble = await self._ask(node_id, first, last, lacking)
+                if trouble is not None:
+                    self.unanswered.append(f"broker {node_id}: {trouble}")
+                    break
+            if not self.damage.missing:
+                return
+
+    def judged(self) -> Damage:
+        """With what nobody has, if everybody answered."""
+        damage = self.damage
+        if self.unanswered:
+            return replace(damage, why="; ".join(self.unanswered))
+        gone = damage.missing
+        for lacking in self._lacking.values():
+            gone = without(gone, without(gone, lacking))
+        asked = ", ".join(map(str, self._asked))
+        return replace(damage, gone=gone, why=f"no replica has them (brokers {asked} were asked)")
+
+    async def _ask(self, node_id: int, first: int, last: int, lacking: list[Offsets]) -> str | None:
+        """Ask for one hole; the sentence why it can't answer, None when it did."""
+        at, offset = first, first
+        while at <= last:
+            answer = await self._fetch(node_id, offset)
+            if isinstance(answer, OutOfRange):
+                start = await self._first_held(node_id, offset, last)
+                if isinstance(start, NoAnswer):
+                    return start.reason
+                if start is None:
+                    lacking.append((at, last))
+                    return None
+                offset = start
+                continue
+            if isinstance(answer, NoAnswer):
+                return answer.reason
+            taken = await self._taken(answer.data, at, last, f"broker {node_id}")
+            if not taken.stretches and not taken.lacking:
+                return taken.wrong or f"it has nothing at {at} yet"
+            lacking += taken.lacking
+            await self._keep(taken)
+            if taken.wrong:
+                return taken.wrong
+            if self._bytes > self.limits.bytes_max:
+                return f"more than {self.limits.bytes_max} bytes would have to be fetched"
+            at = offset = taken.next_offset
+        return None
+
+    def _free_from(self, at: int) -> int | None:
+        """Down to where a batch that has `at` may begin; None where what is below is wanted too."""
+        if at > max(self.job.start_offset, self.job.log_start_offset):
+            return None
+        runs = (*self.damage.survey.runs, *self.damage.fetched)
+        return max((run.last + 1 for run in runs if run.last < at), default=0)
+
+    async def _keep(self, taken: Taken) -> None:
+        runs: tuple[Run, ...] = as_runs(taken, self.path, self._bytes)
+        await asyncio.to_thread(_append, self.path, taken.data)
+        self._bytes += len(taken.data)
+        self.damage = self.damage.with_fetched(runs, taken.aborts)
+
+    async def _first_held(self, node_id: int, below: int, last: int) -> int | NoAnswer | None:
+        """The first offset of (`below`, `last`] at which the replica has something: its log may
+        start inside the hole. None: it does not reach the hole.
+        """
+        answer = await self._fetch(node_id, last)
+        if isinstance(answer, NoAnswer):
+            return answer
+        if isinstance(answer, OutOfRange):
+            return None
+        while last - below > 1:
+            middle = (below + last) // 2
+            answer = await self._fetch(node_id, middle)
+            if isinstance(answer, NoAnswer):
+                return answer
+            if isinstance(answer, OutOfRange):
+                below = middle
+            else:
+                last = middle
+        return last
+
+    async def _fetch(self, node_id: int, offset: int) -> Batches | OutOfRange | NoAnswer:
+        assert self.replicas is not None, "ask_all names who is asked"
+        return await self.replicas.fetch(node_id, self.partition, offset)
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)

@@ -1,0 +1,496 @@
+"""Carries out what the planners decide for one partition, step by step, until there is nothing to
+do now. One partition's trouble ends here: it never reaches another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from kafka_formats.errors import (
+    Conflict,
+    CorruptData,
+    Fenced,
+    InternalError,
+    InvalidRequest,
+    OutcomeUnknown,
+    RetryLater,
+    StrandlineError,
+)
+from rlm.control.backoff import NO_BACK_OFF, BackOff, after_failure, error_kind, failure_kind
+from rlm.control.run_events import (
+    ClaimLost,
+    LogStartRecorded,
+    LostRangeRecorded,
+    OnEvent,
+    PartitionClaimed,
+    SegmentFailed,
+)
+from rlm.control.segment_proposals import back_off_policy
+from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.copier import AttemptFailed, Copied, Copier, CopyOrder
+from rlm.copy.copy_plan import (
+    CopySegment,
+    PlanFacts,
+    RecordLogStart,
+    RecordLostRange,
+    Step,
+    eligible_bytes,
+    plan,
+    rests_on_log_start,
+)
+from rlm.copy.copy_slots import Backlog, CopySlots
+from rlm.copy.head_hole import files_wanted_from, learns_epochs, log_start_moved
+from rlm.copy.lag import lag
+from rlm.copy.mending import Mender
+from rlm.copy.partition_status import CopyUnderWay
+from rlm.copy.partition_work import PartitionWork
+from rlm.copy.run_report import FailedAttempt
+from rlm.copy.scanner import BrokerPort
+from rlm.delete.clean_up_tasks import CleanUpTasks, why_left_over
+from rlm.leadership.leadership import (
+    Decision,
+    HeldClaim,
+    Lead,
+    LeadershipFacts,
+    Leads,
+    NoAnswer,
+    ProposeClaim,
+    RefusedClaim,
+    StandBy,
+    decide,
+)
+from rlm.local_log.damage import Damage, LoseRange, next_fill, next_stretch
+from rlm.local_log.lost_epochs import EpochFinder
+from rlm.reconcile.adoption import Adoption
+from rlm.stores.tier_store import TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import Mode, PartitionState
+from rlmm.records.records import LogStart, LostRange, PartitionClaim
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RunLog:
+    """Attempts of a one-shot run, for its report; none of it decides anything."""
+
+    copied: list[Copied] = field(default_factory=list)
+    failed: list[FailedAttempt] = field(default_factory=list)
+    cleaned_up: list[RemoteLogSegmentId] = field(default_factory=list)
+
+
+class _DriveEndsError(Exception):
+    """The drive ends; the partition's `wait` says why."""
+
+
+@dataclass(slots=True)
+class PartitionDriver:
+    """Shared by all partitions of a node. `pause_text` and `clock_trouble` are asked each time.
+    `register` returns once this process is known to have its node id: before any claim.
+    """
+
+    metadata: RemoteLogMetadataManager
+    copier: Copier
+    adoption: Adoption
+    clean_ups: CleanUpTasks
+    stores: TierStores
+    slots: CopySlots
+    identity: Identity
+    limits: CopyLimits
+    ambient: Ambient
+    on_event: OnEvent
+    pause_text: Callable[[str], str | None]
+    clock_trouble: Callable[[], str | None]
+    claim_slots: asyncio.Semaphore
+    broker: BrokerPort | None
+    register: Callable[[], Awaitable[None]]
+    mender: Mender
+    epoch_finder: EpochFinder
+    run_log: RunLog | None = None
+    claim_number: int = 0
+
+    async def drive(self, work: PartitionWork, *, back_offs_max: int) -> None:
+        """Go on until the plan is to wait. Short back-offs are waited out, `back_offs_max` times.
+
+        Raises CancelledError only. Whatever goes wrong is in the partition's status.
+        """
+        if work.trouble.waits_at(self.ambient.now_ms()):
+            work.wait = Wait(WhyNot.BACK_OFF, work.trouble.text, work.trouble.until_ms)
+            return
+        back_offs = 0
+        last_record: Step | None = None
+        try:
+            while True:
+                step = await self._next_step(work)
+                if isinstance(step, Wait):
+                    work.wait = step
+                    work.trouble = NO_BACK_OFF
+                    if step.why is not WhyNot.BACK_OFF or back_offs >= back_offs_max:
+                        return
+                    back_offs += 1
+                    await self.ambient.sleep(work.back_off.left_s(self.ambient.now_ms()))
+                elif isinstance(step, CopySegment):
+                    await self._copy_in_turn(work, step)
+                elif step == last_record:
+                    raise InternalError(f"{step} was accepted and changed nothing")
+                elif await self._leads_still(work):
+                    last_record = step
+                    await self._record(work, step)
+        except _DriveEndsError:
+            return
+        except (RetryLater, OutcomeUnknown) as error:
+            work.wait = Wait(WhyNot.METADATA_UNAVAILABLE, str(error))
+            work.failed(error.kind, str(error), self.ambient.now_ms())
+        except Fenced as error:
+            self.lose_claim(work, str(error))
+            work.wait = Wait(WhyNot.CLAIMED_ELSEWHERE, str(error))
+        except Exception as error:
+            expected = isinstance(error, StrandlineError)
+            logger.warning("%s: %s", work.partition, error, exc_info=None if expected else error)
+            self._after_trouble(work, error)
+
+    def _after_trouble(self, work: PartitionWork, error: Exception) -> None:
+        """What fails in a way nobody foresaw is not repeated at every scan: it may fill the log."""
+        work.failed(error_kind(error), str(error), self.ambient.now_ms())
+        work.trouble = self._backed_off(work.trouble, error, str(error))
+        work.wait = Wait(WhyNot.BACK_OFF, str(error), work.trouble.until_ms)
+
+    def _backed_off(self, before: BackOff, error: Exception, text: str) -> BackOff:
+        return after_failure(
+            before, failure_kind(error), text,
+            policy=back_off_policy(self.limits), now_ms=self.ambient.now_ms(),
+            fraction=self.ambient.random_fraction(),
+        )  # fmt: skip
+
+    def lose_claim(self, work: PartitionWork, why: str) -> None:
+        """Forget the claim; what is left over is the next leader's to find."""
+        self.mender.forget(work.partition)
+        if work.held is not None:
+            work.held = None
+            if work.repair is not None:
+                work.repair.cancel()
+            self.on_event(ClaimLost(work.partition, why))
+
+    async def _next_step(self, work: PartitionWork) -> Step:
+        """Decide on leadership, claim if need be, clean up left-overs, then plan."""
+        while True:
+            if work.unusable is not None:
+                return work.unusable
+            if work.hold_wait is not None:
+                return work.hold_wait
+            decision = self.decision(work)
+            if isinstance(decision, StandBy):
+                if decision.cancel:
+                    self.lose_claim(work, decision.text)
+                return Wait(decision.why, decision.text)
+            if isinstance(decision, ProposeClaim):
+                await self._claim(work, decision.leader_epoch)
+                continue
+            held_back = await self._adopt(work) or await self.clean_left_overs(work)
+            if held_back is not None:
+                return held_back
+            if self.decision(work) != decision:
+                continue  # a look was made meanwhile: what it found is of another leadership
+            state = self.metadata.partition_state(work.partition)
+            assert state is not None, "a standing claim has a row"
+            facts = self._plan_facts(work, state, decision.last_stable_offset)
+            step = plan(facts)
+            if not rests_on_log_start(step, facts):
+                return step
+            moved = await log_start_moved(work, self.broker)
+            if isinstance(moved, Wait) and not isinstance(step, Wait):
+                return moved
+            if moved is False and self.broker is not None and isinstance(step, Wait):
+                moved = await learns_epochs(work, state, self.epoch_finder)
+            if moved is not True:
+                return step
+
+    def decision(self, work: PartitionWork) -> Decision:
+        """What the planner says of this node's leadership now."""
+        state = self.metadata.partition_state(work.partition)
+        work.lineage = () if state is None else state.lineage
+        return decide(
+            LeadershipFacts(
+                word=work.word,
+                checkpoint=work.local.leader_epochs if work.local is not None else (),
+                state=state,
+                incarnation=self.identity.incarnation,
+                now_ms=self.ambient.now_ms(),
+                held=work.held,
+                refused=work.refused,
+            )
+        )
+
+    def _plan_facts(self, work: PartitionWork, state: PartitionState, lso: int) -> PlanFacts:
+        return PlanFacts(
+            segments=work.segments,
+            held=len(work.kept),
+            checkpoint=work.checkpoint,
+            local_log_start_offset=work.local.local_log_start_offset if work.local else 0,
+            last_stable_offset=lso,
+            state=state,
+            now_ms=self.ambient.now_ms(),
+            back_off=work.back_off,
+            fills_tried=work.fills_not_now(self.ambient.now_ms()),
+            paused=self.pause_text(work.partition.topic),
+            clock_trouble=self.clock_trouble(),
+            log_start_said=work.log_start_said,
+            files_wanted_from=files_wanted_from(work, self.broker),
+        )
+
+    async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
+        local = work.local
+        assert local is not None, "only partitions on this disk are claimed"
+        await self.register()
+        self.claim_number += 1
+        claim = PartitionClaim(
+            partition=work.partition,
+            mode=Mode.SIDECAR,
+            leader_epoch=leader_epoch,
+            incarnation=self.identity.incarnation,
+            claim_number=self.claim_number,
+            leader_epochs=work.claimed_checkpoint,
+            local_log_start_offset=local.local_log_start_offset,
+        )
+        try:
+            async with self.claim_slots:
+                answer = await self.metadata.claim_partition(
+                    claim, deadline_s=self.limits.propose_deadline_s
+                )
+        except (Fenced, Conflict, InvalidRequest) as error:
+            # Asked again only at another epoch, or after the long pause: an admin may have acted.
+            now_ms = self.ambient.now_ms()
+            work.refused = RefusedClaim.now(
+                leader_epoch, self.metadata.partition_state(work.partition), str(error),
+                since_ms=now_ms, until_ms=now_ms + round(self.limits.corrupt_retry_s * 1000),
+            )  # fmt: skip
+            work.failed(error.kind, str(error), now_ms)
+            self.lose_claim(work, str(error))
+            work.wait = Wait(WhyNot.CLAIM_REFUSED, str(error))
+            raise _DriveEndsError from None
+        work.held = HeldClaim(answer.token, leader_epoch)
+        work.refused = None
+        work.log_start_heard = 0
+        work.fills_done = frozenset()
+        self.on_event(PartitionClaimed(work.partition, leader_epoch, answer.token))
+
+    async def _adopt(self, work: PartitionWork) -> Wait | None:
+        """After a restart from a snapshot: first of all, record what the store holds already."""
+        state = self.metadata.partition_state(work.partition)
+        if state is None or not state.adopting:
+            return None
+        assert work.held is not None, "what the store holds is recorded under a claim"
+        trouble = self.clock_trouble()
+        if trouble is not None:
+            return Wait(WhyNot.CLOCK, f"what the store holds is not recorded: {trouble}")
+        async with self.claim_slots:
+            await self.adoption.run(
+                work.partition, work.held.token, local_start_offset=work.lowest_offset
+            )
+        return None
+
+    async def clean_left_overs(self, work: PartitionWork) -> Wait | None:
+        """Begin to remove rows nobody works on. Under our claim no one else can finish them.
+
+        Looked for at every step, since a row whose proposal was given up may appear at any time.
+        A wait is returned while a row may not be marked deleted: until then no new attempt begins.
+        """
+        assert work.held is not None, "left-overs are cleaned up under a claim"
+        restart = self.metadata.restart()
+        if restart is not None and not restart.is_reconciled:
+            return None
+        trouble = self.clock_trouble()
+        for row in self.metadata.left_overs(work.partition):
+            id_ = row.segment_id.id
+            if self.copier.is_under_way(id_) or self.clean_ups.is_running(id_):
+                continue
+            if trouble is None:
+                await self.clean_ups.begin(row, work.held.token, why_left_over(row))
+            elif row.state is SegmentState.COPY_SEGMENT_STARTED:
+                return Wait(WhyNot.CLOCK, f"a copy that did not finish is not removed: {trouble}")
+        return None
+
+    async def _leads_still(self, work: PartitionWork) -> bool:
+        """By the broker's word of now, under the claim that the step was planned with.
+
+        What a record says of a log's lower end cannot be taken back by whoever said it, and a
+        leader that was replaced since the last look says it of another log.
+        """
+        if self.broker is not None:
+            name = (work.partition.topic, work.partition.partition)
+            words = await self.broker.leadership([name])
+            work.word = words.get(name, NoAnswer("the broker's answer leaves this partition out"))
+        return isinstance(self.decision(work), Lead)
+
+    async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> None:
+        assert work.held is not None, "planned under a claim"
+        deadline_s = self.limits.propose_deadline_s
+        token = work.held.token
+        if isinstance(step, RecordLogStart):
+            start = LogStart(work.partition, token, step.leader_epoch, step.offset)
+            await self.metadata.record_log_start(start, deadline_s=deadline_s)
+            self.on_event(LogStartRecorded(work.partition, step.offset))
+            return
+        lost = LostRange(work.partition, token, step.start, step.end, step.why)
+        await self.metadata.record_lost_range(lost, deadline_s=deadline_s)
+        logger.warning(
+            "%s: offsets %d to %d are lost to the tier: %s",
+            work.partition, step.start, step.end, step.why,
+        )  # fmt: skip
+        self.on_event(LostRangeRecorded(work.partition, step.start, step.end, step.why))
+
+    async def _copy_in_turn(self, work: PartitionWork, step: CopySegment) -> None:
+        work.wait = Wait(WhyNot.WAITING_FOR_SLOT, "other partitions are being copied first")
+        state = self.metadata.partition_state(work.partition)
+        assert state is not None, "planned from it"
+        lso = work.word.last_stable_offset if isinstance(work.word, Leads) else 0
+        oldest_s = lag(work.segments, state.next_offset, self.ambient.now_ms()).age_ms / 1000
+        backlog = Backlog(eligible_bytes(self._plan_facts(work, state, lso)), oldest_s)
+        async with self.slots.slot(backlog, work.log_dir), work.one_copy:
+            # Time has passed in the queue: plan again, and copy only what still stands.
+            if await self._next_step(work) != step:
+                return
+            await self._copy(work, step)
+
+    async def _copy(self, work: PartitionWork, step: CopySegment) -> None:
+        order = await self._order(work, step)
+        if order is None:
+            return
+        damage = self.mender.known(work.partition, order.segment)
+        if step.gone and damage is None:
+            await self._after_damage(work, step, order)
+            return
+        if damage is not None:
+            mended = await self._mended(work, step, order, damage)
+            if mended is None:
+                return
+            order = mended
+
+        def on_row(row: RemoteLogSegmentMetadata) -> None:
+            work.copying = CopyUnderWay(
+                row.segment_id, row.start_offset, row.end_offset, 0, row.size_bytes
+            )
+
+        try:
+            outcome = await self.copier.copy(order, self.stores.default, on_row)
+        finally:
+            work.copying = None
+        if isinstance(outcome, AttemptFailed):
+            self._after_failure(work, step, outcome)
+            if isinstance(outcome.error, CorruptData):
+                await self._after_damage(work, step, order)
+            return
+        work.back_off = NO_BACK_OFF
+        work.last_error = None
+        if self.run_log is not None:
+            self.run_log.copied.append(outcome)
+        if step.fills_lost_range and order.damage is None:
+            work.filled(step.base_offset)
+        if order.damage is not None and order.offsets[1] == step.end_offset:
+            # What was lost of it is not looked for in the same files again.
+            work.filled(step.base_offset)
+            await asyncio.to_thread(self.mender.forget, work.partition)
+
+    async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
+        """What the copy found damaged is looked at once, and asked of the other replicas."""
+        try:
+            damage = await self._mend(work, step, order)
+        except Conflict:
+            work.back_off = NO_BACK_OFF  # the file is another one by now; `trouble` paces the retry
+            raise
+        if damage.is_sound:  # its batches are all right, something beside them is not
+            await asyncio.to_thread(self.mender.forget, work.partition)
+            if step.fills_lost_range:
+                work.filled(step.base_offset)  # under this claim it is not tried again
+        elif step.fills_lost_range and order.damage is None:
+            work.fills_failed.pop(step.base_offset, None)  # what is good of it is copied at once
+        elif order.damage is None and (not damage.missing or damage.gone):
+            work.back_off = NO_BACK_OFF
+
+    async def _mend(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> Damage:
+        job = self.copier.survey_job(order, self.stores.default)
+        held = tuple(unit.segment for unit in work.units)
+        damage = await self.mender.mend(work.partition, order.segment, job, held)
+        if damage.missing and not step.fills_lost_range:
+            work.failed(CorruptData.kind, damage.text, self.ambient.now_ms())
+            corrupt = CorruptData(damage.text, source=str(order.segment.log_path), position=0)
+            work.back_off = self._backed_off(work.back_off, corrupt, damage.text)
+        return damage
+
+    async def _mended(
+        self, work: PartitionWork, step: CopySegment, order: CopyOrder, damage: Damage
+    ) -> CopyOrder | None:
+        """What is copied of a damaged segment now; None: nothing, or what is lost was recorded."""
+        state = self.metadata.partition_state(work.partition)
+        assert state is not None, "planned from it"
+        if step.fills_lost_range:
+            fill = next_fill(damage, state.next_offset, state.lost_ranges, order.first_known_offset)
+            if fill is not None:
+                return replace(order, damage=damage, stretch=fill)
+            work.filled(step.base_offset)  # the lost range is what it lacks
+            await asyncio.to_thread(self.mender.forget, work.partition)
+            return None
+        part = next_stretch(damage, state.next_offset, state.lost_ranges)
+        if part is None:
+            damage = await self._mend(work, step, order)
+            if next_stretch(damage, state.next_offset, state.lost_ranges) is not None:
+                work.back_off = NO_BACK_OFF  # time has passed: plan again before anything is done
+            return None
+        if isinstance(part, LoseRange):
+            why = f"this node's replica lost them, and {damage.why}"
+            await self._record(work, RecordLostRange(part.first, part.last, why))
+            return None
+        return replace(order, damage=damage, stretch=part)
+
+    async def _order(self, work: PartitionWork, step: CopySegment) -> CopyOrder | None:
+        state = self.metadata.partition_state(work.partition)
+        local = work.local
+        if state is None or local is None or work.held is None:
+            return None
+        hole = (step.base_offset, step.end_offset)
+        segment = (
+            await self.mender.stand_in(work.partition, local.directory, state.lineage, hole)
+            if step.gone
+            else work.segment(step.base_offset)
+        )
+        if segment is None:
+            return None
+        return CopyOrder(
+            work.partition, segment, state.lineage, state.log_start_offset,
+            local.local_log_start_offset, work.held.token,
+            held=step.gone or any(unit.segment == segment for unit in work.kept),
+            gaps_allowed=not step.gone and (local.cleaned or bool(state.gaps_allowed)),
+            removed_logs=tuple(
+                base for base in local.removed_logs if step.base_offset < base <= step.end_offset
+            ),
+        )  # fmt: skip
+
+    def _after_failure(self, work: PartitionWork, step: CopySegment, failed: AttemptFailed) -> None:
+        """Remember it and back off; the row, if there is one, is a left-over from now on."""
+        error = failed.error
+        text = f"segment {step.base_offset} to {step.end_offset}: {error}"
+        work.failed(error_kind(error), text, self.ambient.now_ms())
+        if step.fills_lost_range:
+            # What fills a lost range backs off by itself and keeps no later segment waiting.
+            before = work.fills_failed.get(step.base_offset, NO_BACK_OFF)
+            backed_off = self._backed_off(before, error, text)
+            work.fills_failed[step.base_offset] = backed_off
+        else:
+            backed_off = work.back_off = self._backed_off(work.back_off, error, text)
+        if self.run_log is not None:
+            self.run_log.failed.append(
+                FailedAttempt(work.partition, step.base_offset, error_kind(error), str(error))
+            )
+        self.on_event(
+            SegmentFailed(
+                work.partition, None if failed.row is None else failed.row.segment_id,
+                step.base_offset, error_kind(error), text, backed_off.until_ms,
+            )
+        )  # fmt: skip
+        if isinstance(error, Fenced):
+            raise error

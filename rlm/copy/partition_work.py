@@ -1,0 +1,232 @@
+"""What this node remembers of one partition between two scans. Nothing here survives a restart:
+everything that must is in the metadata log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.backoff import NO_BACK_OFF, BackOff
+from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.copier import AttemptFailed, Copied
+from rlm.copy.partition_status import (
+    CopyUnderWay,
+    LastError,
+    LocalFacts,
+    PartitionStatus,
+    Role,
+    StatusFacts,
+    partition_status,
+)
+from rlm.leadership.leadership import (
+    BrokerWord,
+    HeldClaim,
+    Leads,
+    NoAnswer,
+    NotLeading,
+    RefusedClaim,
+)
+from rlm.local_log.hold_plan import Unit, unbroken, usable, with_heads
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
+from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
+from rlmm.partition_state import PartitionState
+
+NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories were not looked at yet")
+HOLD_NOT_LOOKED_AT = Wait(
+    WhyNot.NOT_SCANNED, "what is held of it was not looked at yet; what is not here is no gap"
+)
+
+
+@dataclass(slots=True)
+class PartitionWork:
+    """Mutable, touched on the event loop only. `task` drives it; there is at most one.
+
+    `left_out` is set for a partition that is never claimed (not included, compacted, ...), and
+    `unusable` while its directory is there but cannot be read: `local` is then as it was last read.
+    `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
+    `leadership` is whether the broker led when it last answered, and the leader epoch.
+    `units` are all that is held of it, `hold_wait` why they are not known.
+    `lineage` is the recorded one, as of the last decision,
+    `found_epochs` what its batches told where the broker's checkpoint was lost,
+    `log_start_heard` the highest log start that the broker named when it was asked.
+    `one_copy` is taken around every copy, a `repair` included, which is what it copies now.
+    `fills_failed` are base offsets of segments that were to fill a lost range.
+    """
+
+    partition: TopicIdPartition
+    local: LocalPartition | None = None
+    left_out: Wait | None = None
+    unusable: Wait | None = None
+    word: BrokerWord = field(default_factory=lambda: NoAnswer("the broker was not asked yet"))
+    leadership: tuple[bool, int] | None = None
+    held: HeldClaim | None = None
+    refused: RefusedClaim | None = None
+    back_off: BackOff = NO_BACK_OFF
+    trouble: BackOff = NO_BACK_OFF
+    units: tuple[Unit, ...] = ()
+    hold_wait: Wait | None = None
+    lineage: Epochs = ()
+    log_start_heard: int = 0
+    found_epochs: FoundEpochs | None = None
+    fills_done: frozenset[int] = frozenset()
+    fills_failed: dict[int, BackOff] = field(default_factory=dict)
+    wait: Wait = NOT_SCANNED
+    last_error: LastError | None = None
+    copying: CopyUnderWay | None = None
+    task: asyncio.Task[None] | None = None
+    one_copy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    repair: asyncio.Task[Copied | AttemptFailed] | None = None
+
+    @property
+    def role(self) -> Role:
+        """What this node is for the partition, as of the last scan."""
+        if self.left_out is not None:
+            return Role.NOT_TIERED
+        if self.local is None:
+            return Role.REMOTE_ONLY
+        if isinstance(self.word, Leads):
+            return Role.LEADER
+        if isinstance(self.word, NotLeading):
+            return Role.FOLLOWER
+        return Role.UNKNOWN
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch the broker named, else the last one on disk, else -1."""
+        if isinstance(self.word, Leads):
+            return self.word.leader_epoch
+        if self.local is not None and self.local.leader_epochs:
+            return self.local.leader_epochs[-1].epoch
+        return -1
+
+    @property
+    def kept(self) -> tuple[Unit, ...]:
+        """Held segments below the broker's own that may be copied, ascending.
+
+        By `local` as it is: what the broker removed since the last pass of the hold is no gap.
+        """
+        if self.local is None or not self.units:
+            return ()
+        return usable(self.units, self.local.segments, self.local.leader_epochs, self.lineage)
+
+    @property
+    def segments(self) -> tuple[LocalSegment, ...]:
+        """What may be copied from this machine: held segments, then the broker's; ascending."""
+        if self.local is None:
+            return ()
+        return (*(unit.segment for unit in self.kept), *self.local.segments)
+
+    @property
+    def checkpoint(self) -> Epochs:
+        """The leader epochs of `segments`."""
+        return () if self.local is None else with_heads(self.kept, self.local.leader_epochs)
+
+    @property
+    def claimed_checkpoint(self) -> Epochs:
+        """What a claim may say: the broker's checkpoint, with the heads that its first epoch
+        proves, whatever lineage is recorded: a claim may change it.
+        """
+        if self.local is None:
+            return ()
+        start = self.local.local_log_start_offset
+        epoch = epoch_for_offset(self.local.leader_epochs, start)
+        first = self.local.segments[0].base_offset
+        below = (unit for unit in self.units if unit.base_offset < first)
+        return with_heads(unbroken(below, start, epoch), self.local.leader_epochs)
+
+    @property
+    def log_start_said(self) -> int:
+        """The log start by the broker's word or its checkpoint: nothing below it is wanted."""
+        on_disk = 0 if self.local is None else self.local.log_start_offset or 0
+        return max(on_disk, self.log_start_heard)
+
+    @property
+    def lowest_offset(self) -> int:
+        """The lowest offset that the broker may have: a first epoch above it proves nothing, that
+        checkpoint may have been lost and begun anew.
+        """
+        assert self.local is not None, "asked of what is on this disk"
+        lowest = max(self.local.segments[0].base_offset, self.log_start_said)
+        return min(lowest, self.local.local_log_start_offset)
+
+    @property
+    def log_dir(self) -> Path | None:
+        """The log directory that its copies are read from."""
+        return None if self.local is None else self.local.directory.parent
+
+    def seen(self, local: LocalPartition | None) -> None:
+        """What a look found; None: there is no replica."""
+        self.local = local
+        if local is None:
+            self.found_epochs = None
+        else:
+            self.local = with_heads_found(local, self.found_epochs, self.log_start_said)
+
+    def learn(self, found: FoundEpochs) -> bool:
+        """Epochs that the batches told; whether they are of the replica as it is now."""
+        before = self.local
+        self.found_epochs = found
+        self.seen(before)
+        return self.local != before
+
+    def segment(self, base_offset: int) -> LocalSegment | None:
+        """The local segment with this base, as of the last scan."""
+        for segment in self.segments:
+            if segment.base_offset == base_offset:
+                return segment
+        return None
+
+    def filled(self, base_offset: int) -> None:
+        """What the segment has for lost ranges is in the tier, or can't be under this claim."""
+        self.fills_done |= {base_offset}
+        self.fills_failed.pop(base_offset, None)
+
+    def fills_not_now(self, now_ms: int) -> frozenset[int]:
+        """Segments that fill a lost range and are not to be tried at this time."""
+        waiting = (base for base, failed in self.fills_failed.items() if failed.waits_at(now_ms))
+        return self.fills_done | frozenset(waiting)
+
+    def failed(self, kind: str, text: str, now_ms: int) -> None:
+        """Remember trouble for the status page."""
+        self.last_error = LastError(kind, text, now_ms)
+
+    def status(
+        self, state: PartitionState | None, now_ms: int, metadata_offset: int, node_id: int
+    ) -> PartitionStatus:
+        """The status page on this node."""
+        local = self.local
+        self.lineage = () if state is None else state.lineage
+        claim = state.claim if state is not None else None
+        facts = StatusFacts(
+            partition=self.partition,
+            role=self.role,
+            state=state,
+            local=None
+            if local is None
+            else LocalFacts(
+                segments=self.segments,
+                checkpoint=local.leader_epochs,
+                log_start_offset=local.local_log_start_offset,
+                high_watermark=local.high_watermark,
+            ),
+            held=self.held,
+            leader_epoch=self.leader_epoch,
+            last_stable_offset=(
+                self.word.last_stable_offset if isinstance(self.word, Leads) else None
+            ),
+            wait=self.left_out or self.unusable or self.wait,
+            back_off=self.back_off,
+            last_error=self.last_error,
+            copying=self.copying,
+            now_ms=now_ms,
+            metadata_offset=metadata_offset,
+            claimed_here=claim is not None and claim.incarnation.node_id == node_id,
+            led_when_last_heard=claim is None
+            and self.leadership is not None
+            and self.leadership[0],
+        )
+        return partition_status(facts)

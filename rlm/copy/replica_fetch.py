@@ -1,0 +1,74 @@
+"""Batches from any broker of the cluster, for the node that mends a segment of its own replica."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kafka_client.broker_requests import BrokerError
+from kafka_client.connection import Connection
+from kafka_client.replica_answers import Batches, OutOfRange, Replicas
+from kafka_client.replica_requests import assigned_replicas, fetch_batches
+from kafka_formats.errors import StrandlineError
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.broker_view import BrokerView
+from rlm.leadership.leadership import NoAnswer
+
+FETCH_BYTES = 1 << 20
+"""Asked for at once. A batch that is larger comes whole, whatever was asked for."""
+
+RESPONSE_BYTES_MAX = (128 << 20) + (1 << 16)
+"""The largest batch there may be, with what is around it."""
+
+
+@dataclass(slots=True)
+class ReplicaFetch:
+    """Connections are opened when needed and kept until `close`."""
+
+    view: BrokerView
+    _addresses: dict[int, tuple[str, int]] = field(default_factory=dict)
+    _connections: dict[int, Connection] = field(default_factory=dict)
+
+    async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
+        """Node ids of all assigned replicas, as this node's own broker knows them."""
+
+        async def ask(connection: Connection) -> Replicas | BrokerError:
+            return await assigned_replicas(connection, partition)
+
+        answer = await self.view.ask(ask)
+        if isinstance(answer, NoAnswer):
+            return answer
+        if isinstance(answer, BrokerError):
+            return NoAnswer(f"the broker answered {answer.name} for {partition}")
+        self._addresses = dict(answer.addresses)
+        return answer.nodes
+
+    async def fetch(
+        self, node_id: int, partition: TopicIdPartition, offset: int
+    ) -> Batches | OutOfRange | NoAnswer:
+        """What that broker has at `offset`. NoAnswer: it can't be asked, or may not be."""
+        try:
+            connection = self._connections.get(node_id)
+            if connection is None or connection.closed:
+                if node_id not in self._addresses:
+                    return NoAnswer("it does not run, or is not known to the cluster now")
+                connection = await self.view.connect(
+                    *self._addresses[node_id], response_bytes_max=RESPONSE_BYTES_MAX
+                )
+                self._connections[node_id] = connection
+            answer = await fetch_batches(connection, partition, offset, bytes_max=FETCH_BYTES)
+        except StrandlineError as error:
+            return NoAnswer(str(error))
+        if isinstance(answer, BrokerError):
+            return NoAnswer(f"it answered {answer.name}")
+        if isinstance(answer, Batches) and not answer.data:
+            # Behind its high watermark, which begins low after a restart: it may have more.
+            return NoAnswer(
+                f"its high watermark is {answer.high_watermark}, and it answers nothing at {offset}"
+            )
+        return answer
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        while self._connections:
+            await self._connections.popitem()[1].close()

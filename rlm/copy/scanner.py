@@ -1,0 +1,210 @@
+"""One look at the world: log directories, the broker's word, topic configs. Decides nothing about
+copying; it only says which partitions are there, which of them are left out, and who leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from kafka_formats.errors import RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.why_not import Wait, WhyNot
+from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
+from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.local_log.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
+from rlm.local_log.replica_memory import ReplicaMemory
+
+TopicPartition = tuple[str, int]
+CLEANUP_POLICY_DELETE = "delete"
+
+
+class BrokerPort(Protocol):
+    """The node's own broker (`rlm.leadership.broker_view.BrokerView`)."""
+
+    async def leadership(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, BrokerWord]:
+        """Leads, or not, or why that is not known, for each."""
+        ...
+
+    async def local_log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
+        """First offset on the broker's disk, if it leads."""
+        ...
+
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
+        """Effective configs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A partition on this node's disks. `left_out` says why it is never claimed."""
+
+    local: LocalPartition
+    word: BrokerWord
+    left_out: Wait | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look found. `left_out_topics` with the sentence why, by name."""
+
+    found: tuple[Found, ...]
+    problems: tuple[LogDirProblem, ...]
+    left_out_topics: tuple[tuple[str, str], ...]
+
+
+PARTITIONS_PER_BREATH = 16
+"""Look-ups in the view made in one go on the event loop: about a millisecond."""
+
+Breathe = Callable[[], Awaitable[None]]
+"""Lets others run; comes back at once."""
+
+
+@dataclass(slots=True)
+class Scanner:
+    """Looks again whenever asked, one look at a time."""
+
+    log_dirs: tuple[Path, ...]
+    kafka_cluster_id: str | None
+    broker: BrokerPort | None
+    topics: TopicFilter
+    breathe: Breathe
+    deadline_s: float
+    _finding: asyncio.Future[LogDirScan] | None = None
+    _memory: ReplicaMemory = field(default_factory=ReplicaMemory)
+
+    async def look(self) -> Look:
+        """InvalidRequest or Refused when no path is a log directory or one is another cluster's;
+        RetryLater when a disk does not answer in time.
+        """
+        scan = await self._find_in_time()
+        left_out = self._by_name(scan.partitions)
+        candidates = [each for each in scan.partitions if each.partition.topic not in left_out]
+        by_config, unknown = await self._by_config(candidates)
+        left_out |= by_config
+        chosen = [each for each in candidates if each.partition.topic not in left_out]
+        words = await self._words([each for each in chosen if each.partition.topic not in unknown])
+        return Look(
+            tuple(
+                Found(
+                    each,
+                    words.get(each.partition) or _no_word(each.partition.topic, unknown),
+                    left_out.get(each.partition.topic),
+                )
+                for each in scan.partitions
+            ),
+            scan.problems,
+            tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
+        )
+
+    async def _find_in_time(self) -> LogDirScan:
+        """A look that hangs is waited for again, and never joined by a second one: each would hold
+        a thread, and threads are few. What it finds in the end is old, so it is thrown away.
+        """
+        if self._finding is not None:
+            await self._wait_for(self._finding)
+        self._finding = asyncio.ensure_future(asyncio.to_thread(self._find))
+        await self._wait_for(self._finding)
+        found, self._finding = self._finding, None
+        return found.result()
+
+    async def _wait_for(self, finding: asyncio.Future[LogDirScan]) -> None:
+        done, _ = await asyncio.wait({finding}, timeout=self.deadline_s)
+        if not done:
+            raise RetryLater(
+                f"looking at {', '.join(map(str, self.log_dirs))} takes longer than "
+                f"{self.deadline_s:g} s: look whether a disk hangs"
+            )
+        if not finding.cancelled():
+            finding.exception()  # read, so that it is not reported a second time
+
+    def _find(self) -> LogDirScan:
+        if not self.log_dirs:  # a node without a broker's directory keeps metadata and answers
+            return LogDirScan((), (), None, None)
+        return find_partitions(
+            self.log_dirs, kafka_cluster_id=self.kafka_cluster_id, memory=self._memory
+        )
+
+    def _by_name(self, partitions: Sequence[LocalPartition]) -> dict[str, Wait]:
+        topics = {each.partition.topic for each in partitions}
+        why = {topic: self.topics.why_left_out(topic) for topic in topics}
+        return {
+            topic: Wait(WhyNot.NOT_INCLUDED, text)
+            for topic, text in why.items()
+            if text is not None
+        }
+
+    async def _by_config(
+        self, partitions: Sequence[LocalPartition]
+    ) -> tuple[dict[str, Wait], dict[str, str]]:
+        """Topics left out for their configs, and those whose configs are not known now.
+
+        Without a broker no config is known; `topics.include` is then the user's word.
+        """
+        left_out: dict[str, Wait] = {}
+        unknown: dict[str, str] = {}
+        if self.broker is None:
+            return left_out, unknown
+        topics = sorted({each.partition.topic for each in partitions})
+        configs = await self.broker.topic_configs(topics)
+        for topic in topics:
+            config = configs.get(topic, NoAnswer(f"the broker named no configuration of {topic}"))
+            if isinstance(config, NoAnswer):
+                unknown[topic] = config.reason
+                continue
+            wait = why_config_forbids(topic, config)
+            if wait is not None:
+                left_out[topic] = wait
+        return left_out, unknown
+
+    async def _words(
+        self, partitions: Sequence[LocalPartition]
+    ) -> dict[TopicIdPartition, BrokerWord]:
+        if self.broker is None:
+            return {each.partition: standalone_word(each) for each in partitions}
+        asked = [(each.partition.topic, each.partition.partition) for each in partitions]
+        answers = await self.broker.leadership(asked)
+        missing = NoAnswer("the broker's answer leaves this partition out")
+        return {
+            each.partition: answers.get((each.partition.topic, each.partition.partition), missing)
+            for each in partitions
+        }
+
+
+def _no_word(topic: str, unknown: Mapping[str, str]) -> NoAnswer:
+    """Nothing is copied on a guess: a topic whose configs are not known may be compacted."""
+    return NoAnswer(unknown.get(topic, "not asked: the topic is left out"))
+
+
+def why_config_forbids(topic: str, config: TopicConfig) -> Wait | None:
+    """Never compacted topics, never those that a broker tiers itself."""
+    if config.cleanup_policy != CLEANUP_POLICY_DELETE:
+        return Wait(
+            WhyNot.COMPACTED,
+            f"{topic} has cleanup.policy={config.cleanup_policy}; only topics with "
+            f"cleanup.policy={CLEANUP_POLICY_DELETE} are tiered",
+        )
+    if config.remote_storage_enable:
+        return Wait(
+            WhyNot.MODE,
+            f"{topic} has remote.storage.enable=true: its brokers tier it themselves, and two "
+            "must never copy one partition",
+        )
+    return None
+
+
+def standalone_word(local: LocalPartition) -> BrokerWord:
+    """Without a broker this node counts as leader at the last epoch on disk, up to the lower bound
+    of the last stable offset that the files prove.
+    """
+    if not local.leader_epochs:
+        return NoAnswer("its leader-epoch-checkpoint has no entry")
+    return Leads(local.leader_epochs[-1].epoch, local.last_stable_offset_bound)

@@ -1,0 +1,346 @@
+"""All partitions of this node: brought up to date by each look, driven by a task each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_formats.errors import StrandlineError
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.backoff import NO_BACK_OFF
+from rlm.control.run_events import SegmentProgress
+from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.compaction_seen import CompactionSeen
+from rlm.copy.hold import Hold
+from rlm.copy.partition_driver import PartitionDriver, RunLog
+from rlm.copy.partition_status import PartitionStatus
+from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
+from rlm.copy.run_report import CopiedSegment, CopyRunReport, PartitionReport
+from rlm.copy.scanner import PARTITIONS_PER_BREATH, Found, Look, Scanner
+from rlm.delete.clean_up_tasks import PendingCleanUp
+from rlm.leadership.leadership import Leads, NoAnswer, StandBy
+from rlm.local_log.log_dir import LogDirProblem
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
+
+NO_LOCAL_LOG = Wait(
+    WhyNot.NO_LOCAL_LOG, "this node's log directories hold no replica of the partition"
+)
+COMPLETE = frozenset(
+    {WhyNot.NO_SEALED_SEGMENT, WhyNot.NOT_INCLUDED, WhyNot.COMPACTED, WhyNot.NOT_LEADER}
+)
+"""Reasons after which a one-shot run had nothing more to do for a partition."""
+
+
+class WorkTable:
+    """One row a partition of the log directories; bounded by what they hold."""
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        driver: PartitionDriver,
+        metadata: RemoteLogMetadataManager,
+        hold: Hold | None = None,
+    ) -> None:
+        self._hold = hold
+        self._scanner = scanner
+        self._looking = asyncio.Lock()
+        self._compaction_seen = CompactionSeen(metadata, driver.limits.propose_deadline_s)
+        self._driver = driver
+        self._metadata = metadata
+        self._works: dict[TopicIdPartition, PartitionWork] = {}
+        self._look = Look((), (), ())
+        self._unread: dict[tuple[str, int], LogDirProblem] = {}
+
+    @property
+    def problems(self) -> tuple[LogDirProblem, ...]:
+        """What the last look could not take."""
+        return self._look.problems
+
+    @property
+    def look(self) -> Look:
+        """The last look."""
+        return self._look
+
+    def work(self, partition: TopicIdPartition) -> PartitionWork | None:
+        """The row of a partition."""
+        return self._works.get(partition)
+
+    def works(self) -> Iterable[PartitionWork]:
+        """All rows."""
+        return self._works.values()
+
+    def unread(self) -> Iterable[LogDirProblem]:
+        """Partitions that are to be tiered and have no row: their directories were not readable at
+        any look since the start.
+        """
+        return self._unread.values()
+
+    async def scan(self, *, cancel_lost: bool) -> None:
+        """Look, bring the rows up to date, and cancel what this node may not do any more.
+
+        One look at a time: who asks meanwhile waits for a look of its own.
+        """
+        async with self._looking:
+            await self._scan(cancel_lost)
+
+    async def _scan(self, cancel_lost: bool) -> None:
+        look = await self._scanner.look()
+        self._look = look
+        here = {found.local.partition for found in look.found}
+        trouble = _Trouble(look.problems)
+        changed = [found.local.partition for found in look.found if self._update(found)]
+        if changed:
+            self._metadata.on_partition_leadership_changes(changed)
+        for number, (partition, work) in enumerate(list(self._works.items()), 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._scanner.breathe()
+            if partition not in here:
+                problem = trouble.of(work)
+                if problem is not None:
+                    self._unusable(work, problem)
+                else:
+                    self._gone(work)
+            elif cancel_lost:
+                self.cancel_if_lost(work)
+        self._unread = self._never_read(look.problems)
+        self._compaction_seen.after_look(self._works.values())
+        if self._hold is not None:
+            await self._hold.after_look(self._works.values())
+
+    def _never_read(
+        self, problems: Iterable[LogDirProblem]
+    ) -> dict[tuple[str, int], LogDirProblem]:
+        known = {(work.partition.topic, work.partition.partition) for work in self._works.values()}
+        return {
+            (each.topic, each.partition): each
+            for each in problems
+            if each.topic is not None
+            and each.partition is not None
+            and (each.topic, each.partition) not in known
+            and self._scanner.topics.why_left_out(each.topic) is None
+        }
+
+    def _update(self, found: Found) -> bool:
+        """Whether the partition has another leadership than when the broker was last heard."""
+        work = self._works.get(found.local.partition)
+        if work is None:
+            work = PartitionWork(found.local.partition)
+            work.hold_wait = None if self._hold is None else HOLD_NOT_LOOKED_AT
+            self._works[work.partition] = work
+        work.seen(found.local)
+        work.word = found.word
+        work.left_out = found.left_out
+        work.unusable = None
+        bases = {segment.base_offset for segment in found.local.segments}
+        for base in work.fills_failed.keys() - bases:
+            del work.fills_failed[base]
+        if isinstance(work.word, NoAnswer):
+            return False
+        before, work.leadership = work.leadership, (isinstance(work.word, Leads), work.leader_epoch)
+        return before != work.leadership
+
+    def _unusable(self, work: PartitionWork, problem: LogDirProblem) -> None:
+        """It is there and cannot be read now: begin nothing. A copy under way may end, since it
+        verifies what it reads and holds its files open.
+        """
+        work.unusable = Wait(WhyNot.UNUSABLE_DIRECTORY, problem.message)
+        work.word = NoAnswer(problem.message)
+
+    def _gone(self, work: PartitionWork) -> None:
+        """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
+        work.seen(None)
+        work.units = ()
+        work.unusable = None
+        work.word = NoAnswer(NO_LOCAL_LOG.text)
+        work.wait = NO_LOCAL_LOG
+        self._driver.lose_claim(work, NO_LOCAL_LOG.text)
+        if work.task is not None and not work.task.done():
+            work.task.cancel()
+        else:
+            del self._works[work.partition]
+
+    def cancel_if_lost(self, work: PartitionWork) -> None:
+        """End the copy of a partition that this node may not copy any more; forget its claim."""
+        decision = self._driver.decision(work)
+        lost = work.left_out is not None or (isinstance(decision, StandBy) and decision.cancel)
+        if not lost:
+            return
+        text = work.left_out.text if work.left_out is not None else ""
+        if isinstance(decision, StandBy):
+            text = text or decision.text
+            work.wait = Wait(decision.why, decision.text)
+        if work.task is not None and not work.task.done():
+            work.task.cancel()
+        self._driver.lose_claim(work, text)
+
+    def try_again(self, partition: TopicIdPartition) -> None:
+        """Forget the back-off of its copies."""
+        work = self._works.get(partition)
+        if work is not None:
+            work.back_off = NO_BACK_OFF
+
+    async def drive_all(self, *, back_offs_max: int) -> None:
+        """Start a drive for every partition that has none running."""
+        for number, work in enumerate(list(self._works.values()), 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._scanner.breathe()
+            busy = work.task is not None and not work.task.done()
+            kept_away = work.left_out or work.unusable
+            if not busy and work.local is not None and kept_away is None:
+                work.task = asyncio.create_task(
+                    self._driver.drive(work, back_offs_max=back_offs_max),
+                    name=f"drive {work.partition}",
+                )
+
+    async def drive_all_to_the_end(self, *, back_offs_max: int) -> None:
+        """Drive every partition once and wait; when cancelled, all drives are."""
+        try:
+            await self.drive_all(back_offs_max=back_offs_max)
+            await asyncio.gather(*(work.task for work in self._works.values() if work.task))
+        finally:
+            await self.cancel_all()
+
+    async def cancel_all(self) -> None:
+        """Cancel every drive and wait until all have ended."""
+        tasks = [work.task for work in self._works.values() if work.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._compaction_seen.close()
+
+    async def clean_up_own_attempts(self) -> None:
+        """After `cancel_all`: begin the clean-up of copies that were cancelled."""
+        for number, work in enumerate(list(self._works.values()), 1):
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self._scanner.breathe()
+            if work.held is None:
+                continue
+            try:
+                await self._driver.clean_left_overs(work)
+            except StrandlineError as error:
+                # The next leader, here or elsewhere, finds the row at its claim.
+                work.failed(error.kind, str(error), self._driver.ambient.now_ms())
+
+    def progressed(self, event: SegmentProgress) -> None:
+        """Keep the progress for the status page."""
+        work = self._works.get(event.segment_id.partition)
+        if work is not None and work.copying is not None:
+            work.copying = replace(
+                work.copying, bytes_done=event.bytes_done, bytes_total=event.bytes_total
+            )
+
+    def clean_up_failed(
+        self, row: RemoteLogSegmentMetadata, kind: str, text: str, now_ms: int
+    ) -> None:
+        """Show the trouble."""
+        work = self._works.get(row.segment_id.partition)
+        if work is not None:
+            work.failed(kind, f"clean-up of segment {row.segment_id.id}: {text}", now_ms)
+
+    def status(self, partition: TopicIdPartition, now_ms: int) -> PartitionStatus | None:
+        """The status page of one partition; None if nobody knows it."""
+        state = self._metadata.partition_state(partition)
+        work = self._works.get(partition)
+        if work is None:
+            if state is None:
+                return None
+            work = PartitionWork(partition, wait=NO_LOCAL_LOG)
+            problem = self._unread.get((partition.topic, partition.partition))
+            if problem is not None:
+                self._unusable(work, problem)
+        node_id = self._driver.identity.incarnation.node_id
+        return work.status(state, now_ms, self._metadata.applied_offset, node_id)
+
+    def partitions(self) -> tuple[TopicIdPartition, ...]:
+        """All partitions that have a status page, by topic, partition and topic id."""
+        known = set(self._works) | set(self._metadata.partitions())
+        return tuple(sorted(known, key=lambda each: (each.topic, each.partition, each.topic_id)))
+
+    def statuses(self, now_ms: int) -> tuple[PartitionStatus, ...]:
+        """All status pages in that order, at one moment. Takes a while where there are many."""
+        pages = (self.status(partition, now_ms) for partition in self.partitions())
+        return tuple(page for page in pages if page is not None)
+
+    def cleaned_up(self, segment_id: RemoteLogSegmentId) -> None:
+        """Remember a finished clean-up for the report, if one is being made."""
+        if self._driver.run_log is not None:
+            self._driver.run_log.cleaned_up.append(segment_id)
+
+    def begin_report(self) -> ReportInTheMaking:
+        """From now on, attempts are remembered for a report."""
+        self._driver.run_log = RunLog()
+        return ReportInTheMaking(self, self._driver.run_log)
+
+    def left_overs(self) -> tuple[RemoteLogSegmentMetadata, ...]:
+        """Rows that are this node's to clean up, whether or not anybody works on them."""
+        held = (work.partition for work in self._works.values() if work.held is not None)
+        return tuple(row for partition in held for row in self._metadata.left_overs(partition))
+
+    def partition_reports(self) -> tuple[PartitionReport, ...]:
+        """Where each partition that is not left out stands."""
+        reports = []
+        for work in self._works.values():
+            if work.left_out is None:
+                state = self._metadata.partition_state(work.partition)
+                wait = work.unusable or work.wait
+                reports.append(
+                    PartitionReport(
+                        partition=work.partition,
+                        next_offset=state.next_offset if state is not None else -1,
+                        why_not=wait.why,
+                        text=wait.text,
+                        complete=wait.why in COMPLETE and not work.fills_failed,
+                    )
+                )
+        return tuple(sorted(reports, key=lambda each: each.partition))
+
+
+class _Trouble:
+    """Finds what keeps a known partition's directory from being read."""
+
+    def __init__(self, problems: Iterable[LogDirProblem]) -> None:
+        self._by_partition: dict[tuple[str, int], LogDirProblem] = {}
+        self._by_log_dir: dict[Path, LogDirProblem] = {}
+        for problem in problems:
+            if problem.topic is not None and problem.partition is not None:
+                self._by_partition[problem.topic, problem.partition] = problem
+            else:
+                # The directory itself, or a file directly in it.
+                self._by_log_dir[problem.path] = problem
+                self._by_log_dir[problem.path.parent] = problem
+
+    def of(self, work: PartitionWork) -> LogDirProblem | None:
+        """The problem of the partition, else that of the log directory it was last seen in."""
+        found = self._by_partition.get((work.partition.topic, work.partition.partition))
+        if found is None and work.local is not None:
+            found = self._by_log_dir.get(work.local.directory.parent)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReportInTheMaking:
+    """Collects a one-shot run."""
+
+    table: WorkTable
+    run_log: RunLog
+
+    def finish(self, pending: tuple[PendingCleanUp, ...]) -> CopyRunReport:
+        """The report of the run as it stands."""
+        return CopyRunReport(
+            copied=tuple(
+                CopiedSegment(
+                    each.row.segment_id, each.row.start_offset, each.row.end_offset,
+                    each.result.log_bytes,
+                )
+                for each in self.run_log.copied
+            ),
+            failed=tuple(self.run_log.failed),
+            cleaned_up=tuple(self.run_log.cleaned_up),
+            pending_clean_ups=pending,
+            partitions=self.table.partition_reports(),
+            left_out=self.table.look.left_out_topics,
+            problems=self.table.problems,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Work on segment bytes: verified, uploaded, read back."""

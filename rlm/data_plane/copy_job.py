@@ -1,0 +1,114 @@
+"""What a worker is asked to copy, and what it answers. Plain values: they cross processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.batch_scan import BATCH_BYTES_MAX
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.manifest import ProducerSnapshotOrigin
+from rlm.local_log.damage import Run
+from rlmm.segment import RemoteLogSegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    """Bounds of one copy. Memory for parts is at most `part_bytes` times (`parts_parallel` + 1),
+    and `batch_bytes_max` for a batch that lies in several pieces.
+    """
+
+    part_bytes: int = 12 * 2**20
+    parts_parallel: int = 2
+    batch_bytes_max: int = BATCH_BYTES_MAX
+    progress_interval_ms: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRuns:
+    """The source of a copy that is not one whole file: `runs` one behind another, of the damaged
+    segment [base, next base) whose files stand in the job's directory, and of fetched batches.
+    """
+
+    base_offset: int
+    next_base_offset: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """One attempt to copy one sealed segment.
+
+    `start_offset` is the segment's base offset, `end_offset` (inclusive) the next segment's base
+    minus one. `leader_epochs` are the lineage's entries in that range; `lineage_checkpoint` is the
+    text of the leader epoch checkpoint for the tier, cut at the next base by the worker if it is
+    longer. Batches below `log_start_offset` (-1: none) are history no reader gets, so their leader
+    epochs may be missing from the lineage. No byte is sent at or after `upload_deadline_ms` (since
+    the epoch). `store` names the store; `prefix` goes in front of every key.
+    `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
+    COPY_SEGMENT_STARTED record and are repeated in the manifest. `gaps_allowed` and `removed_logs`
+    are those of `gap_rule.GapWatch`.
+    `source` None: the `.log` as it is.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    directory: Path
+    leader_epochs: Epochs
+    lineage_checkpoint: bytes
+    broker_id: int
+    event_timestamp_ms: int
+    max_timestamp_ms: int
+    txn_index_empty: bool
+    store: str
+    prefix: str
+    upload_deadline_ms: int
+    log_start_offset: int = -1
+    limits: UploadLimits = UploadLimits()
+    gaps_allowed: bool = False
+    removed_logs: tuple[int, ...] = ()
+    source: SourceRuns | None = None
+
+    @property
+    def file_base_offset(self) -> int:
+        """That of the segment's files in the directory."""
+        return self.start_offset if self.source is None else self.source.base_offset
+
+    @property
+    def file_next_base_offset(self) -> int:
+        """That of the segment behind these."""
+        return self.next_base_offset if self.source is None else self.source.next_base_offset
+
+    @property
+    def next_base_offset(self) -> int:
+        """The base offset of the segment after this one."""
+        return self.end_offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """A whole, verified, durable upload. `max_timestamp_ms` is the batches' own maximum; `cleaned`:
+    the batches show that Kafka's cleaner was there, so gaps from here on are legal.
+    """
+
+    custom_metadata: CustomMetadata
+    log_bytes: int
+    uploaded_bytes: int
+    max_timestamp_ms: int
+    txn_index_empty: bool
+    producer_snapshot: ProducerSnapshotOrigin
+    cleaned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """Bytes of the copy that the store has, of those it will get."""
+
+    bytes_done: int
+    bytes_total: int
+
+
+OnProgress = Callable[[CopyProgress], None]

@@ -1,0 +1,138 @@
+"""Everything a worker does with segment bytes, behind the calls that the worker pool offers.
+
+Used inside the worker process; in a test, or in a simulation, also directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+from kafka_formats.errors import InternalError, Refused
+from rlm.data_plane.chunk_cache import ChunkCache, ChunkCounts
+from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.data_plane.json_lines import JsonLines
+from rlm.data_plane.object_check import check_objects
+from rlm.data_plane.part_buffers import PartBuffers
+from rlm.data_plane.read_request import (
+    HeldRead,
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentResolver,
+)
+from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.data_plane.segment_copy import copy_segment
+from rlm.data_plane.segment_gathering import gather
+from rlm.data_plane.segment_reader import SegmentReader
+from rlm.data_plane.segment_survey import SurveyJob, survey
+from rlm.data_plane.tiered_read import RecordsRead, read_index, read_log
+from rlm.data_plane.verified_chunks import Parts
+from rlm.local_log.damage import Survey
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import closing_stream
+
+CACHE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class DataPlane:
+    """Copies into, and reads from, the stores given; their owner closes them."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, ObjectStore],
+        *,
+        now_ms: Callable[[], int],
+        cache_bytes_max: int = CACHE_BYTES_MAX,
+        chunk_cache_bytes_max: int = 0,
+    ) -> None:
+        """`cache_bytes_max` of manifests and indexes, and so many of chunks, are kept in memory."""
+        self._stores = stores
+        self._now_ms = now_ms
+        self._buffers = PartBuffers()
+        self._json = JsonLines()
+        self._chunks = ChunkCache(chunk_cache_bytes_max)
+        self._reader = SegmentReader(stores, cache_bytes_max=cache_bytes_max, chunks=self._chunks)
+
+    @property
+    def chunk_counts(self) -> ChunkCounts:
+        """What readers found in memory so far, and what was fetched ahead for them."""
+        return self._chunks.counts
+
+    @property
+    def chunk_bytes_held(self) -> int:
+        """How much of chunks is kept now."""
+        return self._chunks.bytes_held
+
+    async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
+        """See `rlm/data_plane/segment_copy.py`."""
+        store = self._store(job.store)
+        tell = on_progress if on_progress is not None else _tell_nobody
+        return await copy_segment(
+            job, store, now_ms=self._now_ms, buffers=self._buffers, on_progress=tell
+        )
+
+    async def check(self, job: CheckJob) -> CheckResult:
+        """See `rlm/data_plane/object_check.py`."""
+        return await check_objects(job, self._store(job.store))
+
+    async def gather(self, job: GatherJob) -> GatherResult:
+        """See `rlm/data_plane/segment_gathering.py`."""
+        return await gather(job, self._store(job.store))
+
+    async def survey(self, job: SurveyJob) -> Survey:
+        """See `rlm/data_plane/segment_survey.py`."""
+        return await asyncio.to_thread(survey, job)
+
+    def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of a segment's `.log`."""
+        return _joined(read_log(self._reader, request))
+
+    def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
+        """For a process of its own, which connections can be lent to; here there is none."""
+        raise InternalError(f"no connection is lent within one process: {request.segment}")
+
+    def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of one index; NotFound at the first step if the segment has none."""
+        return _joined(read_index(self._reader, request))
+
+    def read_records(
+        self,
+        request: RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends."""
+        end = on_end if on_end is not None else _tell_nobody
+        return _joined(self.parts(request, resolver, end))
+
+    def parts(
+        self,
+        request: LogRequest | IndexRequest | RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None],
+    ) -> AsyncIterator[Parts]:
+        """What the three above read, in the pieces that it lies in: nothing is put together."""
+        if isinstance(request, LogRequest):
+            return read_log(self._reader, request)
+        if isinstance(request, IndexRequest):
+            return read_index(self._reader, request)
+        return RecordsRead(self._reader, self._json, request, resolver, on_end).pieces()
+
+    def _store(self, name: str) -> ObjectStore:
+        store = self._stores.get(name)
+        if store is None:
+            raise Refused(f"the store {name!r} is not among this node's [stores]")
+        return store
+
+
+async def _joined(stream: AsyncIterator[Parts]) -> AsyncIterator[bytes]:
+    async with closing_stream(stream):
+        async for parts in stream:
+            yield b"".join(parts)
+
+
+def _tell_nobody(_: object) -> None:
+    """The callback of callers that do not listen."""

@@ -1,0 +1,127 @@
+"""Which batches a reader of committed records may see.
+
+A segment is copied once its transactions are decided, but the decision may lie in a segment not
+copied yet. So what the tier itself does not decide is not given out: it ends before the first
+transaction that is open at the end of the tier. What is decided by what, over lost ranges as well:
+`rlm/data_plane/transaction_walk.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from kafka_formats import producer_snapshot, transaction_index
+from kafka_formats.errors import Conflict, NotFound, RetryLater
+from kafka_formats.record_batch import BatchHeader
+from kafka_formats.transaction_index import AbortedTransaction
+from rlm.data_plane.read_request import SegmentPiece, SegmentResolver
+from rlm.data_plane.segment_reader import SegmentReader
+from rlm.data_plane.transaction_walk import (
+    NO_TRANSACTIONS,
+    NOTHING_UNDECIDED,
+    SegmentTransactions,
+    TransactionWalk,
+    Undecided,
+)
+from rlm.format.manifest import IndexType
+
+HOPS_MAX = 10_000
+"""Segments looked into for one piece before the read gives up for now."""
+
+
+class CommittedView:
+    """What is known of the transactions of one piece; from `stable_end` on nothing is decided.
+
+    `undecided_records` counts what was left out since its transaction's marker is lost.
+    """
+
+    def __init__(
+        self,
+        aborted: Iterable[AbortedTransaction],
+        stable_end: int,
+        undecided: Undecided = NOTHING_UNDECIDED,
+    ) -> None:
+        self.stable_end = stable_end
+        self.undecided_records = 0
+        self._undecided = undecided
+        self._spans: dict[int, list[tuple[int, int]]] = {}
+        for entry in sorted(set(aborted), key=lambda entry: entry.first_offset):
+            span = (entry.first_offset, entry.last_offset)
+            self._spans.setdefault(entry.producer_id, []).append(span)
+
+    def drops(self, header: BatchHeader) -> bool:
+        """True for control batches, batches of aborted transactions, and, counted, undecided ones.
+
+        A producer has one transaction at a time, so its spans are disjoint.
+        """
+        if header.is_control:
+            return True
+        if not header.is_transactional:
+            return False
+        spans = self._spans.get(header.producer_id, ())
+        at = bisect_right(spans, header.base_offset, key=lambda span: span[0]) - 1
+        if at >= 0 and header.last_offset <= spans[at][1]:
+            return True
+        if self._undecided and self._undecided.has(header.producer_id, header.base_offset):
+            self.undecided_records += header.record_count
+            return True
+        return False
+
+
+async def committed_view(
+    reader: SegmentReader, resolver: SegmentResolver, piece: SegmentPiece, offset: int
+) -> CommittedView:
+    """What became of the transactions that touch [offset, the piece's end].
+
+    Conflict(TRANSACTIONS_UNKNOWN) when the tier cannot tell which are still open at its end.
+    """
+    walk = TransactionWalk(offset, piece.valid_until)
+    at, behind_hole = piece, False
+    for _ in range(HOPS_MAX):
+        walk.take(await _transactions(reader, at), behind_hole=behind_hole)
+        following = None if walk.decided else await resolver.piece_at(at.valid_until + 1)
+        if following is None:
+            return CommittedView(walk.aborted, _stable_end(walk, piece, at), walk.undecided)
+        behind_hole = following.first_offset > at.valid_until + 1
+        at = following
+    raise RetryLater(f"more than {HOPS_MAX} segments follow offset {offset} without an end of it")
+
+
+async def _transactions(reader: SegmentReader, piece: SegmentPiece) -> SegmentTransactions:
+    segment = piece.segment
+    source = str(segment.segment_id)
+    at_end = None
+    if piece.valid_until >= segment.end_offset:
+        with contextlib.suppress(NotFound):
+            data = await reader.index(segment, IndexType.PRODUCER_SNAPSHOT)
+            at_end = producer_snapshot.parse_open(data, source=source)
+    aborted: tuple[AbortedTransaction, ...] = ()
+    with contextlib.suppress(NotFound):
+        data = await reader.index(segment, IndexType.TRANSACTION)
+        entries = transaction_index.parse(data, source=source)
+        # Markers above `valid_until` are a diverged tail's: they decide nothing in the lineage.
+        aborted = tuple(entry for entry in entries if entry.last_offset <= piece.valid_until)
+    at_base = NO_TRANSACTIONS
+    if piece.first_offset <= segment.start_offset:
+        at_base = await reader.open_at_base(segment)
+    return SegmentTransactions(aborted, at_base, at_end)
+
+
+def _stable_end(walk: TransactionWalk, piece: SegmentPiece, last: SegmentPiece) -> int:
+    """The first offset of the piece whose transaction is not decided inside the tier."""
+    if walk.open is None:
+        raise _unknown(last)
+    return min((each.first_offset for each in walk.open), default=piece.valid_until + 1)
+
+
+def _unknown(last: SegmentPiece) -> Conflict:
+    cut = last.valid_until < last.segment.end_offset
+    why = "ends outside the lineage" if cut else "has no producer snapshot"
+    return Conflict(
+        f"which transactions are open at the end of the tier is not known, since its last segment "
+        f"{last.segment.segment_id} {why}: read with isolation read_uncommitted, or wait until the "
+        "next segment is copied",
+        reason="TRANSACTIONS_UNKNOWN",
+    )

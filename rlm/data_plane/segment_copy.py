@@ -1,0 +1,219 @@
+"""Copies one sealed segment into a store, verifying while it reads. Runs in a worker process.
+
+Order: `.log` in parallel parts, whose last byte is sent only once the whole file was found right
+and the source unchanged; `.indexes`; the source is looked at once more; `.rsm-manifest` last and
+create-only. So a manifest means a whole, verified segment. Nothing is cleaned up here: objects of a
+failed attempt have an id of their own, which the control plane deletes by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import Conflict, InternalError, RetryLater
+from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, OnProgress
+from rlm.data_plane.part_buffers import PartBuffers
+from rlm.data_plane.segment_indexes import SegmentIndexes, build_indexes
+from rlm.data_plane.segment_source import CHANGED, SegmentSource
+from rlm.data_plane.segment_verification import SegmentVerification, VerifiedLog
+from rlm.data_plane.upload_deadline import DeadlineStore
+from rlm.format.custom_metadata import CustomMetadata, check_store_name
+from rlm.format.manifest import CHUNK_BYTES, ChunkChecksums, Manifest, ObjectChecksums
+from rlm.format.object_keys import segment_keys
+from rsm_backends.multipart import Part, UploadResult, upload_parts, upload_whole_parts
+from rsm_backends.store import ObjectStore
+
+
+async def copy_segment(
+    job: CopyJob,
+    store: ObjectStore,
+    *,
+    now_ms: Callable[[], int],
+    buffers: PartBuffers | None = None,
+    on_progress: OnProgress = lambda _: None,
+) -> CopyResult:
+    """Verify and upload one segment. Returned or raised: no byte of it is sent any more.
+
+    `buffers` may be shared with other copies of this event loop.
+
+    CorruptData(file, position): the segment is damaged. Conflict(SOURCE_CHANGED): truncated,
+    removed or of another lineage by now; plan again. RetryLater: the deadline, or the store. Errors
+    of the store as they are.
+    """
+    check_store_name(job.store)
+    source = await _open(job)
+    try:
+        deadline_store = DeadlineStore(store, job.upload_deadline_ms, now_ms)
+        own = PartBuffers() if buffers is None else buffers
+        with own.in_use():
+            # Beside the store's own look at the clock, which somebody may set back meanwhile.
+            async with asyncio.timeout((job.upload_deadline_ms - now_ms()) / 1000):
+                return await _Copy(job, deadline_store, source, own, on_progress).run()
+    except TimeoutError:
+        raise RetryLater("the upload did not end before its deadline and was cancelled") from None
+    finally:
+        await asyncio.to_thread(source.close)
+
+
+async def _open(job: CopyJob) -> SegmentSource:
+    """Open the files in a thread, and close them should the caller be cancelled meanwhile."""
+    opening = asyncio.ensure_future(asyncio.to_thread(SegmentSource, job))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_opened)
+        raise
+
+
+def _close_opened(opening: asyncio.Future[SegmentSource]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
+class _Copy:
+    """One run: what is sent, and how far it is."""
+
+    def __init__(
+        self,
+        job: CopyJob,
+        store: ObjectStore,
+        source: SegmentSource,
+        buffers: PartBuffers,
+        on_progress: OnProgress,
+    ) -> None:
+        self._job = job
+        self._store = store
+        self._source = source
+        self._buffers = buffers
+        self._on_progress = on_progress
+        self._keys = segment_keys(job.prefix, job.segment_id, job.start_offset)
+        self._done_before = 0
+        self._bytes_total = source.size_bytes
+
+    async def run(self) -> CopyResult:
+        verified = await self._upload_log()
+        indexes = await asyncio.to_thread(build_indexes, self._job, self._source, verified)
+        if indexes.txn_index_empty != self._job.txn_index_empty:
+            raise Conflict(
+                f"{self._source.log_path}: the transaction index is not as it was when the copy "
+                "was planned",
+                reason=CHANGED,
+            )
+        self._bytes_total = self._source.size_bytes + len(indexes.data)
+        index_checksums = await self._upload_indexes(indexes)
+        manifest = self._manifest(verified, indexes, index_checksums).encode()
+        await asyncio.to_thread(self._source.check_unchanged)
+        manifest_crc = crc32c(manifest)
+        await self._store.put(self._keys.manifest, manifest, crc32c=manifest_crc, create_only=True)
+        log = verified.checksums
+        return CopyResult(
+            custom_metadata=CustomMetadata(
+                store=self._job.store,
+                log_bytes=log.size_bytes,
+                log_crc32c=log.crc32c,
+                indexes_bytes=index_checksums.size_bytes,
+                indexes_crc32c=index_checksums.crc32c,
+                manifest_bytes=len(manifest),
+                manifest_crc32c=manifest_crc,
+            ),
+            log_bytes=log.size_bytes,
+            uploaded_bytes=log.size_bytes + index_checksums.size_bytes + len(manifest),
+            max_timestamp_ms=self._newest_ms(verified),
+            txn_index_empty=indexes.txn_index_empty,
+            producer_snapshot=indexes.producer_snapshot,
+            cleaned=verified.cleaned,
+        )
+
+    async def _upload_log(self) -> VerifiedLog:
+        verification = SegmentVerification(self._job, self._source)
+
+        async def parts() -> AsyncIterator[Part]:
+            # The last part is given, and so sent, only after everything was found right.
+            part_bytes = min(self._job.limits.part_bytes, max(self._source.size_bytes, 1))
+            while True:
+                buffer = self._buffers.take(part_bytes)
+                read = await asyncio.to_thread(verification.read_part, buffer)
+                if read is None:
+                    self._buffers.give_back(buffer)
+                    return
+                data = memoryview(buffer)[: read.size_bytes].toreadonly()
+                yield Part(
+                    data, read.crc32c, functools.partial(self._buffers.give_back, buffer, data)
+                )
+                del data, buffer
+
+        result = await upload_whole_parts(
+            self._store,
+            self._keys.log,
+            parts(),
+            parallel=self._job.limits.parts_parallel,
+            on_progress=self._tell,
+        )
+        self._done_before += result.size
+        verified = verification.result()
+        _check_sent(self._keys.log, result, verified.checksums)
+        return verified
+
+    async def _upload_indexes(self, indexes: SegmentIndexes) -> ChunkChecksums:
+        async def chunks() -> AsyncIterator[bytes]:
+            for at in range(0, len(indexes.data), CHUNK_BYTES):
+                yield indexes.data[at : at + CHUNK_BYTES]
+
+        result = await upload_parts(
+            self._store,
+            self._keys.indexes,
+            chunks(),
+            part_bytes=self._job.limits.part_bytes,
+            parallel=self._job.limits.parts_parallel,
+            on_progress=self._tell,
+        )
+        self._done_before += result.size
+        checksums = indexes.checksums()
+        _check_sent(self._keys.indexes, result, checksums)
+        return checksums
+
+    def _tell(self, sent_bytes: int) -> None:
+        self._on_progress(CopyProgress(self._done_before + sent_bytes, self._bytes_total))
+
+    def _newest_ms(self, verified: VerifiedLog) -> int:
+        """The greatest time of all batches; without any that of the file, as Kafka has it
+        (`LogSegment.largestTimestamp`). An index says nothing here: it may be a wrong one.
+        """
+        found_ms = verified.indexes.max_timestamp_ms
+        return self._source.modified_ms if found_ms < 0 else found_ms
+
+    def _manifest(
+        self, verified: VerifiedLog, indexes: SegmentIndexes, index_checksums: ChunkChecksums
+    ) -> Manifest:
+        job = self._job
+        return Manifest(
+            segment_id=job.segment_id,
+            start_offset=job.start_offset,
+            end_offset=job.end_offset,
+            max_timestamp_ms=self._newest_ms(verified),
+            broker_id=job.broker_id,
+            event_timestamp_ms=job.event_timestamp_ms,
+            leader_epochs=job.leader_epochs,
+            txn_index_empty=indexes.txn_index_empty,
+            log_bytes=verified.checksums.size_bytes,
+            indexes=indexes.ranges,
+            checksums=ObjectChecksums(
+                verified.checksums,
+                index_checksums,
+                indexes.producer_snapshot,
+                verified.chunk_offset_index,
+                verified.open_at_base,
+            ),
+        )
+
+
+def _check_sent(key: str, sent: UploadResult, verified: ChunkChecksums) -> None:
+    """What the store took, by the checksums of its parts, is what was verified."""
+    if (sent.size, sent.crc32c) != (verified.size_bytes, verified.crc32c):
+        raise InternalError(
+            f"{key}: {sent.size} bytes with CRC32C {sent.crc32c:08x} were sent, "
+            f"{verified.size_bytes} with {verified.crc32c:08x} were verified"
+        )

@@ -1,0 +1,356 @@
+"""Puts the files of a damaged segment together anew, as a directory that it can be copied from.
+Runs in a worker.
+
+The row in the metadata says what `.log` has to be, so that every source is judged alike: its bytes
+have that length and that CRC32C, or it is passed over. Segments of another replica begin and end
+elsewhere; the batches in them are the same bytes, and what lies in the offsets is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+from kafka_formats import transaction_index
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData, NotFound, StrandlineError
+from kafka_formats.log_names import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from kafka_formats.properties import encode_partition_metadata
+from kafka_formats.record_batch import HEADER_BYTES, parse_header
+from rlm.data_plane.repair_jobs import (
+    ExpectedObject,
+    GatherJob,
+    GatherResult,
+    LocalLog,
+    LocalSource,
+)
+from rlm.data_plane.repair_room import NoRoom, require_room, writing_to
+from rlm.format.manifest import IndexType, parse_manifest
+from rlm.format.object_keys import ObjectSuffix
+from rlm.local_log.replica_directory import read_small
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import closing_stream
+
+PIECE_BYTES = 1024 * 1024
+THE_TIER = "the segment's own objects"
+_INDEX_SUFFIXES = {
+    IndexType.OFFSET: INDEX_SUFFIX,
+    IndexType.TIMESTAMP: TIME_INDEX_SUFFIX,
+    IndexType.TRANSACTION: TRANSACTION_INDEX_SUFFIX,
+}
+_Open = Callable[[], AsyncIterator[bytes]]
+
+
+async def gather(job: GatherJob, store: ObjectStore) -> GatherResult:
+    """Look through the sources; with a directory, write what was found. NoRoom: no room for it."""
+    if job.directory is not None:
+        await asyncio.to_thread(_make, job, job.directory)
+    return await _Gathering(job, store).run()
+
+
+class _Gathering:
+    """One run. `tried` says of sources why they will not do, `unanswered` why nobody knows."""
+
+    def __init__(self, job: GatherJob, store: ObjectStore) -> None:
+        self._job = job
+        self._store = store
+        self._tried: list[str] = []
+        self._unanswered: list[str] = []
+
+    async def run(self) -> GatherResult:
+        source, lacks = await self._gather_log(), ""
+        if source and not await self._gather_indexes() and not self._job.txn_index_empty:
+            lacks = "its transaction index, which has entries, is nowhere whole"
+        return GatherResult(source, tuple(self._tried), tuple(self._unanswered), lacks)
+
+    # ---- the log
+
+    async def _gather_log(self) -> str:
+        expected = self._job.object(ObjectSuffix.LOG)
+        async for name, open_it in self._logs(expected):
+            if await self._tell(name, self._take(expected, open_it)):
+                return name
+        return ""
+
+    async def _logs(self, expected: ExpectedObject) -> AsyncIterator[tuple[str, _Open]]:
+        if self._job.replica is not None:
+            replica = self._job.replica
+            yield replica.name, lambda: _local(self._job, replica)
+            return
+        if ObjectSuffix.LOG not in self._job.damaged:
+            yield THE_TIER, lambda: self._store.get(expected.key)
+        for source in self._job.local:
+            yield source.name, lambda source=source: _local(self._job, source)  # type: ignore[misc]
+        async for version_id in self._versions(expected):
+            yield (
+                f"version {version_id} of its .{expected.suffix}",
+                lambda id_=version_id: self._store.get_version(expected.key, id_),  # type: ignore[misc]
+            )
+
+    async def _versions(self, expected: ExpectedObject) -> AsyncIterator[str]:
+        """Of the length that is wanted; newest first."""
+        try:
+            versions = await self._store.versions(expected.key)
+        except StrandlineError as error:
+            self._will_not_do(f"versions of its .{expected.suffix}", error)
+            return
+        for version in versions:
+            if version.size == expected.size_bytes:
+                yield version.version_id
+
+    async def _tell(self, name: str, wrong: Awaitable[str]) -> bool:
+        """Whether nothing is wrong with a source."""
+        try:
+            text = await wrong
+        except (StrandlineError, OSError) as error:
+            self._will_not_do(name, error)
+            return False
+        if text:
+            self._tried.append(f"{name}: {text}")
+        return not text
+
+    def _will_not_do(self, name: str, error: StrandlineError | OSError) -> None:
+        """It is gone or damaged; or nobody knows, since it could not be read."""
+        if isinstance(error, NoRoom):
+            raise error
+        if isinstance(error, NotFound | FileNotFoundError):
+            self._tried.append(f"{name}: it is not there")
+        elif isinstance(error, CorruptData):
+            self._tried.append(f"{name}: {error}")
+        elif isinstance(error, OSError):
+            is_damage = error.errno == errno.EIO
+            where = self._tried if is_damage else self._unanswered
+            where.append(f"{name}: {error.strerror or error}")
+        else:
+            self._unanswered.append(f"{name}: {error}")
+
+    async def _take(self, expected: ExpectedObject, open_it: _Open) -> str:
+        """Write a `.log` as it comes; what is wrong with it."""
+        job = self._job
+        path = _file(job, job.start_offset, LOG_SUFFIX)
+        size = crc = 0
+        async with closing_stream(open_it()) as stream:
+            async for piece in _in_large_pieces(stream):
+                size += len(piece)
+                if size > expected.size_bytes:
+                    break
+                crc = crc32c(piece, crc)
+                if path is not None:
+                    with writing_to(path.parent):
+                        await asyncio.to_thread(_write_at, path, piece, size - len(piece))
+        if size != expected.size_bytes:
+            more = "more than " if size > expected.size_bytes else ""
+            return f"{more}{min(size, expected.size_bytes)} bytes, not {expected.size_bytes}"
+        if crc != expected.crc32c:
+            return f"CRC32C {crc:08x}, not {expected.crc32c:08x}"
+        if path is not None:
+            # Without a time index its time is the time of its newest record.
+            at_s = max(job.max_timestamp_ms, 0) / 1000
+            with writing_to(path.parent):
+                await asyncio.to_thread(os.utime, path, (at_s, at_s))
+        return ""
+
+    # ---- what belongs to it
+
+    async def _gather_indexes(self) -> bool:
+        """Whether there is a transaction index; the others are made anew where they are missing."""
+        indexes = await self._whole(ObjectSuffix.INDEXES)
+        manifest = await self._whole(ObjectSuffix.MANIFEST)
+        if indexes is not None and manifest is not None:
+            return await asyncio.to_thread(self._split, indexes, manifest)
+        for source in self._job.local:
+            try:
+                if await asyncio.to_thread(self._copy_beside, source):
+                    return True
+            except (StrandlineError, OSError) as error:
+                self._will_not_do(f"indexes of {source.name}", error)
+        return False
+
+    async def _whole(self, suffix: ObjectSuffix) -> bytes | None:
+        expected = self._job.object(suffix)
+        if suffix not in self._job.damaged:
+            data = await self._small(expected, lambda: self._store.get(expected.key))
+            if data is not None:
+                return data
+        async for version_id in self._versions(expected):
+            data = await self._small(
+                expected,
+                lambda id_=version_id: self._store.get_version(expected.key, id_),  # type: ignore[misc]
+            )
+            if data is not None:
+                return data
+        return None
+
+    async def _small(self, expected: ExpectedObject, open_it: _Open) -> bytes | None:
+        data = bytearray()
+        try:
+            async with closing_stream(open_it()) as stream:
+                async for piece in stream:
+                    data += piece
+                    if len(data) > expected.size_bytes:
+                        return None
+        except StrandlineError as error:
+            self._will_not_do(f"its .{expected.suffix}", error)
+            return None
+        whole = len(data) == expected.size_bytes and crc32c(data) == expected.crc32c
+        return bytes(data) if whole else None
+
+    def _split(self, indexes: bytes, manifest: bytes) -> bool:
+        job = self._job
+        ranges = parse_manifest(manifest, source=str(job.segment_id)).indexes
+        for index, suffix in _INDEX_SUFFIXES.items():
+            if index in ranges:
+                at = ranges[index]
+                _put(job, job.start_offset, suffix, indexes[at.position : at.position + at.size])
+        snapshot = ranges.get(IndexType.PRODUCER_SNAPSHOT)
+        if snapshot is not None and snapshot.size:
+            data = indexes[snapshot.position : snapshot.position + snapshot.size]
+            _put(job, job.end_offset + 1, SNAPSHOT_SUFFIX, data)
+        found = ranges.get(IndexType.TRANSACTION)
+        return found is not None and found.size > 0
+
+    def _copy_beside(self, source: LocalSource) -> bool:
+        """What stands beside the logs; of transaction indexes what is of these offsets."""
+        job = self._job
+        logs = _over(job, source)
+        aborted = []
+        for log in logs:
+            path = log.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+            data = _read_if_there(path) or b""
+            aborted += [
+                entry
+                for entry in transaction_index.parse(data, source=str(path))
+                if job.start_offset <= entry.last_offset <= job.end_offset
+            ]
+        if not logs or (not aborted and not job.txn_index_empty):
+            return False
+        if aborted:
+            data = transaction_index.encode(aborted)
+            _put(job, job.start_offset, TRANSACTION_INDEX_SUFFIX, data)
+        if [(each.base_offset, each.next_base_offset) for each in logs] == [
+            (job.start_offset, job.end_offset + 1)
+        ]:
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                _copy(job, job.start_offset, suffix, logs[0].path.with_suffix(suffix))
+        for offset in (job.start_offset, job.end_offset + 1):
+            for log in (logs[0], logs[-1]):
+                name = segment_file_name(offset, SNAPSHOT_SUFFIX)
+                _copy(job, offset, SNAPSHOT_SUFFIX, log.path.with_name(name))
+        return True
+
+
+def _make(job: GatherJob, directory: Path) -> None:
+    """The directory with what every partition has in it, and the segment behind this one."""
+    with writing_to(directory):
+        directory.mkdir(parents=True, mode=0o700, exist_ok=True)
+    require_room(directory, job.object(ObjectSuffix.LOG).size_bytes, job.free_bytes_min)
+    with writing_to(directory):
+        (directory / PARTITION_METADATA_FILE).write_bytes(encode_partition_metadata(job.topic_id))
+        (directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(job.checkpoint)
+        (directory / segment_file_name(job.start_offset, LOG_SUFFIX)).write_bytes(b"")
+        (directory / segment_file_name(job.end_offset + 1, LOG_SUFFIX)).write_bytes(b"")
+
+
+def _file(job: GatherJob, offset: int, suffix: str) -> Path | None:
+    return None if job.directory is None else job.directory / segment_file_name(offset, suffix)
+
+
+def _put(job: GatherJob, offset: int, suffix: str, data: bytes) -> None:
+    path = _file(job, offset, suffix)
+    if path is not None:
+        with writing_to(path.parent):
+            path.write_bytes(data)
+
+
+def _copy(job: GatherJob, offset: int, suffix: str, source: Path) -> None:
+    data = _read_if_there(source)
+    if data is not None:
+        _put(job, offset, suffix, data)
+
+
+def _read_if_there(path: Path) -> bytes | None:
+    try:
+        return read_small(path)
+    except FileNotFoundError:
+        return None
+
+
+def _write_at(path: Path, data: bytes, at: int) -> None:
+    """At a position, and nothing behind it: what an earlier source left there goes."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+        file.truncate()
+
+
+def _over(job: GatherJob, source: LocalSource) -> list[LocalLog]:
+    """The logs that may have something of the job's offsets."""
+    return [
+        log
+        for log in source.logs
+        if log.base_offset <= job.end_offset
+        and (log.next_base_offset is None or log.next_base_offset > job.start_offset)
+    ]
+
+
+async def _local(job: GatherJob, source: LocalSource) -> AsyncIterator[bytes]:
+    """The bytes of the batches of the job's offsets, whatever segments they lie in."""
+    for log in _over(job, source):
+        with await asyncio.to_thread(log.path.open, "rb") as file:
+            descriptor = file.fileno()
+            start, end = await asyncio.to_thread(_span, job, log, descriptor)
+            for at in range(start, end, PIECE_BYTES):
+                size = min(PIECE_BYTES, end - at)
+                piece = await asyncio.to_thread(os.pread, descriptor, size, at)
+                yield piece
+                if len(piece) < size:
+                    return  # cut meanwhile; the length will tell
+
+
+def _span(job: GatherJob, log: LocalLog, descriptor: int) -> tuple[int, int]:
+    """Positions [start, end) of the batches that are wanted; all of a log that lies within."""
+    size = os.fstat(descriptor).st_size
+    ends_within = log.next_base_offset is not None and log.next_base_offset <= job.end_offset + 1
+    if log.base_offset >= job.start_offset and ends_within:
+        return 0, size
+    start: int | None = None
+    for position, base_offset in _batches(log.path, descriptor, size):
+        if base_offset > job.end_offset:
+            return (position if start is None else start), position
+        if start is None and base_offset >= job.start_offset:
+            start = position
+    return (size if start is None else start), size
+
+
+def _batches(path: Path, descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """(position, base offset) of each batch, by the headers alone."""
+    position = 0
+    while position + HEADER_BYTES <= size:
+        data = os.pread(descriptor, HEADER_BYTES, position)
+        header = parse_header(data, source=str(path), position=position)
+        yield position, header.base_offset
+        position += header.size_bytes
+
+
+async def _in_large_pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """So that a file is not written in many small steps."""
+    held = bytearray()
+    async for piece in stream:
+        held += piece
+        if len(held) >= PIECE_BYTES:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)

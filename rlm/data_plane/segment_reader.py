@@ -1,0 +1,233 @@
+"""The objects of finished segments, each checked against what the metadata log says of it.
+
+Trust goes down one chain: custom metadata (in the log) has the CRC32C of the manifest, of `.log`
+and of `.indexes`; the manifest has those of their chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData, NotFound, Refused
+from kafka_formats.producer_snapshot import OpenTransaction
+from rlm.data_plane.byte_bounded_cache import ByteBoundedCache
+from rlm.data_plane.chunk_cache import ChunkCache, ChunkCounts
+from rlm.data_plane.read_request import TieredSegment
+from rlm.data_plane.verified_chunks import VerifiedObject, gone
+from rlm.format.manifest import (
+    MANIFEST_BYTES_MAX,
+    ChunkChecksums,
+    IndexRange,
+    IndexType,
+    Manifest,
+    ObjectChecksums,
+    ProducerSnapshotOrigin,
+    parse_manifest,
+)
+from rlm.format.object_keys import SegmentKeys, segment_keys
+from rlmm.segment import RemoteLogSegmentId
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import closing_stream, read_all
+
+_PARSED_WEIGHT = 12
+"""A parsed manifest takes about this many times the bytes of its JSON."""
+
+
+INDEXES_AHEAD_BYTES_MAX = 4 * 1024 * 1024
+"""An `.indexes` of up to so many bytes is asked for whole, together with the manifest."""
+
+
+class SegmentReader:
+    """Manifests and indexes are kept, up to `cache_bytes_max`; of logs what `chunks` holds."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, ObjectStore],
+        *,
+        cache_bytes_max: int,
+        chunks: ChunkCache | None = None,
+    ) -> None:
+        self._stores = stores
+        self._chunks = chunks
+        self.counts = ChunkCounts() if chunks is None else chunks.counts
+        self._manifests: ByteBoundedCache[tuple[RemoteLogSegmentId, int], Manifest] = (
+            ByteBoundedCache(cache_bytes_max // 2)
+        )
+        self._indexes: ByteBoundedCache[tuple[RemoteLogSegmentId, int, IndexType], bytes] = (
+            ByteBoundedCache(cache_bytes_max - cache_bytes_max // 2)
+        )
+
+    async def manifest(self, segment: TieredSegment) -> Manifest:
+        """The manifest, whole and of this very segment; CorruptData otherwise."""
+        recorded = segment.custom_metadata
+        key = (segment.segment_id, recorded.manifest_crc32c)
+        manifest = self._manifests.get(key)
+        if manifest is None:
+            name = self._keys(segment).manifest
+            data = await self._manifest_bytes(segment, name)
+            manifest = parse_manifest(data, source=name)
+            _check_same(segment, manifest, name)
+            self._manifests.put(key, manifest, len(data) * _PARSED_WEIGHT)
+        return manifest
+
+    async def log(self, segment: TieredSegment) -> VerifiedObject:
+        """The `.log`."""
+        checksums = _checksums(await self.manifest(segment)).log
+        return VerifiedObject(
+            self._store(segment),
+            self._keys(segment).log,
+            checksums,
+            cache=self._chunks,
+            segment_id=segment.segment_id,
+        )
+
+    async def warm(self, segment: TieredSegment, log_bytes: int) -> None:
+        """Fill the caches with the manifest and, if chunks are kept, the log's first bytes."""
+        log = await self.log(segment)
+        if self._chunks is not None and self._chunks.enabled:
+            async with closing_stream(log.stream(0, log_bytes)) as stream:
+                async for _ in stream:
+                    pass  # the chunks are in the cache by now
+
+    async def index(self, segment: TieredSegment, index: IndexType) -> bytes:
+        """One index, whole; NotFound when the segment has none of this type."""
+        key = (segment.segment_id, segment.custom_metadata.indexes_crc32c, index)
+        data = self._indexes.get(key)
+        if data is None:
+            ahead = self._indexes_ahead(segment)
+            try:
+                manifest = await self.manifest(segment)
+                found = _index_range(manifest, segment, index)
+                whole = None if ahead is None else await ahead
+            finally:
+                if ahead is not None:
+                    ahead.cancel()
+                    await asyncio.gather(ahead, return_exceptions=True)
+            if whole is None:
+                stored = VerifiedObject(
+                    self._store(segment), self._keys(segment).indexes, _checksums(manifest).indexes
+                )
+                data = await stored.read(found.position, found.position + found.size)
+                self._keep_index(segment, index, data)
+            else:
+                data = self._keep_all(segment, manifest, whole)[index]
+        return data
+
+    async def chunk_offset_index(self, segment: TieredSegment) -> bytes:
+        """Where to begin for an offset, chunk by chunk; of older manifests the offset index."""
+        found = _checksums(await self.manifest(segment)).chunk_offset_index
+        return await self.index(segment, IndexType.OFFSET) if found is None else found
+
+    async def open_at_base(self, segment: TieredSegment) -> frozenset[OpenTransaction]:
+        """The transactions known to be open at the segment's base."""
+        return frozenset(_checksums(await self.manifest(segment)).open_at_base or ())
+
+    def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:
+        """While the manifest is on its way, the metadata log has what it takes to check the whole
+        `.indexes`: one round trip less until the first record. None where nothing is gained.
+        """
+        recorded = segment.custom_metadata
+        known = self._manifests.get((segment.segment_id, recorded.manifest_crc32c)) is not None
+        if known or not 0 < recorded.indexes_bytes <= INDEXES_AHEAD_BYTES_MAX:
+            return None
+        return asyncio.get_running_loop().create_task(self._whole_indexes(segment))
+
+    async def _whole_indexes(self, segment: TieredSegment) -> bytes | None:
+        """None when they are not what is recorded; the manifest's table then tells where."""
+        recorded = segment.custom_metadata
+        name = self._keys(segment).indexes
+        data = await _whole(self._store(segment), name, recorded.indexes_bytes)
+        right = len(data) == recorded.indexes_bytes and crc32c(data) == recorded.indexes_crc32c
+        return data if right else None
+
+    def _keep_all(
+        self, segment: TieredSegment, manifest: Manifest, whole: bytes
+    ) -> dict[IndexType, bytes]:
+        indexes = {
+            index: whole[found.position : found.position + found.size]
+            for index, found in manifest.indexes.items()
+        }
+        for index, data in indexes.items():
+            self._keep_index(segment, index, data)
+        return indexes
+
+    def _keep_index(self, segment: TieredSegment, index: IndexType, data: bytes) -> None:
+        key = (segment.segment_id, segment.custom_metadata.indexes_crc32c, index)
+        self._indexes.put(key, data, len(data))
+
+    def _store(self, segment: TieredSegment) -> ObjectStore:
+        name = segment.custom_metadata.store
+        store = self._stores.get(name)
+        if store is None:
+            raise Refused(
+                f"segment {segment.segment_id} is in the store {name!r}, which this node does not "
+                f"have: add [stores.{name}] to its settings"
+            )
+        return store
+
+    def _keys(self, segment: TieredSegment) -> SegmentKeys:
+        return segment_keys(segment.prefix, segment.segment_id, segment.start_offset)
+
+    async def _manifest_bytes(self, segment: TieredSegment, name: str) -> bytes:
+        recorded = segment.custom_metadata
+        if recorded.manifest_bytes > MANIFEST_BYTES_MAX:
+            raise CorruptData(
+                f"{recorded.manifest_bytes} bytes are recorded, too many for a manifest",
+                source=name,
+                position=0,
+            )
+        data = await _whole(self._store(segment), name, recorded.manifest_bytes + 1)
+        if len(data) != recorded.manifest_bytes or crc32c(data) != recorded.manifest_crc32c:
+            raise CorruptData(
+                f"{recorded.manifest_bytes} bytes with CRC32C {recorded.manifest_crc32c:08x} are "
+                f"recorded, {len(data)} with {crc32c(data):08x} are stored",
+                source=name,
+                position=0,
+            )
+        return data
+
+
+async def _whole(store: ObjectStore, name: str, bytes_max: int) -> bytes:
+    try:
+        return await read_all(store, name, end=bytes_max)
+    except NotFound:
+        raise gone(name) from None
+
+
+def _checksums(manifest: Manifest) -> ObjectChecksums:
+    assert manifest.checksums is not None, "_check_same saw to it"
+    return manifest.checksums
+
+
+def _index_range(manifest: Manifest, segment: TieredSegment, index: IndexType) -> IndexRange:
+    found = manifest.indexes.get(index)
+    absent = _checksums(manifest).producer_snapshot is ProducerSnapshotOrigin.ABSENT
+    if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
+        raise NotFound(f"segment {segment.segment_id} has no {index.value} index")
+    return found
+
+
+def _check_same(segment: TieredSegment, manifest: Manifest, name: str) -> None:
+    """The manifest says of the segment what the metadata log says."""
+    recorded = segment.custom_metadata
+    checksums = manifest.checksums
+    if checksums is None:
+        raise CorruptData("the manifest holds no checksums of ours", source=name, position=0)
+
+    def differs(found: ChunkChecksums, size_bytes: int, crc: int) -> bool:
+        return (found.size_bytes, found.crc32c) != (size_bytes, crc)
+
+    if (
+        (manifest.segment_id, manifest.start_offset, manifest.end_offset)
+        != (segment.segment_id, segment.start_offset, segment.end_offset)
+        or differs(checksums.log, recorded.log_bytes, recorded.log_crc32c)
+        or differs(checksums.indexes, recorded.indexes_bytes, recorded.indexes_crc32c)
+    ):
+        raise CorruptData(
+            f"the manifest is not that of segment {segment.segment_id} at offset "
+            f"{segment.start_offset}",
+            source=name,
+            position=0,
+        )

@@ -1,0 +1,227 @@
+"""The files of one sealed segment, opened once and held, while the broker may do anything to them.
+
+A broker deletes segments from the head (local retention), truncates from the tail (a follower that
+diverged), or takes the whole replica away. The descriptors keep what was opened; `check_unchanged`
+tells whether that is still the log. Everything here blocks: callers use a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.errors import Conflict, CorruptData, Refused, RetryLater, StrandlineError
+from kafka_formats.leader_epoch_checkpoint import Epochs, entries_in_range
+from kafka_formats.log_names import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    parse_segment_file_name,
+    segment_file_name,
+)
+from kafka_formats.properties import parse_partition_metadata
+from rlm.data_plane.copy_job import CopyJob
+from rlm.local_log.replica_directory import SMALL_FILE_BYTES_MAX, read_small
+
+
+class SegmentSource:
+    """Open descriptors. One read at a time; `close` waits for it and may be called twice."""
+
+    def __init__(self, job: CopyJob) -> None:
+        """Open everything. Conflict(SOURCE_CHANGED) when the segment is not there any more."""
+        self._job = job
+        self.log_path = job.directory / segment_file_name(job.file_base_offset, LOG_SUFFIX)
+        self._lock = threading.Lock()
+        self._files: dict[Path, int] = {}
+        try:
+            self._log = self._open(self.log_path)
+            for path in self._beside():
+                try:
+                    self._open(path)
+                except FileNotFoundError:
+                    continue  # optional; what is missing is made anew or marked absent
+            self._status = os.fstat(self._log)
+            self._runs = self._open_runs()
+            self.check_unchanged()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise self._translated(error) from error
+            raise
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of what is copied."""
+        if self._job.source is not None:
+            return sum(run.size_bytes for run in self._job.source.runs)
+        return self._status.st_size
+
+    @property
+    def modified_ms(self) -> int:
+        """When the `.log` was last written to, ms since the epoch."""
+        return self._status.st_mtime_ns // 1_000_000
+
+    def read_log_into(self, position: int, buffer: memoryview) -> None:
+        """Fill `buffer`; a file that has become shorter is Conflict(SOURCE_CHANGED)."""
+        filled = 0
+        with self._lock:
+            try:
+                while filled < len(buffer):
+                    descriptor, at, size = self._place(position + filled, len(buffer) - filled)
+                    more = os.preadv(descriptor, [buffer[filled : filled + size]], at)
+                    if not more:
+                        break
+                    filled += more
+            except OSError as error:
+                raise self._translated(error) from error
+        if filled < len(buffer):
+            raise self._changed(f"it ends at byte {position + filled} of {self.size_bytes}")
+
+    def read_beside(self, path: Path) -> bytes | None:
+        """A file that stood beside the `.log`, whole; None if it did not exist."""
+        with self._lock:
+            descriptor = self._files.get(path)
+            if descriptor is None:
+                return None
+            try:
+                size = os.fstat(descriptor).st_size
+                if size > SMALL_FILE_BYTES_MAX:
+                    raise CorruptData(f"{size} bytes are too many", source=str(path), position=0)
+                return os.pread(descriptor, size, 0)
+            except OSError as error:
+                raise self._translated(error) from error
+
+    def index_path(self, suffix: str) -> Path:
+        """The path of one of the segment's indexes."""
+        return self._job.directory / segment_file_name(self._job.file_base_offset, suffix)
+
+    def snapshot_path(self, offset: int) -> Path:
+        """The path of the producer snapshot up to `offset`."""
+        return self._job.directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
+
+    def check_unchanged(self) -> None:
+        """Conflict(SOURCE_CHANGED) unless what was opened is still a sealed part of this log."""
+        try:
+            self._check_file()
+            self._check_neighbours()
+            self._check_lineage()
+        except OSError as error:
+            raise self._translated(error) from error
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        with self._lock:
+            while self._files:
+                os.close(self._files.popitem()[1])
+
+    def _beside(self) -> list[Path]:
+        suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        job = self._job
+        return [
+            *(self.index_path(suffix) for suffix in suffixes),
+            self.snapshot_path(job.start_offset),
+            self.snapshot_path(job.next_base_offset),
+        ]
+
+    def _open_runs(self) -> list[tuple[int, int, int, int]]:
+        """(first byte of the copy, descriptor, position, size) of each run; empty: the `.log`."""
+        runs, start = [], 0
+        for run in () if self._job.source is None else self._job.source.runs:
+            descriptor = self._files.get(run.path)
+            if descriptor is None:
+                descriptor = self._open(run.path)
+            runs.append((start, descriptor, run.position, run.size_bytes))
+            start += run.size_bytes
+        return runs
+
+    def _place(self, position: int, size: int) -> tuple[int, int, int]:
+        """Descriptor, position and length of the bytes at `position`, as far as they lie in one."""
+        if not self._runs:
+            return self._log, position, size
+        start, descriptor, at, length = self._runs[
+            bisect_right(self._runs, position, key=lambda run: run[0]) - 1
+        ]
+        into = position - start
+        return descriptor, at + into, min(size, length - into)
+
+    def _open(self, path: Path) -> int:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._files[path] = descriptor
+        return descriptor
+
+    def _check_file(self) -> None:
+        now = os.fstat(self._log)
+        if (now.st_size, now.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
+            raise self._changed(f"it was written to (now {now.st_size} bytes)")
+
+    def _check_neighbours(self) -> None:
+        """The segment is still there and still ends where the next begins, or has left by the head.
+
+        Local retention removes the oldest segments, whose bytes the descriptors keep; then every
+        segment that is left begins at or after this one's end.
+        """
+        job = self._job
+        metadata = job.directory / PARTITION_METADATA_FILE
+        topic_id = parse_partition_metadata(read_small(metadata), source=str(metadata))
+        if topic_id != job.segment_id.partition.topic_id:
+            raise self._changed(f"the topic was made anew (topic id {topic_id})")
+        bases = {
+            parsed[0]
+            for name in os.listdir(job.directory)
+            if (parsed := parse_segment_file_name(name)) and parsed[1] == LOG_SUFFIX
+        }
+        start, end = job.file_base_offset, job.file_next_base_offset
+        if not bases or any(start < base < end for base in bases):
+            raise self._changed("other segments are in its place")
+        if start not in bases:
+            if min(bases) < end:
+                raise self._changed("it was removed, and older segments were not")
+            return
+        found = self.log_path.stat()
+        if (found.st_dev, found.st_ino) != (self._status.st_dev, self._status.st_ino):
+            raise self._changed("another file has its name")
+        if end not in bases:
+            raise self._changed(f"no segment begins at {end} any more")
+
+    def _check_lineage(self) -> None:
+        path = self._job.directory / LEADER_EPOCH_CHECKPOINT_FILE
+        current = leader_epoch_checkpoint.parse(read_small(path), source=str(path))
+        job = self._job
+        if not same_lineage(job.leader_epochs, current, job.start_offset, job.next_base_offset):
+            raise self._changed("the leader epochs of its offsets are not those it was planned by")
+
+    def _changed(self, why: str) -> Conflict:
+        return Conflict(f"{self.log_path} changed while it was copied: {why}", reason=CHANGED)
+
+    def _translated(self, error: OSError) -> StrandlineError:
+        where = error.filename or self.log_path
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            return self._changed(f"{where} is not there any more")
+        if isinstance(error, PermissionError):
+            return Refused(f"{where} cannot be read: let the node's user read the broker's files")
+        return RetryLater(f"{where} cannot be read: {error.strerror}", retry_after_ms=10_000)
+
+
+CHANGED = "SOURCE_CHANGED"
+"""`reason` of the Conflict that every change of the source while it is read ends in."""
+
+
+def same_lineage(planned: Epochs, current: Epochs, start: int, end: int) -> bool:
+    """Whether the offsets [start, end) still have the leader epochs they had.
+
+    Local retention and DeleteRecords cut the head of the broker's checkpoint: below the first entry
+    left nothing can be compared, and nothing has to be, since only removal gets there.
+    """
+    if not current:
+        return False
+    start = max(start, current[0].start_offset)
+    if start >= end:
+        return current[0].epoch >= planned[-1].epoch
+    return entries_in_range(planned, start, end) == entries_in_range(current, start, end)

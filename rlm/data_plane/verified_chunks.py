@@ -1,0 +1,219 @@
+"""Ranged reads of a stored object that give out only bytes whose checksum was right.
+
+The object is fetched in whole chunks, each is compared with the manifest's table, and only then is
+the asked part of it handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from kafka_formats.crc32c import Buffer, crc32c
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
+from rlm.data_plane.chunk_cache import ChunkCache, ChunkKey
+from rlm.format.manifest import ChunkChecksums
+from rlmm.segment import RemoteLogSegmentId
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import closing_stream
+
+WINDOW_BYTES = 8 * 1024 * 1024
+"""How much one request fetches at most: a reader that leaves early wastes no more."""
+
+Parts = Sequence[Buffer]
+"""Bytes that lie in several places, in order: put together only where they leave the process."""
+
+
+class VerifiedObject:
+    """One object of a segment. Memory: a chunk, and what the store hands out at once.
+
+    With a cache, chunks are looked for there first and left there; `segment_id` names them in it.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        checksums: ChunkChecksums,
+        *,
+        cache: ChunkCache | None = None,
+        segment_id: RemoteLogSegmentId | None = None,
+    ) -> None:
+        self._store = store
+        self._key = key
+        self._checksums = checksums
+        self._cache = cache if cache is not None and cache.enabled else None
+        self._segment_id = segment_id
+
+    @property
+    def key(self) -> str:
+        """The object's key, for messages."""
+        return self._key
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the whole object."""
+        return self._checksums.size_bytes
+
+    async def read(self, start: int, end: int) -> bytes:
+        """Bytes [start, end) in one piece; for parts known to be small."""
+        async with closing_stream(self.stream(start, end)) as stream:
+            return b"".join([part async for parts in stream for part in parts])
+
+    async def stream(
+        self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
+    ) -> AsyncIterator[Parts]:
+        """Bytes [start, end), `end` cut to the size, a chunk at a time: as the store gave them.
+
+        CorruptData(key, position) at the chunk that fails its checksum or is missing;
+        InvalidRequest for a range that is none.
+        """
+        end = min(end, self.size_bytes)
+        if not 0 <= start <= max(end, 0):
+            raise InvalidRequest(
+                f"bytes {start} to {end} are no range of {self.size_bytes} bytes", field="range"
+            )
+        if start == end:
+            return
+        chunk_bytes = self._checksums.chunk_bytes
+        chunk, behind = start // chunk_bytes, -(-end // chunk_bytes)
+        window = min(first_window_bytes, WINDOW_BYTES)
+        while chunk < behind:
+            kept = None if self._cache is None else await self._cache.find(self._chunk_key(chunk))
+            if kept is not None:
+                yield self._asked_of(chunk, (kept,), start, end)
+                chunk += 1
+                continue
+            until = min(chunk + max(1, -(-window // chunk_bytes)), behind)
+            async with closing_stream(
+                self._fetch(chunk, self._until_kept(chunk, until))
+            ) as verified:
+                async for parts in verified:
+                    yield self._asked_of(chunk, parts, start, end)
+                    chunk += 1
+            window = WINDOW_BYTES
+
+    def _asked_of(self, chunk: int, parts: Parts, start: int, end: int) -> Parts:
+        """What of a whole chunk lies in [start, end) of the object."""
+        at = chunk * self._checksums.chunk_bytes
+        if at >= start and at + self._checksums.chunk_bytes <= end:
+            return parts
+        return _cut(parts, max(0, start - at), end - at)
+
+    def _chunk_key(self, chunk: int) -> ChunkKey:
+        assert self._segment_id is not None, "given with the cache"
+        return (self._segment_id, self._checksums.crc32c, chunk)
+
+    def _until_kept(self, chunk: int, until: int) -> int:
+        """`until`, or the first chunk behind `chunk` that need not be fetched."""
+        if self._cache is not None:
+            for following in range(chunk + 1, until):
+                if self._cache.holds(self._chunk_key(following)):
+                    return following
+        return until
+
+    async def _fetch(self, chunk: int, until: int) -> AsyncIterator[Parts]:
+        """The whole verified chunks [chunk, until), by one request; they are left in the cache."""
+        cache = self._cache
+        if cache is None:
+            fetching = self._fetch_verified(chunk, until)
+            async with closing_stream(fetching):
+                async for parts in fetching:
+                    yield parts
+            return
+        ours = cache.begin(self._chunk_key(chunk))
+        try:
+            async with closing_stream(self._fetch_verified(chunk, until)) as verified:
+                async for parts in verified:
+                    data = b"".join(parts)
+                    if ours:
+                        cache.land(self._chunk_key(chunk), data)
+                        ours = False
+                    yield (data,)
+                    # Only now, not while our own reader took its time: nobody waits for that.
+                    chunk += 1
+                    ours = chunk < until and cache.begin(self._chunk_key(chunk))
+        finally:
+            if ours:
+                cache.give_up(self._chunk_key(chunk))
+
+    async def _fetch_verified(self, chunk: int, until: int) -> AsyncIterator[Parts]:
+        """See `_fetch_present`; CorruptData, too, where there is no such object."""
+        try:
+            async with closing_stream(self._fetch_present(chunk, until)) as verified:
+                async for parts in verified:
+                    yield parts
+        except NotFound:
+            raise gone(self._key) from None
+
+    async def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
+        """The whole verified chunks [chunk, until), by one request, as the store gave them."""
+        chunk_bytes, size = self._checksums.chunk_bytes, self.size_bytes
+        start, end = chunk * chunk_bytes, min(until * chunk_bytes, size)
+        held: list[Buffer] = []
+        crc = 0
+        wanted = min(chunk_bytes, end - start)
+        async with closing_stream(self._store.get(self._key, start=start, end=end)) as pieces:
+            async for piece in pieces:
+                rest: Buffer = piece
+                while rest:
+                    if chunk == until:
+                        raise self._corrupt("the store sent more than was asked for", end)
+                    taken: Buffer = rest
+                    if len(rest) > wanted:
+                        whole = memoryview(rest)
+                        taken, rest = whole[:wanted], whole[wanted:]
+                    else:
+                        rest = b""
+                    held.append(taken)
+                    crc = crc32c(taken, crc)
+                    wanted -= len(taken)
+                    if wanted == 0:
+                        self._check(chunk, crc)
+                        yield held
+                        chunk += 1
+                        held, crc = [], 0
+                        wanted = min(chunk_bytes, end - chunk * chunk_bytes)
+        if chunk < until:
+            raise self._corrupt(
+                f"the object ends here; {size} bytes are recorded",
+                chunk * chunk_bytes + sum(map(len, held)),
+            )
+
+    def _check(self, chunk: int, computed: int) -> None:
+        recorded = self._checksums.chunks[chunk]
+        if computed != recorded:
+            at = chunk * self._checksums.chunk_bytes
+            size = min(self._checksums.chunk_bytes, self.size_bytes - at)
+            raise self._corrupt(
+                f"the {size} bytes from here on fail their CRC32C: {recorded:08x} is "
+                f"recorded, {computed:08x} computed",
+                at,
+            )
+
+    def _corrupt(self, message: str, position: int) -> CorruptData:
+        return CorruptData(message, source=self._key, position=position)
+
+
+def gone(key: str) -> CorruptData:
+    """An object of a finished segment that its store has not.
+
+    Not NotFound: that says of a segment, or of an index, that there is none, and is believed.
+    """
+    return CorruptData(
+        "it is not in the store, though the metadata has its segment: this node lags, or somebody "
+        "else deleted it (`strandline stores verify` finds all of these)",
+        source=key,
+        position=0,
+    )
+
+
+def _cut(parts: Parts, start: int, end: int) -> Parts:
+    """Bytes [start, end) of what the parts are together; `end` may lie behind them."""
+    found: list[Buffer] = []
+    at = 0
+    for part in parts:
+        wanted = memoryview(part)[max(0, start - at) : max(0, end - at)]
+        if wanted:
+            found.append(wanted)
+        at += len(part)
+    return found

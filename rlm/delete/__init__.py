@@ -1,0 +1,1 @@
+"""Deletion of a segment: recorded, deleted, waited for, deleted again, recorded."""

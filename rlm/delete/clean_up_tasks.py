@@ -1,0 +1,212 @@
+"""Clean-ups under way: at most one a segment, run beside the copies, bounded in number."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka_formats.errors import Conflict, Fenced, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from rlm.control.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure, error_kind
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.control.segment_proposals import back_off_policy
+from rlm.delete.clean_up import UNFINISHED, CleanUp
+from rlm.delete.delete_due import measured, not_ahead, was_finished
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
+
+logger = logging.getLogger(__name__)
+
+PENDING_MAX = 1_000
+"""Clean-ups remembered at once, running or failed; more left-overs wait for a later scan."""
+
+OnTrouble = Callable[[RemoteLogSegmentMetadata, str, str], None]
+"""(row, kind, text) of a clean-up that failed; it is tried again after a later scan."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCleanUp:
+    """Left-over objects that go for good at `due_ms` (since the epoch): run again after that."""
+
+    segment_id: RemoteLogSegmentId
+    due_ms: int
+    why: str
+
+
+@dataclass(slots=True)
+class _Running:
+    row: RemoteLogSegmentMetadata
+    due_ms: int
+    why: str
+    task: asyncio.Task[None]
+
+
+class CleanUpTasks:
+    """Starts, limits and ends clean-ups."""
+
+    def __init__(self, clean_up: CleanUp, on_trouble: OnTrouble) -> None:
+        self._clean_up = clean_up
+        self._on_trouble = on_trouble
+        self._running: dict[Uuid, _Running] = {}
+        self._failed: dict[Uuid, BackOff] = {}
+        self._trouble: dict[Uuid, str] = {}
+        self._seen_s: dict[Uuid, float] = {}
+        self._hurried = False
+
+    def hurry(self) -> None:
+        """The process is about to end: from now on, own attempts go after a short margin only."""
+        self._hurried = True
+
+    def is_running(self, segment_uuid: Uuid) -> bool:
+        """True while a clean-up of the segment is under way."""
+        return segment_uuid in self._running
+
+    async def begin(
+        self,
+        row: RemoteLogSegmentMetadata,
+        token: int,
+        why: str,
+        *,
+        policy_offset: int | None = None,
+    ) -> bool:
+        """Mark the row deleted and start removing its objects beside everything else.
+
+        The row is marked expecting the state that it has here, COPY_SEGMENT_STARTED for a clean-up
+        and COPY_SEGMENT_FINISHED for retention, which names the policy it decided by. True once
+        DELETE_SEGMENT_STARTED is applied (a new attempt may begin), False when nothing is to be
+        deleted after all. The row's writer must not be uploading any more if it is this
+        incarnation. Fenced, RetryLater and OutcomeUnknown as `CleanUp.mark` raises them.
+        """
+        if row.segment_id.id in self._running:
+            return True
+        if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+            if not await self._clean_up.mark(
+                row, token, expected=row.state, why=why, policy_offset=policy_offset
+            ):
+                return False
+            if was_finished(row):
+                # The delay for running readers counts from the mark, which stands in the row.
+                marked = self._clean_up.marked_row(row)
+                if marked is None:
+                    return True  # another node removed it meanwhile
+                row = marked
+        self._remove(row, why)
+        return True
+
+    def _remove(self, row: RemoteLogSegmentMetadata, why: str) -> None:
+        id_ = row.segment_id.id
+        if id_ in self._running or len(self._running) >= PENDING_MAX:
+            return
+        failed = self._failed.get(id_, NO_BACK_OFF)
+        if failed.waits_at(self._clean_up.ambient.now_ms()):
+            return
+        row = self._timed(row)
+        stopped = self._hurried and row.writer == self._clean_up.identity.incarnation
+        due_ms = self._clean_up.due_ms(row, uploader_stopped=stopped)
+        task = asyncio.get_running_loop().create_task(
+            self._run(row, due_ms, why), name=f"clean up {id_}"
+        )
+        self._running[id_] = _Running(row, due_ms, why, task)
+        task.add_done_callback(lambda _: self._running.pop(id_, None))
+
+    def _timed(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+        """With times that this process measured since it saw the row; one that is about to end has
+        no time to measure, and goes by those that stand in it as far as they are not ahead.
+        """
+        clean_up, id_ = self._clean_up, row.segment_id.id
+        now_s, now_ms = clean_up.ambient.monotonic(), clean_up.ambient.now_ms()
+        if self._hurried:
+            return not_ahead(row, clean_up.limits, now_ms)
+        if len(self._seen_s) >= 2 * PENDING_MAX and id_ not in self._seen_s:
+            del self._seen_s[next(iter(self._seen_s))]
+        passed_s = now_s - self._seen_s.setdefault(id_, now_s)
+        return measured(row, clean_up.limits, now_ms - round(passed_s * 1000))
+
+    async def _run(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
+        try:
+            await self._clean_up.remove(row, due_ms, why)
+            self._failed.pop(row.segment_id.id, None)
+            self._trouble.pop(row.segment_id.id, None)
+            self._seen_s.pop(row.segment_id.id, None)
+        except (Fenced, Conflict) as error:
+            self._back_off(row, error)
+            self._trouble.pop(row.segment_id.id, None)
+            logger.info("clean-up of %s left to others: %s", row.segment_id, error)
+        except Exception as error:
+            self._back_off(row, error)
+            expected = isinstance(error, StrandlineError)
+            if expected and self._clean_up.held_back(row.segment_id.partition.topic) is not None:
+                # What holds deletes back is told once for all of them, where it stands.
+                self._trouble.pop(row.segment_id.id, None)
+            else:
+                self._trouble[row.segment_id.id] = f"{row.segment_id}: {error}"
+                logger.warning(
+                    "clean-up of %s failed, to be repeated: %s", row.segment_id, error,
+                    exc_info=None if expected else error,
+                )  # fmt: skip
+            self._on_trouble(row, error_kind(error), str(error))
+
+    def _back_off(self, row: RemoteLogSegmentMetadata, error: Exception) -> None:
+        id_, ambient = row.segment_id.id, self._clean_up.ambient
+        before = self._failed.pop(id_, NO_BACK_OFF)
+        if len(self._failed) >= PENDING_MAX:
+            oldest = next(iter(self._failed))
+            del self._failed[oldest]
+            self._trouble.pop(oldest, None)
+        self._failed[id_] = after_failure(
+            before, FailureKind.TRANSIENT, str(error),
+            policy=back_off_policy(self._clean_up.limits), now_ms=ambient.now_ms(),
+            fraction=ambient.random_fraction(),
+        )  # fmt: skip
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """How many clean-ups failed and are to be repeated, with the last one's error."""
+        if not self._trouble:
+            return ()
+        count, last = len(self._trouble), next(reversed(self._trouble.values()))
+        text = f"{count} segments could not be removed yet, the last of them {last}"
+        return (NodeProblem(ProblemArea.DELETION, "segments", text),)
+
+    async def settle(self, until_ms: int) -> tuple[PendingCleanUp, ...]:
+        """Wait for the clean-ups due by `until_ms`; the others are told and left running."""
+        while True:
+            due = [each.task for each in self._running.values() if each.due_ms <= until_ms]
+            if not due:
+                break
+            await asyncio.wait(due)
+            # The done callbacks that forget finished tasks run one step later.
+            await asyncio.gather(*due, return_exceptions=True)
+        return self.pending()
+
+    def pending(self) -> tuple[PendingCleanUp, ...]:
+        """What is still to be removed for good, and when."""
+        return tuple(
+            PendingCleanUp(each.row.segment_id, each.due_ms, each.why)
+            for each in self._running.values()
+        )
+
+    def left_over(self, row: RemoteLogSegmentMetadata) -> PendingCleanUp:
+        """A row nobody works on at this moment: when it may be tried again, and why not before."""
+        failed = self._failed.get(row.segment_id.id, NO_BACK_OFF)
+        why = why_left_over(row)
+        due_ms = max(
+            failed.until_ms, self._clean_up.due_ms(self._timed(row), uploader_stopped=False)
+        )
+        return PendingCleanUp(
+            row.segment_id, due_ms, f"{why}; {failed.text}" if failed.text else why
+        )
+
+    async def close(self) -> None:
+        """Cancel what is left; the rows stay in DELETE_SEGMENT_STARTED for the next run."""
+        tasks = [each.task for each in self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def why_left_over(row: RemoteLogSegmentMetadata) -> str:
+    """A sentence for the audit log."""
+    if was_finished(row):
+        return "marked deleted"
+    return UNFINISHED

@@ -1,0 +1,62 @@
+"""Why a node copies, or deletes, nothing of a topic at this moment, whatever its plans say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.node_files.kill_switches import KillSwitches, Switch
+from rlm.stores.clock_check import ClockCheck
+from rlmm.manager.manager import RemoteLogMetadataManager
+
+NOT_RECONCILED = (
+    "the metadata was restarted from a snapshot and not compared with the store yet: run "
+    "`strandline reconcile`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Asked anew before each step. Sentences; None when it may be done."""
+
+    metadata: RemoteLogMetadataManager
+    switches: KillSwitches
+    clock: ClockCheck
+
+    def copying(self, topic: str) -> str | None:
+        """What pauses it: the topic's policy, or the node's switch."""
+        if self.metadata.topic_policy(topic).copy_paused:
+            return (
+                f"copying of {topic} is paused by its policy; `strandline resume copying --topic "
+                f"{topic}` ends that"
+            )
+        return self.switches.text(Switch.COPYING)
+
+    def deleting(self, topic: str) -> str | None:
+        """The same for deletes, which a doubtful clock and a restart hold back, too."""
+        paused = self.switches.text(Switch.DELETING)
+        if paused is not None:
+            return paused
+        if self.metadata.topic_policy(topic).delete_paused:
+            return (
+                f"deleting of {topic} is paused by its policy; `strandline resume deleting --topic "
+                f"{topic}` ends that"
+            )
+        if self._not_reconciled():
+            return NOT_RECONCILED
+        return self.clock.trouble()
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """What holds back more than a topic; the switches tell theirs themselves."""
+        found = []
+        clock_trouble = self.clock.trouble()
+        if clock_trouble is not None:
+            found.append(NodeProblem(ProblemArea.CLOCK, None, clock_trouble))
+        if self._not_reconciled():
+            text = f"nothing is deleted: {NOT_RECONCILED}"
+            found.append(NodeProblem(ProblemArea.DELETION, None, text))
+        return tuple(found)
+
+    def _not_reconciled(self) -> bool:
+        restart = self.metadata.restart()
+        return restart is not None and not restart.is_reconciled

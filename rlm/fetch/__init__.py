@@ -1,0 +1,1 @@
+"""Answers to leaders, followers and readers: offsets, epochs, bytes, records."""

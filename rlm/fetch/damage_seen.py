@@ -1,0 +1,63 @@
+"""Segments that readers met damaged: what a node knows without having looked for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import CorruptData
+from kafka_formats.kafka_uuid import Uuid
+from rlm.format.object_keys import parse_segment_key
+from rlm.stores.tier_store import TierStores
+from rlmm.segment import RemoteLogSegmentId
+
+logger = logging.getLogger(__name__)
+
+SEEN_MAX = 1_000
+"""Segments remembered; the ones that were seen first are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDamage:
+    """What was wrong, as the reader was told it."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    text: str
+
+
+@dataclass(slots=True)
+class DamageSeen:
+    """One per node; forgotten when it ends, as the next read meets it again."""
+
+    seen: dict[Uuid, SeenDamage] = field(default_factory=dict)
+
+    def note(self, error: CorruptData, stores: TierStores) -> None:
+        """A read of these ended with it. Damage of anything but segments is not remembered."""
+        for tier in stores.by_name.values():
+            key = parse_segment_key(tier.prefix, error.source)
+            if key is not None:
+                break
+        else:
+            return
+        id_ = key.segment_id.id
+        if id_ in self.seen:
+            return
+        logger.error(
+            "a read met damage in %s: %s; `strandline repair --topic %s --partition %d` looks for "
+            "a whole copy",
+            key.segment_id, error, key.segment_id.partition.topic,
+            key.segment_id.partition.partition,
+        )  # fmt: skip
+        if len(self.seen) >= SEEN_MAX:
+            del self.seen[next(iter(self.seen))]
+        self.seen[id_] = SeenDamage(key.segment_id, key.start_offset, str(error))
+
+    def forget(self, id_: Uuid) -> None:
+        """It is whole, or not in the tier any more."""
+        self.seen.pop(id_, None)
+
+    def __iter__(self) -> Iterator[SeenDamage]:
+        """Those that stand; a copy, so that some may be forgotten meanwhile."""
+        return iter(tuple(self.seen.values()))

@@ -1,0 +1,137 @@
+"""What a new leader asks: where may it go on copying? Pure, read-only (design 6.6).
+
+Kafka's own algorithm is findHighestRemoteOffset and findLogStartOffset of RemoteLogManager
+(KIP-405); ours differs in one thing: the lineage is the view's, merged with what the asker knows,
+because the asker's checkpoint loses its head to local retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_formats.errors import Conflict, Fenced, InvalidRequest
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast
+from rlmm.apply.outcome import Verdict
+from rlmm.partition_state import Claim, LostOffsets, PartitionState
+from rlmm.segment import RemoteLogSegmentMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderTransitionQuery:
+    """The asker's position: its leader epoch, its checkpoint (ending in that epoch), its log."""
+
+    partition: TopicIdPartition
+    leader_epoch: int
+    checkpoint: Epochs
+    local_log_start_offset: int
+    log_end_offset: int
+
+    def as_claim(self) -> AskedClaim:
+        """The claim it would make."""
+        return AskedClaim(
+            self.partition, self.leader_epoch, self.checkpoint, self.local_log_start_offset
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderTransitionAnswer:
+    """Where copying goes on. `highest_copied_offset` is inclusive; -1, -1 when nothing is copied.
+
+    All is as this asker's claim would leave it (`rlmm.apply.claim_forecast`), but `claim`, which is
+    the standing one. `lineage_cut_at` is where the present lineage would be cut, None if nowhere.
+    True at `metadata_offset`.
+    """
+
+    partition: TopicIdPartition
+    leader_epoch: int
+    highest_copied_offset: int
+    highest_copied_epoch: int
+    next_offset: int
+    log_start_offset: int
+    lineage: Epochs
+    lineage_cut_at: int | None
+    lost_ranges: tuple[LostOffsets, ...]
+    left_overs: tuple[RemoteLogSegmentMetadata, ...]
+    claim: Claim | None
+    metadata_offset: int
+
+
+def answer_leader_transition(
+    query: LeaderTransitionQuery,
+    state: PartitionState | None,
+    forecast: ClaimForecast,
+    left_overs: Sequence[RemoteLogSegmentMetadata],
+    metadata_offset: int,
+) -> LeaderTransitionAnswer:
+    """Answer from the view alone: `state` as it is, `forecast` what the asker's claim would do.
+
+    Fenced, InvalidRequest or Conflict where that claim would be refused.
+    """
+    check_query(query)
+    after = _after(forecast)
+    highest, epoch = _copied_below(after, query.log_end_offset)
+    log_start = after.log_start_offset
+    if log_start < 0:
+        log_start = query.local_log_start_offset  # what a first claim is followed by
+    return LeaderTransitionAnswer(
+        partition=query.partition,
+        leader_epoch=query.leader_epoch,
+        highest_copied_offset=highest,
+        highest_copied_epoch=epoch,
+        next_offset=_past_lost_ranges(max(highest + 1, log_start), after.lost_ranges),
+        log_start_offset=log_start,
+        lineage=after.lineage,
+        lineage_cut_at=forecast.cut_at,
+        lost_ranges=after.lost_ranges,
+        left_overs=tuple(left_overs),
+        claim=state.claim if state is not None else None,
+        metadata_offset=metadata_offset,
+    )
+
+
+def _after(forecast: ClaimForecast) -> PartitionState:
+    if forecast.state is not None:
+        return forecast.state
+    verdict, message = forecast.outcome.verdict, forecast.outcome.message
+    if verdict is Verdict.FENCED:
+        raise Fenced(f"{message}; stop copying it")
+    if verdict is Verdict.INVALID:
+        raise InvalidRequest(message, field="leader_epoch_checkpoint")
+    raise Conflict(message, reason=verdict.name)
+
+
+def check_query(query: LeaderTransitionQuery) -> None:
+    """InvalidRequest with the field's name for anything that no broker could have sent."""
+    if query.leader_epoch < 0:
+        raise InvalidRequest("must be 0 or more", field="leader_epoch")
+    if not query.checkpoint or query.checkpoint[-1].epoch != query.leader_epoch:
+        raise InvalidRequest(
+            f"its last entry must be the leader epoch {query.leader_epoch}: send the "
+            "leader-epoch-checkpoint as it is after the leadership change",
+            field="leader_epoch_checkpoint",
+        )
+    if query.local_log_start_offset < 0:
+        raise InvalidRequest("must be 0 or more", field="local_log_start_offset")
+    if query.log_end_offset < query.local_log_start_offset:
+        raise InvalidRequest("must not be below local_log_start_offset", field="log_end_offset")
+
+
+def _copied_below(state: PartitionState, log_end_offset: int) -> tuple[int, int]:
+    """(offset, epoch) of the highest copied record that the asker's log has, or (-1, -1)."""
+    if state.highest_copied is None:
+        return -1, -1
+    highest, epoch = state.highest_copied
+    if highest < log_end_offset:
+        return highest, epoch
+    at = epoch_for_offset(state.lineage, log_end_offset - 1)
+    return (-1, -1) if at is None else (log_end_offset - 1, at)
+
+
+def _past_lost_ranges(offset: int, lost_ranges: Sequence[LostOffsets]) -> int:
+    for lost in sorted(lost_ranges, key=lambda each: each.start):
+        if lost.start <= offset <= lost.end:
+            offset = lost.end + 1
+    return offset

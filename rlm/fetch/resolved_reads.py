@@ -1,0 +1,187 @@
+"""Reading from the tier: bytes of a segment, an index, records across segments.
+
+Resolves what serves an offset in the view, names the store by the segment's custom metadata, and
+hands the work to a worker. Nothing outside the merged lineage, and nothing that fails its checksum,
+reaches a reader (no_bad_byte).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.ports import PoolPort
+from rlm.data_plane.read_request import (
+    HeldRead,
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentPiece,
+    TieredSegment,
+)
+from rlm.fetch.damage_seen import DamageSeen
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.manifest import IndexType
+from rlm.stores.tier_store import TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import PartitionState
+from rlmm.rows.queries import ServedSegment
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedReads:
+    """The read entry points. Errors come at an iterator's first step."""
+
+    metadata: RemoteLogMetadataManager
+    pool: PoolPort
+    stores: TierStores
+    seen: DamageSeen = field(default_factory=DamageSeen)
+
+    async def open_log(
+        self, segment_uuid: Uuid, start: int, end: int | None
+    ) -> AsyncIterator[bytes]:
+        """Verified bytes [start, end) of a finished segment's `.log`."""
+        with self._telling():
+            async for piece in self.pool.read_log(self._log_request(segment_uuid, start, end)):
+                yield piece
+
+    def hold_log(
+        self, segment_uuid: Uuid, start: int, end: int | None
+    ) -> AbstractAsyncContextManager[HeldRead]:
+        """The same bytes for a client's own connection; what is wrong is raised at once."""
+        return self._hold(self._log_request(segment_uuid, start, end))
+
+    @asynccontextmanager
+    async def _hold(self, request: LogRequest) -> AsyncIterator[HeldRead]:
+        with self._telling():
+            async with self.pool.hold_log(request) as held:
+                yield held
+
+    async def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
+        """Verified bytes of one index of a finished segment."""
+        segment = self._finished(segment_uuid)
+        with self._telling():
+            async for piece in self.pool.read_index(IndexRequest(segment, index)):
+                yield piece
+
+    async def records(
+        self,
+        partition: TopicIdPartition,
+        request: RecordsRequest,
+        on_end: Callable[[RecordsEnd], None] | None,
+    ) -> AsyncIterator[bytes]:
+        """Records from an offset on; see `check_readable` for what is refused."""
+        state = self.state_of(partition)
+        if request.max_bytes <= 0:
+            raise InvalidRequest("must be above 0", field="max_bytes")
+        check_readable(state, request.offset)
+        resolver = ViewResolver(self, partition)
+        with self._telling():
+            async for piece in self.pool.read_records(request, resolver, on_end):
+                yield piece
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Damage is told to whoever may mend it, and then to the reader."""
+        try:
+            yield
+        except CorruptData as error:
+            self.seen.note(error, self.stores)
+            raise
+
+    def state_of(self, partition: TopicIdPartition) -> PartitionState:
+        """The partition in the view; NotFound if the log never heard of it."""
+        state = self.metadata.partition_state(partition)
+        if state is None:
+            raise NotFound(f"{partition} is not in the metadata log: nothing of it was tiered")
+        return state
+
+    def served_from(self, partition: TopicIdPartition, offset: int) -> ServedSegment | None:
+        """What serves `offset`, or else the next offset above that is served; None: nothing does.
+        True of the view as it is now.
+        """
+        state = self.state_of(partition)
+        return next(self.metadata.served_segments(state, offset, OFFSET_MAX), None)
+
+    def piece(self, served: ServedSegment) -> SegmentPiece:
+        """What a worker needs to read it."""
+        offsets, row = served
+        return SegmentPiece(self.tiered(row), offsets.first_offset, offsets.last_offset)
+
+    def tiered(self, row: RemoteLogSegmentMetadata) -> TieredSegment:
+        """Where a finished segment's objects are.
+
+        CorruptData when its custom metadata is not ours, Refused when its store is not configured.
+        """
+        if row.custom_metadata is None:
+            raise NotFound(
+                f"{row.segment_id} has no custom metadata: it was copied by another "
+                "RemoteStorageManager, which alone can read it"
+            )
+        custom = CustomMetadata.decode(row.custom_metadata)
+        prefix = self.stores.named(custom.store).prefix
+        return TieredSegment(row.segment_id, row.start_offset, row.end_offset, prefix, custom)
+
+    def _log_request(self, segment_uuid: Uuid, start: int, end: int | None) -> LogRequest:
+        segment = self._finished(segment_uuid)
+        if start < 0:
+            raise InvalidRequest("must be 0 or more", field="start")
+        if end is not None and end < start:
+            raise InvalidRequest("must not be below start", field="end")
+        return LogRequest(segment, start, end)
+
+    def _finished(self, segment_uuid: Uuid) -> TieredSegment:
+        row = self.metadata.find_segment(segment_uuid)
+        if row is None:
+            raise NotFound(f"no segment has the id {segment_uuid}")
+        if row.state is not SegmentState.COPY_SEGMENT_FINISHED:
+            raise NotFound(
+                f"segment {segment_uuid} is in state {row.state.name}; only "
+                "COPY_SEGMENT_FINISHED segments can be read"
+            )
+        return self.tiered(row)
+
+
+def check_readable(state: PartitionState, offset: int) -> None:
+    """InvalidRequest below 0 and below the log start; NotFound for what is not in the tier."""
+    if offset < 0:
+        raise InvalidRequest("must be 0 or more", field="offset")
+    if state.highest_copied is None:
+        raise NotFound(f"nothing of {state.partition} is tiered yet")
+    if offset < state.log_start_offset:
+        raise InvalidRequest(
+            f"{offset} is below the log start offset {state.log_start_offset}: those records were "
+            "deleted (OFFSET_OUT_OF_RANGE)",
+            field="offset",
+        )
+    highest = state.highest_copied[0]
+    if offset > highest:
+        raise NotFound(
+            f"offset {offset} is not tiered yet: the highest copied offset is {highest}; read it "
+            "from the broker"
+        )
+    for lost in state.lost_ranges:
+        if lost.start <= offset <= lost.end:
+            raise NotFound(
+                f"offset {offset} lies in the lost range {lost.start} to {lost.end} ({lost.why}); "
+                f"go on at {lost.end + 1}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ViewResolver:
+    """Answers a worker's questions from the view of the moment, one look-up each."""
+
+    reader: ResolvedReads
+    partition: TopicIdPartition
+
+    async def piece_at(self, offset: int) -> SegmentPiece | None:
+        """The piece that serves `offset`, or the next one above."""
+        served = self.reader.served_from(self.partition, offset)
+        return None if served is None else self.reader.piece(served)

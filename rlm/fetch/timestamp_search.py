@@ -1,0 +1,193 @@
+"""The first tiered record at or after a time: Kafka's findOffsetByTimestamp over the tier.
+
+Walks what is served in offset order, skips segments by their maximum timestamp without reading
+them, and lets the batches' own headers choose the batch to decode. Transaction markers count, as
+they do for Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from kafka_formats.record_batch import LOG_OVERHEAD, BatchHeader, iter_records, parse_header
+from kafka_formats.time_index import TimeIndex
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.scanner import Breathe
+from rlm.data_plane.read_request import RecordsRequest, SegmentPiece, TieredSegment
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.format.manifest import IndexType
+from rlmm.rows.queries import ServedSegment
+
+STEPS_PER_YIELD = 32
+"""Look-ups made in one go on the event loop."""
+
+SOURCE = "tiered records"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record's offset, its timestamp, and its batch's leader epoch."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampSearch:
+    """Searches in one partition."""
+
+    reader: ResolvedReads
+    partition: TopicIdPartition
+    breathe: Breathe
+
+    async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:
+        """None when no tiered record is that young: ask the broker for the local rest."""
+        async for served in self._served():
+            if served[1].max_timestamp_ms < timestamp_ms:
+                continue
+            found = await self._in_segment(served, timestamp_ms)
+            if found is not None:
+                return found
+        return None
+
+    async def with_max_timestamp(self) -> FoundRecord | None:
+        """The first record with the largest timestamp in the tier; None when nothing is tiered.
+
+        A segment's row tells the largest of all of it, and it may be served in part only: so it
+        bounds what is found there, and the highest bounds are looked into until none is above.
+        """
+        bounds = [(row.max_timestamp_ms, at.first_offset) async for at, row in self._served()]
+        best: FoundRecord | None = None
+        for bound, first_offset in sorted(bounds, key=lambda each: (-each[0], each[1])):
+            if bound < (0 if best is None else best.timestamp_ms):
+                break
+            served = self.reader.served_from(self.partition, first_offset)
+            if served is None:
+                continue
+            found = await self._in_segment(served, bound) or await self._largest_in(served)
+            if found is not None and found.timestamp_ms >= 0:
+                best = found if best is None or _is_before(found, best) else best
+        return best
+
+    async def _served(self) -> AsyncIterator[ServedSegment]:
+        """Each look-up is one of its own: what is done with an answer takes its time."""
+        offset, steps = 0, 0
+        while (served := self.reader.served_from(self.partition, offset)) is not None:
+            yield served
+            offset, steps = served[0].last_offset + 1, steps + 1
+            if steps % STEPS_PER_YIELD == 0:
+                await self.breathe()  # thousands of look-ups: let others run
+
+    async def _in_segment(self, served: ServedSegment, timestamp_ms: int) -> FoundRecord | None:
+        piece = self.reader.piece(served)
+        start = max(piece.first_offset, await self._index_floor(piece.segment, timestamp_ms))
+        if start > piece.valid_until:
+            return None
+        async for data in self._whole_batches(served, piece, start):
+            found = await asyncio.to_thread(
+                search_batches, data, timestamp_ms, piece.first_offset, piece.valid_until
+            )
+            if found is not None:
+                return found
+        return None
+
+    async def _largest_in(self, served: ServedSegment) -> FoundRecord | None:
+        """The first record with the largest timestamp of what is served; reads all of it."""
+        piece = self.reader.piece(served)
+        best: FoundRecord | None = None
+        async for data in self._whole_batches(served, piece, piece.first_offset):
+            found = await asyncio.to_thread(
+                largest_in_batches, data, piece.first_offset, piece.valid_until
+            )
+            if found is not None and (best is None or _is_before(found, best)):
+                best = found
+        return best
+
+    async def _whole_batches(
+        self, served: ServedSegment, piece: SegmentPiece, start: int
+    ) -> AsyncIterator[bytes]:
+        """What is stored from the batch that holds `start` on, cut between batches."""
+        request = RecordsRequest(start, max(served[1].size_bytes, 1))
+        pending = bytearray()
+        async for data in self.reader.pool.read_records(request, _OnePiece(piece), None):
+            pending += data
+            whole = _whole_bytes(pending)
+            if whole:
+                yield bytes(pending[:whole])
+                del pending[:whole]
+
+    async def _index_floor(self, segment: TieredSegment, timestamp_ms: int) -> int:
+        data = bytearray()
+        id_ = segment.segment_id.id
+        async for piece in self.reader.open_index(id_, IndexType.TIMESTAMP):
+            data += piece
+        index = TimeIndex.parse(bytes(data), base_offset=segment.start_offset, source=str(id_))
+        # The entry says "up to here nothing is younger"; the floor of the time before is safe.
+        return index.lookup(timestamp_ms - 1)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _OnePiece:
+    """A resolver that knows this piece only."""
+
+    piece: SegmentPiece
+
+    async def piece_at(self, offset: int) -> SegmentPiece | None:
+        """The piece, unless it ends below."""
+        return self.piece if offset <= self.piece.valid_until else None
+
+
+def search_batches(
+    data: bytes, timestamp_ms: int, first_offset: int, last_offset: int
+) -> FoundRecord | None:
+    """The first record of whole batches that is at or after the time, within the offsets."""
+    for at, header in _headers(data):
+        if header.max_timestamp < timestamp_ms:
+            continue
+        for record in iter_records(data, at, source=SOURCE, position=at):
+            inside = first_offset <= record.offset <= last_offset
+            if inside and record.timestamp_ms >= timestamp_ms:
+                epoch = header.partition_leader_epoch
+                return FoundRecord(record.offset, record.timestamp_ms, epoch)
+    return None
+
+
+def largest_in_batches(data: bytes, first_offset: int, last_offset: int) -> FoundRecord | None:
+    """The first record with the largest timestamp of whole batches, within the offsets."""
+    best: FoundRecord | None = None
+    # By their largest timestamps, so that few are decoded.
+    for at, header in sorted(_headers(data), key=lambda each: (-each[1].max_timestamp, each[0])):
+        if best is not None and header.max_timestamp < best.timestamp_ms:
+            break
+        for record in iter_records(data, at, source=SOURCE, position=at):
+            found = FoundRecord(record.offset, record.timestamp_ms, header.partition_leader_epoch)
+            inside = first_offset <= record.offset <= last_offset
+            if inside and (best is None or _is_before(found, best)):
+                best = found
+    return best
+
+
+def _is_before(found: FoundRecord, best: FoundRecord) -> bool:
+    return (-found.timestamp_ms, found.offset) < (-best.timestamp_ms, best.offset)
+
+
+def _headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    at = 0
+    while at < len(data):
+        header = parse_header(data, at, source=SOURCE, position=at)
+        yield at, header
+        at += header.size_bytes
+
+
+def _whole_bytes(data: bytearray) -> int:
+    """How many of the bytes are whole batches."""
+    at = 0
+    while at + LOG_OVERHEAD <= len(data):
+        size = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")
+        if at + size > len(data):
+            break
+        at += size
+    return at

@@ -1,0 +1,354 @@
+"""What this node's own broker says: who leads, how far it is stable, how topics are configured.
+
+Every question but one goes over one connection to that one broker. A broker that cannot be asked
+is an answer as well (`NoAnswer`), never an exception into the caller's loop; a broker of another
+cluster, or another node of the same one, is never believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from kafka_client import broker_requests
+from kafka_client.broker_requests import BrokerError, FoundOffset, TopicPartition
+from kafka_client.connection import RESPONSE_BYTES_MAX, Connection, Endpoint
+from kafka_client.sasl import SaslCredentials
+from kafka_client.topic_id_requests import can_ask_topic_ids, unknown_topic_ids
+from kafka_formats.errors import Refused, RetryLater, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
+from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+
+PARTITIONS_PER_REQUEST_MAX = 2_000
+TOPIC_IDS_PER_REQUEST_MAX = 1_000
+BROKERS_ASKED_MAX = 8
+"""More are not asked whether they know a topic."""
+RECONNECT_BASE_S = 0.2
+RECONNECT_MAX_S = 10.0
+TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConnectionSettings:
+    """Which broker is this node's own, and how to talk to it.
+
+    `security_protocol` is Kafka's. `ssl_ca_file` None trusts the machine's authorities. The files
+    are read anew at every connection, so that certificates can be replaced.
+    """
+
+    host: str
+    port: int
+    node_id: int
+    kafka_cluster_id: str
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = "SCRAM-SHA-512"
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    ssl_ca_file: Path | None = None
+    ssl_certificate_file: Path | None = None
+    ssl_key_file: Path | None = None
+    request_timeout_s: float = 10.0
+
+    def sasl(self) -> SaslCredentials | None:
+        """Credentials, if the protocol has any. InvalidRequest when they are unusable."""
+        if not self.security_protocol.startswith("SASL_"):
+            return None
+        return SaslCredentials(self.sasl_mechanism, self.sasl_username, self.sasl_password)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """A TLS context, if the protocol wants one. Reads files. Refused when they are unusable."""
+        if self.security_protocol not in ("SSL", "SASL_SSL"):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_ca_file)
+            if self.ssl_certificate_file is not None:
+                context.load_cert_chain(self.ssl_certificate_file, self.ssl_key_file)
+        except OSError as error:
+            files = (self.ssl_ca_file, self.ssl_certificate_file, self.ssl_key_file)
+            named = ", ".join(str(path) for path in files if path is not None)
+            raise Refused(f"cannot use the certificates or key in {named}: {error}") from error
+        return context
+
+
+class BrokerView:
+    """One per node. It connects when first asked, and again (with back-off) after a loss."""
+
+    def __init__(
+        self,
+        settings: BrokerConnectionSettings,
+        *,
+        monotonic: Callable[[], float],
+        random_fraction: Callable[[], float],
+        new_nonce: Callable[[], str],
+    ) -> None:
+        """`new_nonce` is for SCRAM: printable characters that nobody can guess."""
+        settings.sasl()  # unusable credentials are refused now
+        self._settings = settings
+        self._monotonic = monotonic
+        self._random_fraction = random_fraction
+        self._new_nonce = new_nonce
+        self._one_at_a_time = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._failures = 0
+        self._next_attempt_at = 0.0
+        self._last_failure = ""
+
+    async def check(self) -> None:
+        """Connect now, whatever the back-off says.
+
+        Refused when the broker is another cluster's, another node, or does not let us in;
+        RetryLater when it cannot be reached.
+        """
+        async with self._one_at_a_time:
+            await self._open()
+
+    async def leadership(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, BrokerWord]:
+        """For each (topic, partition): leads with epoch and last stable offset, or not, or why not.
+
+        One ListOffsets(latest, read_committed) for all of them.
+        """
+        found = await self._offsets(
+            partitions, broker_requests.LATEST, broker_requests.READ_COMMITTED
+        )
+        return {
+            partition: Leads(answer.leader_epoch, answer.offset)
+            if isinstance(answer, FoundOffset)
+            else answer
+            for partition, answer in found.items()
+        }
+
+    async def local_log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
+        """For each (topic, partition) the first offset on the broker's disk, if it leads."""
+        found = await self._offsets(
+            partitions, broker_requests.EARLIEST_LOCAL, broker_requests.READ_UNCOMMITTED
+        )
+        return {
+            partition: LocalLogStart(answer.offset, answer.leader_epoch)
+            if isinstance(answer, FoundOffset)
+            else answer
+            for partition, answer in found.items()
+        }
+
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
+        """For each topic its effective configs, which any broker knows."""
+
+        async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
+            return await broker_requests.topic_configs(connection, topics, TOPIC_CONFIG_KEYS)
+
+        found = await self.ask(ask) if topics else {}
+        if isinstance(found, NoAnswer):
+            return dict.fromkeys(topics, found)
+        return {topic: self._topic_config(topic, found.get(topic)) for topic in topics}
+
+    async def unknown_topic_ids(self, ids: Sequence[Uuid]) -> dict[int, frozenset[Uuid]] | NoAnswer:
+        """By node id of every broker that lives, which of `ids` it does not know (design 6.1).
+
+        The one question that goes to other brokers than the node's own, over connections of their
+        own. NoAnswer: one of them can't be asked, and then none counts.
+        """
+        cluster = await self.ask(broker_requests.describe_cluster)
+        if isinstance(cluster, NoAnswer):
+            return cluster
+        answers: dict[int, frozenset[Uuid]] = {}
+        for node_id, (host, port) in sorted(cluster.brokers.items())[:BROKERS_ASKED_MAX]:
+            try:
+                answers[node_id] = await self._unknown_to(host, port, ids)
+            except StrandlineError as error:
+                return NoAnswer(f"broker {node_id} at {host}:{port} cannot be asked: {error}")
+        return answers
+
+    async def _unknown_to(self, host: str, port: int, ids: Sequence[Uuid]) -> frozenset[Uuid]:
+        connection = await self.connect(host, port)
+        try:
+            cluster = await broker_requests.describe_cluster(connection)
+            if cluster.cluster_id != self._settings.kafka_cluster_id:
+                raise Refused(f"it belongs to the Kafka cluster {cluster.cluster_id}")
+            if not can_ask_topic_ids(connection):
+                raise Refused("it does not know topic ids")
+            unknown: frozenset[Uuid] = frozenset()
+            for start in range(0, len(ids), TOPIC_IDS_PER_REQUEST_MAX):
+                some = ids[start : start + TOPIC_IDS_PER_REQUEST_MAX]
+                unknown |= await unknown_topic_ids(connection, some)
+            return unknown
+        finally:
+            connection.abort()
+
+    async def close(self) -> None:
+        """Close the connection. Idempotent."""
+        async with self._one_at_a_time:
+            if self._connection is not None:
+                await self._connection.close()
+                self._connection = None
+
+    async def _offsets(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: int
+    ) -> dict[TopicPartition, FoundOffset | NotLeading | NoAnswer]:
+        answers: dict[TopicPartition, FoundOffset | NotLeading | NoAnswer] = {}
+        left = iter(partitions)
+        while asked := tuple(islice(left, PARTITIONS_PER_REQUEST_MAX)):
+
+            async def ask(
+                connection: Connection, asked: tuple[TopicPartition, ...] = asked
+            ) -> dict[TopicPartition, FoundOffset | BrokerError]:
+                return await broker_requests.list_offsets(
+                    connection,
+                    asked,
+                    timestamp=_timestamp_for(connection, timestamp),
+                    isolation_level=isolation_level,
+                )
+
+            found = await self.ask(ask)
+            if isinstance(found, NoAnswer):
+                answers |= dict.fromkeys(asked, found)
+            else:
+                answers |= {each: self._offset(each, found.get(each)) for each in asked}
+        return answers
+
+    async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer | NoAnswer:
+        """The answer over the standing connection, or over a new one if that was lost meanwhile."""
+        async with self._one_at_a_time:
+            try:
+                if self._connection is not None and not self._connection.closed:
+                    try:
+                        return await question(self._connection)
+                    except RetryLater:
+                        # Brokers close idle connections and expired logins: once more, afresh.
+                        pass
+                return await question(await self._open_unless_too_early())
+            except StrandlineError as error:
+                return NoAnswer(f"this node's broker cannot be asked: {error}")
+
+    async def _open_unless_too_early(self) -> Connection:
+        wait_s = self._next_attempt_at - self._monotonic()
+        if wait_s > 0:
+            raise RetryLater(
+                f"{self._last_failure}; next attempt in {wait_s:.1f} s",
+                retry_after_ms=int(wait_s * 1_000),
+            )
+        try:
+            connection = await self._open()
+        except StrandlineError as error:
+            self._back_off(error)
+            raise
+        self._failures = 0
+        return connection
+
+    async def _open(self) -> Connection:
+        settings = self._settings
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+        connection = await self.connect(settings.host, settings.port)
+        try:
+            await self._check_identity(connection)
+        except BaseException:
+            connection.abort()
+            raise
+        self._connection = connection
+        return connection
+
+    async def connect(
+        self, host: str, port: int, *, response_bytes_max: int = RESPONSE_BYTES_MAX
+    ) -> Connection:
+        """A connection to any broker of the cluster, as to this node's own; the caller closes it.
+
+        Errors as in `Connection.open`.
+        """
+        settings = self._settings
+        endpoint = Endpoint(
+            host,
+            port,
+            tls=await asyncio.to_thread(settings.tls),
+            sasl=settings.sasl(),
+            connect_deadline_s=settings.request_timeout_s,
+            request_deadline_s=settings.request_timeout_s,
+            response_bytes_max=response_bytes_max,
+        )
+        return await Connection.open(endpoint, new_nonce=self._new_nonce)
+
+    async def _check_identity(self, connection: Connection) -> None:
+        settings = self._settings
+        cluster = await broker_requests.describe_cluster(connection)
+        if cluster.cluster_id != settings.kafka_cluster_id:
+            raise Refused(
+                f"the broker at {connection.name} belongs to Kafka cluster {cluster.cluster_id}, "
+                f"this node to {settings.kafka_cluster_id}; set kafka.broker to this node's own"
+            )
+        error = await broker_requests.ask_if_node(connection, settings.node_id)
+        if error is None:
+            return
+        if error.name == "cluster_authorization_failed":
+            self._compare_address(connection, cluster.brokers.get(settings.node_id))
+        elif error.name == "invalid_request":
+            raise Refused(
+                f"the broker at {connection.name} is not node {settings.node_id}; a node must ask "
+                "its own broker only: set kafka.broker to that, not to a load balancer"
+            )
+        else:
+            raise RetryLater(f"the broker at {connection.name} answered {error.name}")
+
+    def _compare_address(self, connection: Connection, known: tuple[str, int] | None) -> None:
+        """Without DescribeConfigs on the cluster: is this the address the node advertises?"""
+        settings = self._settings
+        if known != (settings.host, settings.port):
+            raise Refused(
+                f"cannot tell whether the broker at {connection.name} is node {settings.node_id}: "
+                "allow this user DescribeConfigs on the cluster, or set kafka.broker to the "
+                f"address that node advertises ({known and ':'.join(map(str, known))})"
+            )
+
+    def _back_off(self, error: StrandlineError) -> None:
+        ceiling = min(RECONNECT_MAX_S, RECONNECT_BASE_S * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self._last_failure = str(error)
+        self._next_attempt_at = self._monotonic() + ceiling * (0.5 + self._random_fraction() / 2)
+
+    def _offset(
+        self, partition: TopicPartition, answer: FoundOffset | BrokerError | None
+    ) -> FoundOffset | NotLeading | NoAnswer:
+        name = f"{partition[0]}-{partition[1]}"
+        if answer is None:
+            return NoAnswer(f"the broker's answer leaves out {name}")
+        if isinstance(answer, BrokerError):
+            if answer.not_leader:
+                return NotLeading()
+            return NoAnswer(f"the broker answered {answer.name} for {name}")
+        if answer.leader_epoch < 0 or answer.offset < 0:
+            return NoAnswer(f"the broker knows no leader epoch of {name}")
+        return answer
+
+    def _topic_config(
+        self, topic: str, answer: dict[str, str] | BrokerError | None
+    ) -> TopicConfig | NoAnswer:
+        if answer is None or isinstance(answer, BrokerError):
+            word = "nothing" if answer is None else answer.name
+            return NoAnswer(f"the broker answered {word} for the configs of {topic}")
+        try:
+            return TopicConfig(
+                cleanup_policy=answer["cleanup.policy"],
+                retention_ms=int(answer["retention.ms"]),
+                retention_bytes=int(answer["retention.bytes"]),
+                remote_storage_enable=answer.get("remote.storage.enable") == "true",
+            )
+        except (KeyError, ValueError) as error:
+            return NoAnswer(f"the broker's configs of {topic} are not usable ({error!r})")
+
+
+def _timestamp_for(connection: Connection, timestamp: int) -> int:
+    """EARLIEST for EARLIEST_LOCAL where that is unknown: without tiering they are the same."""
+    knows_it = broker_requests.can_ask_earliest_local(connection)
+    if timestamp == broker_requests.EARLIEST_LOCAL and not knows_it:
+        return broker_requests.EARLIEST
+    return timestamp

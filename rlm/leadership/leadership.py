@@ -1,0 +1,238 @@
+"""Whether this node works for a partition: claim it, go on, or keep away. Pure.
+
+The broker's word is one ListOffsets(latest, read_committed) answer from the node's *own* broker; it
+carries leader epoch and last stable offset together, so an offset never belongs to another
+leadership than the one it is used for (design 5.3). Without a broker (a standalone directory) this
+node counts as leader at the checkpoint's last epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlm.control.why_not import WhyNot
+from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode, PartitionState
+from rlmm.segment import Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """The node's own broker leads the partition at this epoch, up to this last stable offset."""
+
+    leader_epoch: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotLeading:
+    """The node's own broker says NOT_LEADER_OR_FOLLOWER."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The broker could not be asked, or does not know yet."""
+
+    reason: str
+
+
+BrokerWord = Leads | NotLeading | NoAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim this incarnation had accepted."""
+
+    token: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedClaim:
+    """A claim that apply refused: not repeated at this epoch before `until_ms`, unless the claim
+    with the token `against` (-1: none) that stood then was voided or followed by another, or an
+    admin acted: `cut_allowed` and `mode_offset` are those of the partition then.
+
+    It was refused at `since_ms`: a clock that says less was set back, by a year perhaps.
+    """
+
+    leader_epoch: int
+    against: int
+    text: str
+    until_ms: int
+    cut_allowed: bool = False
+    mode_offset: int = UNKNOWN_OFFSET
+    since_ms: int = 0
+
+    @classmethod
+    def now(
+        cls,
+        leader_epoch: int,
+        state: PartitionState | None,
+        text: str,
+        *,
+        since_ms: int,
+        until_ms: int,
+    ) -> RefusedClaim:
+        """Refused while the partition was in this state."""
+        refused = cls(leader_epoch, UNKNOWN_OFFSET, text, until_ms, since_ms=since_ms)
+        if state is None:
+            return refused
+        return replace(
+            refused,
+            against=state.claim.token if state.claim is not None else UNKNOWN_OFFSET,
+            cut_allowed=state.cut_allowed,
+            mode_offset=state.mode_offset,
+        )
+
+    def still_stands(self, state: PartitionState | None, epoch: int, now_ms: int) -> bool:
+        """Nothing happened that could make a claim at `epoch` a better one."""
+        again = self.now(epoch, state, self.text, since_ms=self.since_ms, until_ms=self.until_ms)
+        return self.since_ms <= now_ms < self.until_ms and self == again
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeClaim:
+    """Commit a claim at this epoch; nothing read from the view before it counts."""
+
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The claim stands; plan with this last stable offset."""
+
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandBy:
+    """Start nothing. `cancel` also ends the copies under way."""
+
+    why: WhyNot
+    text: str
+    cancel: bool
+
+
+Decision = ProposeClaim | Lead | StandBy
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipFacts:
+    """`state` is the partition in the view, None while the log never heard of it."""
+
+    word: BrokerWord
+    checkpoint: Epochs
+    state: PartitionState | None
+    incarnation: Incarnation
+    now_ms: int
+    held: HeldClaim | None = None
+    refused: RefusedClaim | None = None
+
+
+def decide(facts: LeadershipFacts) -> Decision:
+    """One decision a scan; every rule that keeps a node away comes before the claim."""
+    if isinstance(facts.word, NotLeading):
+        return StandBy(WhyNot.NOT_LEADER, "this node's broker does not lead it", cancel=True)
+    by_state = _kept_away_by_state(facts.state)
+    if by_state is not None:
+        return by_state
+    if isinstance(facts.word, NoAnswer):
+        # Copies under way may finish: the claim in the log, not the broker, fences them.
+        overtaken = _overtaken(facts)
+        if overtaken is not None:
+            return overtaken
+        return StandBy(WhyNot.BROKER_UNAVAILABLE, facts.word.reason, cancel=False)
+    return _with_epoch(facts, facts.word)
+
+
+def _overtaken(facts: LeadershipFacts) -> StandBy | None:
+    """The claim this node holds stands no more: what it copies could not be finished."""
+    standing = facts.state.claim if facts.state is not None else None
+    if facts.held is None or standing is None or standing.token == facts.held.token:
+        return None
+    return _claimed_elsewhere(standing, facts.held.leader_epoch)
+
+
+def _kept_away_by_state(state: PartitionState | None) -> StandBy | None:
+    if state is None:
+        return None
+    if state.delete_state is not None:
+        word = state.delete_state.name
+        return StandBy(WhyNot.PARTITION_DELETED, f"the partition is {word}", cancel=True)
+    if state.mode is not Mode.SIDECAR:
+        return StandBy(
+            WhyNot.MODE,
+            f"its mode is {state.mode.name.lower()}; only partitions in mode sidecar are copied "
+            "by this node",
+            cancel=True,
+        )
+    return None
+
+
+def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
+    epoch = word.leader_epoch
+    if not facts.checkpoint and word.last_stable_offset > 0:
+        # A leader has an entry before its first record, and retention leaves one.
+        return StandBy(
+            WhyNot.EPOCHS_MISSING,
+            f"its leader-epoch-checkpoint has no entry, and its log reaches to offset "
+            f"{word.last_stable_offset}: that file was lost. Let another replica lead, or restore "
+            "it from one while this broker is down",
+            cancel=False,
+        )
+    if not facts.checkpoint:
+        return StandBy(
+            WhyNot.NO_LEADER_EPOCH,
+            "its leader-epoch-checkpoint has no entry: nothing was written to it yet",
+            cancel=False,
+        )
+    on_disk = facts.checkpoint[-1].epoch
+    if on_disk != epoch:
+        # The broker writes the checkpoint before the first record of an epoch; the next scan
+        # finds both alike.
+        return StandBy(
+            WhyNot.EPOCH_NOT_ON_DISK,
+            f"the broker leads at epoch {epoch}, its leader-epoch-checkpoint ends at {on_disk}",
+            cancel=False,
+        )
+    standing = facts.state.claim if facts.state is not None else None
+    token = standing.token if standing is not None else None
+    if facts.held == HeldClaim(-1 if token is None else token, epoch):
+        return Lead(word.last_stable_offset)
+    return _claim(facts, epoch, standing)
+
+
+def _claim(facts: LeadershipFacts, epoch: int, standing: Claim | None) -> Decision:
+    if standing is not None and not _may_follow(standing, epoch, facts.incarnation):
+        return _claimed_elsewhere(standing, epoch)
+    voided = facts.state.voided_claim if facts.state is not None else None
+    if standing is None and voided is not None and epoch < voided.leader_epoch:
+        return StandBy(
+            WhyNot.CLAIMED_ELSEWHERE,
+            f"it was claimed at leader epoch {voided.leader_epoch} before the claim was voided; "
+            f"this node sees epoch {epoch}",
+            cancel=True,
+        )
+    refused = facts.refused
+    if refused is not None and refused.still_stands(facts.state, epoch, facts.now_ms):
+        return StandBy(WhyNot.CLAIM_REFUSED, refused.text, cancel=False)
+    return ProposeClaim(epoch)
+
+
+def _claimed_elsewhere(standing: Claim, epoch: int) -> StandBy:
+    return StandBy(
+        WhyNot.CLAIMED_ELSEWHERE,
+        f"node {standing.incarnation.node_id} holds the claim at leader epoch "
+        f"{standing.leader_epoch}; this node sees epoch {epoch}",
+        cancel=True,
+    )
+
+
+def _may_follow(standing: Claim, epoch: int, incarnation: Incarnation) -> bool:
+    """Apply's rule for claims, asked beforehand so that a sure refusal is not proposed again."""
+    if epoch != standing.leader_epoch:
+        return epoch > standing.leader_epoch
+    there = standing.incarnation
+    same = (there.node_id, there.directory_id) == (incarnation.node_id, incarnation.directory_id)
+    return same and incarnation.boot_counter >= there.boot_counter

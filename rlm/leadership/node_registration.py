@@ -1,0 +1,111 @@
+"""This process takes its node id on in the metadata log, before its first claim, and stops when it
+sees another living one with that id. The rules are in `rlmm/apply/nodes.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import Fenced, StrandlineError
+from rlm.control.node_problem import ProblemLog
+from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.records.records import NodeContested, NodeRegistration
+from rlmm.rows.nodes import RegisteredNode
+from rlmm.segment import Incarnation
+
+logger = logging.getLogger(__name__)
+
+REGISTERING = "registering this node"
+
+
+@dataclass(slots=True)
+class NodeRegistrar:
+    """One per node. `on_shut_out` is told once that this process has to stop, and why."""
+
+    metadata: RemoteLogMetadataManager
+    identity: Identity
+    limits: CopyLimits
+    ambient: Ambient
+    on_shut_out: Callable[[str], None]
+    _registered: bool = False
+    _shut_out: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _problem_log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
+
+    async def ensure(self) -> None:
+        """Return once the registration is applied here. RetryLater and OutcomeUnknown as they come;
+        Fenced: a later life of this directory registered, this process has to stop.
+        """
+        async with self._lock:
+            if self._registered:
+                return
+            try:
+                await self.metadata.register_node(
+                    NodeRegistration(self.identity.incarnation),
+                    deadline_s=self.limits.propose_deadline_s,
+                )
+            except Fenced as error:
+                self._stop(str(error))
+                raise
+            self._registered = True
+
+    async def run(self) -> None:
+        """Until cancelled, or shut out."""
+        while not self._shut_out:
+            try:
+                await self.ensure()
+                await self.look()
+                self._problem_log.works(REGISTERING)
+            except StrandlineError as error:
+                self._problem_log.failed(REGISTERING, error)
+            await self.ambient.sleep(self.limits.scan_interval_s)
+
+    async def look(self) -> None:
+        """Whether the node id is still this process's, as of what is applied here."""
+        mine = self.identity.incarnation
+        node = self.metadata.registered_node(mine.node_id)
+        if node is None:
+            return
+        if node.directory_id != mine.directory_id:
+            try:
+                await self.metadata.contest_node(
+                    NodeContested(mine, node.boot_offset),
+                    deadline_s=self.limits.propose_deadline_s,
+                )
+            except StrandlineError as error:
+                logger.warning("the other process may not hear of this one: %s", error)
+            self._stop(_replaced(mine, node))
+        elif node.contested:
+            self._stop(_contested(mine, node))
+
+    def _stop(self, text: str) -> None:
+        if not self._shut_out:
+            self._shut_out = True
+            self.on_shut_out(text)
+
+
+_WHAT_TO_DO = (
+    "Both write nothing more. End one of them for good, or format it with a node id of its own; "
+    "then start the other"
+)
+
+
+def _replaced(mine: Incarnation, node: RegisteredNode) -> str:
+    return (
+        f"another process has node id {mine.node_id}: with directory {node.directory_id} it "
+        f"registered at metadata offset {node.boot_offset}, while this one, with directory "
+        f"{mine.directory_id}, lives. {_WHAT_TO_DO}"
+    )
+
+
+def _contested(mine: Incarnation, node: RegisteredNode) -> str:
+    others = ", ".join(str(directory) for directory, _ in node.past)
+    return (
+        f"another process has node id {mine.node_id}: one that registered before this one, with "
+        f"directory {others}, still lives; this one, with directory {mine.directory_id}, "
+        f"registered at metadata offset {node.boot_offset}. {_WHAT_TO_DO}"
+    )

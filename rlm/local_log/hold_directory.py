@@ -1,0 +1,372 @@
+"""A directory of held segments, on the same mount as a log directory and never inside one.
+
+`<hold directory>/<cluster id>-<node id>/<topic>-<partition>/<topic id>/<base>-<next base>-<size>/`
+is one unit: hard links to the segment's files and its producer snapshots, `partition.metadata` and
+the lineage of that moment up to the unit's end, and an empty `.log` at the next base, which says
+that the segment is sealed. A unit is made aside and renamed, and renamed before it is removed,
+so that a crash leaves no half one. Everything here blocks; callers use a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
+from kafka_formats.log_names import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    DirectoryKind,
+    parse_partition_directory,
+    segment_file_name,
+)
+from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.hold_plan import Unit
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
+from rlm.local_log.replica_directory import read_small
+from rlm.local_log.segment_facts import segment_epochs
+from rlmm.log.synced_path import sync_path
+
+_UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)")
+_ASIDE, _GONE = ".making-", ".removing-"
+_PROBE = ".probe"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFound:
+    """What lies in a hold directory. `unread`: the partitions of which something is there and could
+    not be read, with an instruction.
+    """
+
+    units: tuple[Unit, ...]
+    unread: Mapping[TopicIdPartition, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldDirectory:
+    """One per mount. `log_dirs` are those on the same mount, whose segments are held here."""
+
+    path: Path
+    log_dirs: tuple[Path, ...]
+
+    def prepare(self) -> None:
+        """Make it, and try a link from each log directory. Refused with what to do when none can be
+        made.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Refused(
+                f"{self.path} cannot be made ({error.strerror}): make its parent and give it to "
+                "the node's user, or correct hold.dirs"
+            ) from error
+        for log_dir in self.log_dirs:
+            self._probe(log_dir)
+
+    def sweep(self) -> None:
+        """Remove what a crash, or a disk that failed, left half-done. OSError once all was tried:
+        what cannot be removed now keeps nothing else.
+        """
+        trouble: OSError | None = None
+        for parent in self._unit_parents():
+            for entry in _names(parent):
+                if not entry.startswith((_ASIDE, _GONE)):
+                    continue
+                try:
+                    _remove(parent / entry)
+                except OSError as error:
+                    trouble = trouble or error
+        if trouble is not None:
+            raise trouble
+
+    def free_bytes(self) -> int:
+        """What the node's user may still write on this mount."""
+        space = os.statvfs(self.path)
+        return space.f_bavail * space.f_frsize
+
+    def find(self) -> HeldFound:
+        """What is held, perhaps of another size by now (`look_again` tells). OSError when the
+        directories cannot be listed: nobody knows then what is held.
+        """
+        units, unread = [], {}
+        for parent in self._unit_parents():
+            parsed = parse_partition_directory(parent.parent.name)
+            assert parsed is not None, "_unit_parents takes no other"
+            id_ = TopicIdPartition(parsed.topic, Uuid.parse(parent.name), parsed.partition)
+            for name in _names(parent):
+                numbers = _UNIT_NAME.fullmatch(name)
+                if numbers is None:
+                    continue
+                try:
+                    units.append(_read_unit(id_, parent / name, *map(int, numbers.groups())))
+                except FileNotFoundError:
+                    continue  # its bytes are gone
+                except (OSError, StrandlineError) as error:
+                    unread[id_] = (
+                        f"what is held in {parent / name} cannot be read ({error}): mend that, or "
+                        "remove it by hand if it may be lost"
+                    )
+        return HeldFound(tuple(units), unread)
+
+    def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
+        """Link a sealed segment; None when the broker removed it first. OSError as it comes."""
+        assert segment.next_base_offset is not None, "only sealed segments are held"
+        base, next_base = segment.base_offset, segment.next_base_offset
+        id_ = local.partition
+        parent = self.path / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
+        name = f"{base:020d}-{next_base:020d}-{segment.size_bytes}"
+        aside = parent / (_ASIDE + name)
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove(aside)
+        aside.mkdir(mode=0o700)
+        try:
+            _link_files(local, base, next_base, aside)
+            if not _still_as_scanned(local, next_base):
+                _remove(aside)
+                return None
+            found = _read_unit(id_, aside, base, next_base, segment.size_bytes)
+            if found.segment.log_path.stat().st_size != segment.size_bytes:
+                _remove(aside)
+                return None
+            sync_path(aside)
+            if (parent / name).exists():  # links that nobody knows of: these replace them
+                os.rename(parent / name, parent / (_GONE + name))
+                _remove(parent / (_GONE + name))
+            os.rename(aside, parent / name)
+        except (FileNotFoundError, StrandlineError):
+            _remove(aside)
+            return None
+        except OSError:
+            _remove(aside)
+            raise
+        log = parent / name / segment_file_name(base, LOG_SUFFIX)
+        return _followed(replace(found, segment=replace(found.segment, log_path=log)), local)
+
+    def look_again(self, unit: Unit, local: LocalPartition | None) -> Unit | None:
+        """The unit as it is now; None: it is gone or not what it was. `local` is the live log by
+        the last look, which tells what follows the unit while that is a part of it. OSError: nobody
+        knows.
+        """
+        try:
+            now = os.stat(unit.segment.log_path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if now.st_size != unit.segment.size_bytes:
+            return None
+        unit = replace(unit, alone=now.st_nlink == 1)
+        if local is None or unit.alone or not _is_part_of(local, unit, now):
+            return unit
+        return _followed(unit, local)
+
+    def release(self, unit: Unit) -> Path | None:
+        """Let it go: from here on nobody finds it. What is to be removed, None if it was gone
+        already. OSError: it is held as before.
+        """
+        directory = unit.segment.log_path.parent
+        going = directory.with_name(_GONE + directory.name)
+        try:
+            os.rename(directory, going)
+        except FileNotFoundError:
+            return None
+        return going
+
+    @staticmethod
+    def remove(going: Path) -> None:
+        """Remove its links; its bytes go once nobody else has them open or linked. OSError: what is
+        left of it goes with a `sweep`.
+        """
+        _remove(going)
+        for parent in (going.parent, going.parent.parent):
+            try:
+                parent.rmdir()
+            except OSError:
+                return  # others are left in it
+
+    def _probe(self, log_dir: Path) -> None:
+        probe = self.path / _PROBE
+        try:
+            probe.unlink(missing_ok=True)
+            os.link(log_dir / META_PROPERTIES_FILE, probe)
+            probe.unlink()
+        except OSError as error:
+            raise Refused(
+                f"no link from {log_dir} can be made in {self.path} ({error.strerror}): it has to "
+                "be on the same mount, and the node has to run as the broker's user or with "
+                "CAP_FOWNER (see fs.protected_hardlinks)"
+            ) from error
+
+    def _unit_parents(self) -> Iterator[Path]:
+        for name in _names(self.path):
+            parsed = parse_partition_directory(name)
+            if parsed is None or parsed.kind is not DirectoryKind.LIVE:
+                continue
+            for topic_id in _names(self.path / name):
+                try:
+                    Uuid.parse(topic_id)
+                except StrandlineError:
+                    continue
+                yield self.path / name / topic_id
+
+
+def hold_directories(
+    dirs: Sequence[Path], log_dirs: Sequence[Path], *, own_name: str
+) -> tuple[HoldDirectory, ...]:
+    """Pair each log directory with the hold directory on its mount; `own_name` is this node's.
+
+    InvalidRequest(hold.dirs) when one lies in a log directory, does not exist, or when a log
+    directory has none on its mount. A log directory that is not there now is left out.
+    """
+    for path in dirs:
+        for log_dir in log_dirs:
+            if path.resolve().is_relative_to(log_dir.resolve()):
+                raise InvalidRequest(
+                    f"{path} lies in the log directory {log_dir}; a broker refuses to start when "
+                    "it finds it there: choose a directory beside it, on the same mount",
+                    field="hold.dirs",
+                )
+    by_device = {_device(path): path for path in reversed(dirs)}
+    found: dict[Path, list[Path]] = {path: [] for path in dirs}
+    for log_dir in log_dirs:
+        try:
+            device = os.stat(log_dir).st_dev
+        except OSError:
+            continue  # the scan reports it
+        if device not in by_device:
+            raise InvalidRequest(
+                f"none is on the mount of {log_dir}: name one for each mount of kafka.log_dirs",
+                field="hold.dirs",
+            )
+        found[by_device[device]].append(log_dir)
+    return tuple(
+        HoldDirectory(path / own_name, tuple(paths)) for path, paths in found.items() if paths
+    )
+
+
+def _device(path: Path) -> int:
+    try:
+        return os.stat(path).st_dev
+    except OSError as error:
+        raise InvalidRequest(
+            f"{path} cannot be looked at ({error.strerror}): make it, on the mount of a log "
+            "directory, and give it to the node's user",
+            field="hold.dirs",
+        ) from error
+
+
+def _followed(unit: Unit, local: LocalPartition) -> Unit:
+    """By the live log that the unit is a part of."""
+    epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
+    return unit if epoch is None else replace(unit, followed_by=epoch)
+
+
+def _is_part_of(local: LocalPartition, unit: Unit, now: os.stat_result) -> bool:
+    """Whether the broker's own file at the unit's base is the one that is held. A file that a log
+    has let go of never comes back to it, so that it was a part at the look as well.
+    """
+    for segment in local.segments:
+        if segment.base_offset == unit.base_offset:
+            with contextlib.suppress(OSError):  # removed since the look
+                return os.path.samestat(now, os.stat(segment.log_path))
+    return False
+
+
+def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:
+    """The `.log` must be there; of what stands beside it, whatever is."""
+    source = local.directory
+    name = segment_file_name(base, LOG_SUFFIX)
+    os.link(source / name, into / name)
+    beside = [
+        *(
+            segment_file_name(base, suffix)
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        ),
+        segment_file_name(base, SNAPSHOT_SUFFIX),
+        segment_file_name(next_base, SNAPSHOT_SUFFIX),
+    ]
+    for name in beside:
+        try:
+            os.link(source / name, into / name)
+        except FileNotFoundError:
+            continue
+    (into / segment_file_name(next_base, LOG_SUFFIX)).touch(mode=0o600)
+    # As a copy's: with what the batches told of a lost head, and nothing from behind the segment.
+    lineage = leader_epoch_checkpoint.truncate_from_end(local.leader_epochs, next_base)
+    _write(into / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(lineage))
+    metadata = encode_partition_metadata(local.partition.topic_id)
+    _write(into / PARTITION_METADATA_FILE, metadata)
+
+
+def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
+    """What was linked by name is the segment that was looked at: every truncation or new topic
+    under an old name changes one of these.
+    """
+    source = local.directory
+    metadata = source / PARTITION_METADATA_FILE
+    return (
+        parse_partition_metadata(read_small(metadata), source=str(metadata))
+        == local.partition.topic_id
+        and read_small(source / LEADER_EPOCH_CHECKPOINT_FILE) == local.checkpoint_bytes
+        and (source / segment_file_name(next_base, LOG_SUFFIX)).exists()
+    )
+
+
+def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, size: int) -> Unit:
+    log = path / segment_file_name(base, LOG_SUFFIX)
+    found = log.stat()
+    checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
+    epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
+    first_known = max(base, epochs[0].start_offset) if epochs else base
+    inside = segment_epochs(epochs, first_known, next_base)
+    sealed_at_ms = _sealed_at_ms(path, next_base, found)
+    return Unit(
+        partition=id_,
+        segment=LocalSegment(base, log, size, next_base, sealed_at_ms, first_known),
+        leader_epochs=inside,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+        alone=found.st_nlink == 1,
+        followed_by=inside[-1].epoch,
+    )
+
+
+def _sealed_at_ms(path: Path, next_base: int, log: os.stat_result) -> int:
+    """As `replica_directory` has it: the snapshot at the next base is written at the roll."""
+    at = log.st_mtime_ns
+    with contextlib.suppress(FileNotFoundError):
+        at = max(at, (path / segment_file_name(next_base, SNAPSHOT_SUFFIX)).stat().st_mtime_ns)
+    return at // 1_000_000
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _names(directory: Path) -> Iterable[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+
+
+def _remove(directory: Path) -> None:
+    """A unit's directory and the files in it; never deeper."""
+    for name in _names(directory):
+        (directory / name).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        directory.rmdir()

@@ -1,0 +1,247 @@
+"""What is kept from a broker's local retention until it is copied, and what is let go. Pure.
+
+Design 6.5. A *unit* is a sealed segment held by hard links, in a directory of its own that looks
+like a replica's: what copies a segment from the broker's directory copies it from there as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.log_dir import LocalSegment
+from rlmm.lineage import filtered, within_lineage
+from rlmm.partition_state import LostOffsets
+
+
+class Release(StrEnum):
+    """Why a unit is let go. Stable words."""
+
+    COPIED = "copied"
+    BELOW_LOG_START = "below_log_start"
+    PARTITION_DELETED = "partition_deleted"
+    NOT_TIERED = "not_tiered"
+    DIVERGED = "diverged"
+    CHANGED = "changed"
+    BYTES_MAX = "bytes_max"
+    FREE_BYTES_MIN = "free_bytes_min"
+
+
+NOT_A_LOSS = frozenset({Release.COPIED, Release.PARTITION_DELETED, Release.NOT_TIERED})
+"""What goes for these reasons is not missed by anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A held segment. `segment` is the one in the unit's own directory, always sealed.
+
+    `leader_epochs` are those inside it, the first moved to its first known offset: its base, unless
+    DeleteRecords had reached into it before it was held. `alone`: the broker has
+    removed its own links, so the bytes stay for us only. `followed_by` is the epoch that the live
+    log had at the next base when the unit was last seen in it. `wanted`: False while its topic is
+    left out, perhaps by a mistake that is set right in a moment.
+    """
+
+    partition: TopicIdPartition
+    segment: LocalSegment
+    leader_epochs: Epochs
+    modified_ms: int
+    alone: bool
+    followed_by: int
+    wanted: bool = True
+
+    @property
+    def base_offset(self) -> int:
+        """First offset of the range."""
+        return self.segment.base_offset
+
+    @property
+    def first_known_offset(self) -> int:
+        """Below it nothing tells the epochs."""
+        return self.leader_epochs[0].start_offset
+
+    @property
+    def next_base_offset(self) -> int:
+        """The offset behind the range."""
+        assert self.segment.next_base_offset is not None, "only sealed segments are held"
+        return self.segment.next_base_offset
+
+
+@dataclass(frozen=True, slots=True)
+class HoldFacts:
+    """One partition. `last_stable_offset` is a lower bound; `next_offset` -1: nothing is copied.
+
+    `segments` are the broker's own, `checkpoint` its leader epoch checkpoint.
+    """
+
+    segments: Sequence[LocalSegment]
+    checkpoint: Epochs
+    last_stable_offset: int
+    next_offset: int
+    lost_ranges: Sequence[LostOffsets]
+    deleted: bool
+    left_out: bool
+    log_start_offset: int = -1
+
+
+def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
+    """The sealed, committed, uncopied segments of the broker that are not held yet.
+
+    Where the file behind a held one vanished, that one seems to reach further: it is held already.
+    A second link to it would make its bytes count as the broker's for ever.
+    """
+    if facts.deleted or facts.left_out:
+        return ()
+    held = tuple(held)
+    known = {(unit.base_offset, unit.next_base_offset) for unit in held}
+    files = {(unit.base_offset, unit.segment.size_bytes) for unit in held}
+    return tuple(
+        segment
+        for segment in facts.segments
+        if segment.next_base_offset is not None
+        and segment.next_base_offset <= facts.last_stable_offset
+        and (segment.base_offset, segment.next_base_offset) not in known
+        and (segment.base_offset, segment.size_bytes) not in files
+        and _is_wanted(facts, segment.base_offset, segment.next_base_offset)
+    )
+
+
+def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
+    """DeleteRecords cuts the checkpoint at once, and the segments below it go later."""
+    if not facts.checkpoint:
+        return False
+    first_known = max(base, facts.checkpoint[0].start_offset)
+    return first_known < next_base and not _copied(facts, first_known, next_base)
+
+
+def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
+    """Why a unit serves no purpose any more; None while it does, or may: a topic that is left out
+    now can be tiered again, and nothing else has its records then.
+    """
+    if facts.deleted:
+        return Release.PARTITION_DELETED
+    if _copied(facts, unit.first_known_offset, unit.next_base_offset):
+        # What was copied went long before retention reached it: this never was.
+        expired = unit.next_base_offset <= facts.log_start_offset
+        return Release.BELOW_LOG_START if expired else Release.COPIED
+    if _contradicts(facts, unit):
+        return Release.DIVERGED
+    return None
+
+
+def _copied(facts: HoldFacts, first_known: int, next_base: int) -> bool:
+    """Every offset is in the tier or was expired there, and none of them is recorded as lost."""
+    if next_base > facts.next_offset:
+        return False
+    return not any(lost.start < next_base and first_known <= lost.end for lost in facts.lost_ranges)
+
+
+def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
+    """Whether the live log has other epochs at offsets of the unit.
+
+    Compared only where the live log surely reaches: a replica that begins anew has no word yet.
+    """
+    if not facts.segments or not facts.checkpoint:
+        return False
+    first, reached = facts.checkpoint[0], facts.segments[-1].base_offset
+    if unit.next_base_offset <= min(reached, first.start_offset):
+        return unit.leader_epochs[-1].epoch > first.epoch
+    end = min(unit.next_base_offset, reached)
+    borders = (entry.start_offset for entry in (*unit.leader_epochs, *facts.checkpoint))
+    return any(
+        epoch_for_offset(unit.leader_epochs, offset) != epoch_for_offset(facts.checkpoint, offset)
+        for offset in (*borders, unit.first_known_offset)
+        if max(unit.first_known_offset, first.start_offset) <= offset < end
+    )
+
+
+def usable(
+    units: Iterable[Unit],
+    segments: Sequence[LocalSegment],
+    checkpoint: Epochs,
+    lineage: Epochs,
+) -> tuple[Unit, ...]:
+    """Units that begin below the live log and fit to it, ascending: they may be copied.
+
+    `lineage` is the recorded one; empty: nothing is recorded. What does not lie in it hides
+    nothing that does: of two that contradict each other one was cut off.
+    """
+    if not segments or not checkpoint:
+        return ()
+    epoch = checkpoint[0].epoch
+    found: list[Unit] = []
+    units = [each for each in units if not lineage or _is_within(each, lineage)]
+    for unit in sorted(units, key=lambda each: each.base_offset, reverse=True):
+        if unit.base_offset < segments[0].base_offset and unit.leader_epochs[-1].epoch <= epoch:
+            found.append(unit)
+            epoch = unit.leader_epochs[0].epoch
+    return tuple(reversed(found))
+
+
+def _is_within(unit: Unit, lineage: Epochs) -> bool:
+    end = unit.next_base_offset - 1
+    return within_lineage(unit.base_offset, end, unit.leader_epochs, lineage, None)
+
+
+def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
+    """The checkpoint as it was before local retention cut its head, as far as `usable` units know.
+
+    Where both have an epoch, the smaller start stays: a start is only ever wrong upwards.
+    """
+    entries = list(checkpoint)
+    for unit in reversed(units):
+        for entry in reversed(unit.leader_epochs):
+            if entries and entry.epoch == entries[0].epoch:
+                start = min(entry.start_offset, entries[0].start_offset)
+                entries[0] = EpochEntry(entry.epoch, start)
+            elif entries and entry.start_offset < entries[0].start_offset:
+                entries.insert(0, entry)
+    return filtered(entries)
+
+
+def unbroken(units: Iterable[Unit], offset: int, epoch: int | None) -> tuple[Unit, ...]:
+    """The units that end at `offset`, where the log has `epoch`, and surely are of its history, as
+    far down as there is no gap: those that were followed by that epoch or end in it. An epoch has
+    one leader, whose log of that epoch and everything below all replicas share.
+
+    That it was seen in the live log says nothing by itself: between two looks that may be cut off
+    as a whole and begin anew, with other epochs, where the unit happens to end. Behind a gap nobody
+    knows what the log had there. What DeleteRecords took before it was held is such a gap.
+    """
+    found: list[Unit] = []
+    for unit in sorted(units, key=lambda each: each.base_offset, reverse=True):
+        if unit.next_base_offset != offset:
+            continue
+        if epoch not in (unit.followed_by, unit.leader_epochs[-1].epoch):
+            continue  # of another history, and hides nothing of this one
+        found.append(unit)
+        if unit.first_known_offset > unit.base_offset:
+            break
+        offset, epoch = unit.base_offset, unit.leader_epochs[0].epoch
+    return tuple(reversed(found))
+
+
+def over_budget(
+    units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
+) -> tuple[tuple[Unit, Release], ...]:
+    """Which units go, first what is not wanted now and of each the oldest, so that those held alone
+    fit into `bytes_max` and `bytes_missing` of the disk become free. Only what is held alone frees
+    anything.
+    """
+    alone = sorted(
+        (unit for unit in units if unit.alone),
+        key=lambda unit: (unit.wanted, unit.modified_ms, unit.partition, unit.base_offset),
+    )
+    over = sum(unit.segment.size_bytes for unit in alone) - bytes_max
+    released = []
+    for unit in alone:
+        if over <= 0 and bytes_missing <= 0:
+            break
+        why = Release.BYTES_MAX if over > 0 else Release.FREE_BYTES_MIN
+        released.append((unit, why if unit.wanted else Release.NOT_TIERED))
+        over -= unit.segment.size_bytes
+        bytes_missing -= unit.segment.size_bytes
+    return tuple(released)

@@ -1,0 +1,300 @@
+"""Partitions found in a Kafka broker's log directories, read as they lie (Kafka's LogManager).
+
+Everything here blocks; callers use an executor. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import CorruptData, InvalidRequest, Refused
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import (
+    LOG_SUFFIX,
+    META_PROPERTIES_FILE,
+    DirectoryKind,
+    parse_partition_directory,
+    segment_file_name,
+)
+from kafka_formats.offset_checkpoint import CLEANER_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE
+from kafka_formats.offset_checkpoint import parse as parse_offset_checkpoint
+from kafka_formats.properties import parse_meta_properties
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.replica_directory import (
+    ProblemKind,
+    Replica,
+    ReplicaError,
+    ReplicaGoneError,
+    read_small,
+)
+from rlm.local_log.replica_memory import ReplicaMemory
+
+__all__ = [
+    "LocalPartition",
+    "LocalSegment",
+    "LogDirProblem",
+    "LogDirScan",
+    "ProblemKind",
+    "find_partitions",
+]
+
+_NEVER_TIERED = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSegment:
+    """A segment on this disk. `next_base_offset` and `sealed_at_ms` (since the epoch) are None for
+    the active one. `first_known_offset` above the base: it is held, DeleteRecords had taken what is
+    below by then, and nothing tells the epochs there.
+    """
+
+    base_offset: int
+    log_path: Path
+    size_bytes: int
+    next_base_offset: int | None
+    sealed_at_ms: int | None = None
+    first_known_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPartition:
+    """A live replica. `segments` ascend and are never empty; the last one is active.
+
+    `leader_epochs` are `checkpoint_bytes` parsed, below them what the batches told of a lost head
+    (`lost_epochs.py`). `high_watermark` and `log_start_offset` are the broker's checkpoints,
+    seconds old, None where not listed. `last_stable_offset_bound` is at or below the last stable
+    offset: a segment whose next base is at or below it is decided. `cleaned`:
+    the broker's log cleaner has a checkpoint of it, so it was at work here once. `removed_logs` are
+    base offsets that have an index and no `.log`.
+    """
+
+    partition: TopicIdPartition
+    directory: Path
+    segments: tuple[LocalSegment, ...]
+    leader_epochs: Epochs
+    checkpoint_bytes: bytes
+    high_watermark: int | None
+    log_start_offset: int | None
+    producer_snapshots: tuple[int, ...]
+    last_stable_offset_bound: int
+    cleaned: bool = False
+    removed_logs: tuple[int, ...] = ()
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """The first offset served from this disk (Kafka's localLogStartOffset).
+
+        The epochs begin there, at once after DeleteRecords and after a truncation below it. The
+        broker writes its checkpoint up to a minute later
+        (log.flush.start.offset.checkpoint.interval.ms), and one that is too high would give up
+        records that are there: it counts only where there are no epochs.
+        """
+        if self.leader_epochs:
+            return max(self.segments[0].base_offset, self.leader_epochs[0].start_offset)
+        return max(self.segments[0].base_offset, self.log_start_offset or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirProblem:
+    """`topic` and `partition` None: the trouble is with the whole directory."""
+
+    path: Path
+    topic: str | None
+    partition: int | None
+    kind: ProblemKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirScan:
+    """One look at all log directories. `cluster_id` and `node_id` as meta.properties say."""
+
+    partitions: tuple[LocalPartition, ...]
+    problems: tuple[LogDirProblem, ...]
+    cluster_id: str | None
+    node_id: int | None
+
+
+def find_partitions(
+    log_dirs: Sequence[Path], *, kafka_cluster_id: str | None, memory: ReplicaMemory | None = None
+) -> LogDirScan:
+    """Look at every live replica once; those that `memory` knows unchanged are not read again.
+
+    InvalidRequest when no path is a log directory; Refused when one belongs to another cluster than
+    `kafka_cluster_id` (None: any, but one). Trouble with one directory (not mounted, say) or one
+    partition is a problem entry, and the others are still found.
+    """
+    if not log_dirs:
+        raise InvalidRequest("name at least one log directory", field="log_dirs")
+    memory = ReplicaMemory() if memory is None else memory
+    scan = _Scan(kafka_cluster_id, memory)
+    ours = [log_dir for log_dir in dict.fromkeys(log_dirs) if scan.identify(log_dir)]
+    for log_dir in ours:
+        scan.look_at(log_dir)
+    result = scan.result()
+    memory.keep([each.directory for each in result.partitions])
+    if all(each.kind is ProblemKind.NOT_A_LOG_DIRECTORY for each in result.problems) and not ours:
+        raise InvalidRequest(result.problems[0].message, field="log_dirs")
+    return result
+
+
+class _Scan:
+    """Gathers what the directories hold."""
+
+    def __init__(self, kafka_cluster_id: str | None, memory: ReplicaMemory) -> None:
+        self._cluster_id = kafka_cluster_id
+        self._memory = memory
+        self._node_id: int | None = None
+        self._found: dict[tuple[str, int], LocalPartition] = {}
+        self._problems: list[LogDirProblem] = []
+        self._duplicates: dict[tuple[str, int], list[Path]] = {}
+
+    def identify(self, log_dir: Path) -> bool:
+        """Whether the directory's meta.properties was read and fits the cluster and the others."""
+        path = log_dir / META_PROPERTIES_FILE
+        try:
+            found = parse_meta_properties(read_small(path), source=str(path))
+        except (FileNotFoundError, NotADirectoryError):
+            self._problem(
+                path,
+                ProblemKind.NOT_A_LOG_DIRECTORY,
+                f"{log_dir} is not a Kafka log directory: it has no meta.properties. Give a path "
+                "that stands in the broker's log.dirs, not the directory of one partition",
+            )
+            return False
+        except OSError as error:
+            self._problem(path, ProblemKind.UNREADABLE, f"cannot be read: {error.strerror}")
+            return False
+        except CorruptData as error:
+            self._problem(path, ProblemKind.CORRUPT, str(error))
+            return False
+        if self._cluster_id is None:
+            self._cluster_id = found.cluster_id
+        if found.cluster_id != self._cluster_id:
+            raise Refused(
+                f"{log_dir} belongs to the Kafka cluster {found.cluster_id}, not to "
+                f"{self._cluster_id}: correct log_dirs, or use the node of that cluster"
+            )
+        if self._node_id is None:
+            self._node_id = found.node_id
+        if found.node_id != self._node_id:
+            raise Refused(
+                f"{log_dir} belongs to broker {found.node_id}, another log directory to broker "
+                f"{self._node_id}: one node serves one broker"
+            )
+        return True
+
+    def look_at(self, log_dir: Path) -> None:
+        """Read every live replica in it."""
+        high_watermarks = self._checkpoint(log_dir / HIGH_WATERMARK_FILE)
+        log_starts = self._checkpoint(log_dir / LOG_START_FILE)
+        cleaned = self._checkpoint(log_dir / CLEANER_FILE)
+        try:
+            with os.scandir(log_dir) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self._problem(log_dir, ProblemKind.UNREADABLE, f"cannot be listed: {error.strerror}")
+            return
+        for entry in found:
+            name = entry.name
+            parsed = parse_partition_directory(name)
+            if parsed is None or parsed.kind is not DirectoryKind.LIVE or name in _NEVER_TIERED:
+                continue
+            key = (parsed.topic, parsed.partition)
+            try:
+                if not entry.is_dir():
+                    continue
+            except OSError as error:
+                text = f"{entry.path} cannot be read: {error.strerror}"
+                self._problem(log_dir / name, ProblemKind.UNREADABLE, text, key)
+                continue
+            try:
+                replica = self._memory.read(log_dir / name, high_watermarks.get(key))
+            except ReplicaGoneError:
+                continue  # deleted or moved away since the listing
+            except ReplicaError as trouble:
+                self._problem(log_dir / name, trouble.kind, str(trouble), key)
+                continue
+            if replica.warning is not None:
+                self._problem(log_dir / name, replica.warning.kind, str(replica.warning), key)
+            self._take(
+                key, replica, high_watermarks.get(key), log_starts.get(key), cleaned=key in cleaned
+            )
+
+    def result(self) -> LogDirScan:
+        """What was found, without the partitions that lie in two directories."""
+        for key, paths in self._duplicates.items():
+            first = self._found.pop(key).directory
+            text = ", ".join(str(path) for path in (first, *paths))
+            for path in (first, *paths):
+                self._problem(
+                    path,
+                    ProblemKind.DUPLICATE,
+                    f"the same partition is live in {text}; Kafka allows one: remove the stale one "
+                    "while the broker is down",
+                    key,
+                )
+        return LogDirScan(
+            tuple(sorted(self._found.values(), key=lambda found: found.partition)),
+            tuple(self._problems),
+            self._cluster_id,
+            self._node_id,
+        )
+
+    def _take(
+        self,
+        key: tuple[str, int],
+        replica: Replica,
+        hw: int | None,
+        log_start: int | None,
+        *,
+        cleaned: bool,
+    ) -> None:
+        directory = replica.directory
+        if key in self._found:
+            self._duplicates.setdefault(key, []).append(directory)
+            return
+        bases = [base for base, _ in replica.logs]
+        self._found[key] = LocalPartition(
+            partition=TopicIdPartition(key[0], replica.topic_id, key[1]),
+            directory=directory,
+            segments=tuple(
+                LocalSegment(
+                    base,
+                    directory / segment_file_name(base, LOG_SUFFIX),
+                    size,
+                    next_base,
+                    replica.sealed_at_ms.get(base),
+                )
+                for (base, size), next_base in zip(replica.logs, [*bases[1:], None], strict=True)
+            ),
+            leader_epochs=replica.leader_epochs,
+            checkpoint_bytes=replica.checkpoint_bytes,
+            high_watermark=hw,
+            log_start_offset=log_start,
+            producer_snapshots=replica.producer_snapshots,
+            last_stable_offset_bound=replica.last_stable_offset_bound,
+            cleaned=cleaned,
+            removed_logs=replica.removed_logs,
+        )
+
+    def _checkpoint(self, path: Path) -> dict[tuple[str, int], int]:
+        """A checkpoint of the whole directory; a fresh broker has none yet."""
+        try:
+            return parse_offset_checkpoint(read_small(path), source=str(path))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self._problem(path, ProblemKind.UNREADABLE, f"cannot be read: {error.strerror}")
+        except CorruptData as error:
+            self._problem(path, ProblemKind.CORRUPT, str(error))
+        return {}
+
+    def _problem(
+        self, path: Path, kind: ProblemKind, message: str, key: tuple[str, int] | None = None
+    ) -> None:
+        topic, partition = (None, None) if key is None else key
+        self._problems.append(LogDirProblem(path, topic, partition, kind, message))

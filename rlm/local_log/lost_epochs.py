@@ -1,0 +1,172 @@
+"""The leader epochs that a lost leader-epoch-checkpoint had, from the batches themselves: each
+names the epoch of the leader that wrote it, and Kafka's own recovery reads them there
+(LogSegment.recover).
+
+They are believed where the recorded lineage says the same of every offset. They never change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import (
+    EpochEntry,
+    Epochs,
+    epoch_for_offset,
+    truncate_from_start,
+)
+from kafka_formats.record_batch import HEADER_BYTES, parse_header
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
+from rlmm.lineage import ascending
+from rlmm.segment import OFFSET_MAX
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEpochs:
+    """`heads` stand below `above`, the first entry of the checkpoint that was begun anew."""
+
+    heads: Epochs
+    above: EpochEntry
+
+
+def with_heads_found(
+    local: LocalPartition, found: FoundEpochs | None, log_start: int
+) -> LocalPartition:
+    """A replica as with its checkpoint whole; as it is, where that checkpoint is another by now."""
+    own = local.leader_epochs
+    if found is None or not own or own[0] != found.above or log_start >= found.above.start_offset:
+        return local
+    heads = truncate_from_start(found.heads, log_start)
+    return replace(local, leader_epochs=_joined(heads, own))
+
+
+def _joined(heads: Epochs, own: Epochs) -> Epochs:
+    """A checkpoint may have been begun anew in the middle of an epoch, by the next append to it."""
+    goes_on = heads and own and heads[-1].epoch == own[0].epoch
+    return (*heads, *own[1:]) if goes_on else (*heads, *own)
+
+
+def agree(heads: Epochs, own: Epochs, lineage: Epochs) -> bool:
+    """Whether heads and checkpoint together say of every offset what the recorded lineage says."""
+    joined = _joined(heads, own)
+    if not heads or not own or not lineage or not ascending(joined):
+        return False
+    first = heads[0].start_offset
+    if lineage[0].start_offset > first or heads[-1].start_offset >= own[0].start_offset:
+        return False
+    borders = {entry.start_offset for entry in (*joined, *lineage)}
+    return all(
+        epoch_for_offset(joined, offset) == epoch_for_offset(lineage, offset)
+        for offset in borders
+        if offset >= first
+    )
+
+
+def read_heads(
+    segments: Sequence[LocalSegment], start: int, above: EpochEntry, *, batches_max: int
+) -> Epochs:
+    """Epochs of the batches from offset `start` on, up to where the epoch `above` begins: that may
+    be inside a segment, the active one too. Blocks.
+
+    CorruptData for what no log has, and for more than `batches_max` batches; OSError.
+    """
+    end = above.start_offset
+    heads: list[EpochEntry] = []
+    following = start
+    left = batches_max
+    for segment in segments:
+        if segment.base_offset >= end:
+            break
+        behind = OFFSET_MAX if segment.next_base_offset is None else segment.next_base_offset
+        source = str(segment.log_path)
+        descriptor = os.open(segment.log_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size, position = os.fstat(descriptor).st_size, 0
+            while position < size:
+                data = os.pread(descriptor, HEADER_BYTES, position)
+                header = parse_header(data, source=source, position=position)
+                if header.base_offset >= end:
+                    break
+                left -= 1
+                last = header.base_offset + header.last_offset_delta
+                if left < 0 or last >= behind:
+                    why = "too many batches" if left < 0 else f"offset {last} is the next segment's"
+                    raise CorruptData(why, source=source, position=position)
+                epoch = header.partition_leader_epoch
+                if last >= end and epoch != above.epoch:
+                    why = f"epoch {epoch} reaches over offset {end}, where {above.epoch} begins"
+                    raise CorruptData(why, source=source, position=position)
+                if last >= following:
+                    if not heads or epoch != heads[-1].epoch:
+                        heads.append(EpochEntry(epoch, max(header.base_offset, start)))
+                    following = last + 1
+                position += header.size_bytes
+        finally:
+            os.close(descriptor)
+    return tuple(heads)
+
+
+@dataclass(slots=True)
+class EpochFinder:
+    """Reads the batches' headers of one partition at a time, in a thread.
+
+    `_tried` holds, for each partition, what it was last tried for: in vain it is not tried again.
+    """
+
+    batches_max: int
+    deadline_s: float
+    _one: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    _tried: dict[TopicIdPartition, tuple[Epochs, Epochs, int]] = field(default_factory=dict)
+
+    async def find(
+        self, local: LocalPartition, lineage: Epochs, next_offset: int, log_start: int
+    ) -> FoundEpochs | None:
+        """What the batches from the next offset, or the log start above it, up to the checkpoint's
+        first epoch tell; None: nothing that may be believed.
+        """
+        own = local.leader_epochs
+        first = max(local.segments[0].base_offset, next_offset, log_start)
+        if not own or first >= own[0].start_offset:
+            return None
+        asked = (own, lineage, first)
+        if self._tried.get(local.partition) == asked:
+            return None
+        end = own[0].start_offset
+        segments = [
+            each
+            for each in local.segments
+            if each.next_base_offset is None or each.next_base_offset > first
+        ]
+        async with self._one:
+            self._tried[local.partition] = asked
+            try:
+                async with asyncio.timeout(self.deadline_s):
+                    heads = await asyncio.to_thread(
+                        read_heads, segments, first, own[0], batches_max=self.batches_max
+                    )
+            except (CorruptData, OSError, TimeoutError) as error:
+                logger.warning("%s: its batches do not tell their epochs: %s",
+                    local.partition, error or "reading them takes too long",
+                )  # fmt: skip
+                return None
+        if not agree(heads, own, lineage):
+            logger.warning(
+                "%s: its batches name the epochs %s, its checkpoint %s, and that is not the "
+                "recorded lineage", local.partition, heads[:8], own[:8],
+            )  # fmt: skip
+            return None
+        del self._tried[local.partition]
+        logger.warning(
+            "%s: its leader-epoch-checkpoint begins at offset %d; the batches from %d on name "
+            "the epochs of the recorded lineage, and are copied",
+            local.partition, end, first,
+        )  # fmt: skip
+        return FoundEpochs(heads, own[0])

@@ -1,0 +1,91 @@
+"""Replicas that did not change since they were read, so that a look at idle ones is cheap.
+
+Kafka changes what a replica's directory holds by making, renaming and removing files (segments,
+indexes and snapshots are made; checkpoints are written aside and renamed), and each of these moves
+the directory's modification time. Only the active segment grows without it; its size is asked anew.
+The two small files that an operator might restore in place are looked at themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_formats.log_names import (
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    segment_file_name,
+)
+from rlm.local_log.replica_directory import Replica, read_replica
+
+READS_TO_TRUST = 2
+"""A change in the clock tick of the last one leaves the modification time as it is; by the next
+look the clock has moved on.
+"""
+
+_Stamp = tuple[int, int, int, int] | None
+_Seen = tuple[_Stamp, _Stamp, _Stamp, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """`reads` looks in a row found this replica at the same modification time."""
+
+    seen: _Seen
+    replica: Replica
+    reads: int
+
+
+class ReplicaMemory:
+    """Used by one look at a time, in whatever thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, _Known] = {}
+
+    def read(self, directory: Path, high_watermark: int | None) -> Replica:
+        """`read_replica`, without reading where nothing changed."""
+        known = self._known.pop(directory, None)
+        try:
+            # Before the files are read: what changes meanwhile is seen by the next look.
+            seen = (
+                _stamp(directory),
+                _stamp(directory / LEADER_EPOCH_CHECKPOINT_FILE),
+                _stamp(directory / PARTITION_METADATA_FILE),
+                high_watermark,
+            )
+            if known is not None and known.seen == seen and known.reads >= READS_TO_TRUST:
+                replica = _with_active_size(known.replica)
+                self._known[directory] = replace(known, replica=replica)
+                return replica
+        except OSError:
+            return read_replica(directory, high_watermark)  # which says what is wrong
+        replica = read_replica(directory, high_watermark)
+        if replica.warning is None:
+            again = known is not None and known.seen == seen
+            self._known[directory] = _Known(seen, replica, READS_TO_TRUST if again else 1)
+        return replica
+
+    def keep(self, directories: Collection[Path]) -> None:
+        """Forget all others."""
+        kept = set(directories)
+        for directory in [each for each in self._known if each not in kept]:
+            del self._known[directory]
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _with_active_size(replica: Replica) -> Replica:
+    base, size = replica.logs[-1]
+    now = os.stat(replica.directory / segment_file_name(base, LOG_SUFFIX)).st_size
+    if now == size:
+        return replica
+    return replace(replica, logs=(*replica.logs[:-1], (base, now)))

@@ -1,0 +1,90 @@
+"""What COPY_SEGMENT_STARTED must say of a segment, found without reading the segment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import Conflict, CorruptData, InvalidRequest
+from kafka_formats.leader_epoch_checkpoint import Epochs, entries_in_range
+from kafka_formats.time_index import TimeIndex
+from rlm.local_log.log_dir import LocalSegment
+from rlm.local_log.replica_directory import read_small
+
+_TIME_ENTRY_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """`leader_epochs` are the lineage's entries inside the segment, the first moved to its base,
+    or to the log start above it.
+    """
+
+    size_bytes: int
+    max_timestamp_ms: int
+    txn_index_empty: bool
+    leader_epochs: Epochs
+
+
+def segment_facts(segment: LocalSegment, lineage: Epochs, log_start_offset: int) -> SegmentFacts:
+    """Look at a sealed segment. Blocks for a few file reads; callers use an executor.
+
+    What DeleteRecords took, below `log_start_offset`, has no epoch: the broker's checkpoint lost it
+    too, and the lineage may have another leader's there.
+
+    Conflict(SOURCE_CHANGED) when its files are gone, InvalidRequest for the active segment.
+    """
+    if segment.next_base_offset is None:
+        raise InvalidRequest("the active segment is never copied", field="segment")
+    first_offset = max(segment.base_offset, log_start_offset)
+    epochs = segment_epochs(lineage, first_offset, segment.next_base_offset)
+    try:
+        status = segment.log_path.stat()
+        return SegmentFacts(
+            size_bytes=status.st_size,
+            max_timestamp_ms=_max_timestamp(segment, status.st_mtime_ns // 1_000_000),
+            txn_index_empty=_is_empty(segment.log_path.with_suffix(".txnindex")),
+            leader_epochs=epochs,
+        )
+    except OSError as error:
+        raise Conflict(
+            f"{segment.log_path} cannot be read any more: {error.strerror}", reason="SOURCE_CHANGED"
+        ) from error
+
+
+def segment_epochs(lineage: Epochs, base_offset: int, next_base_offset: int) -> Epochs:
+    """The lineage's entries in [base, next base); InvalidRequest when it has none there."""
+    entries = entries_in_range(lineage, base_offset, next_base_offset)
+    if not entries:
+        raise InvalidRequest(
+            f"the leader epoch lineage has no entry below offset {next_base_offset}",
+            field="leader_epochs",
+        )
+    return (entries[0]._replace(start_offset=base_offset), *entries[1:])
+
+
+def _max_timestamp(segment: LocalSegment, modified_ms: int) -> int:
+    """Last entry of the time index; the modification time without one, as Kafka has it."""
+    path = segment.log_path.with_suffix(".timeindex")
+    try:
+        index = TimeIndex.parse(_tail(path), base_offset=segment.base_offset, source=str(path))
+    except (FileNotFoundError, CorruptData):
+        return modified_ms
+    return modified_ms if index.last[0] < 0 else index.last[0]
+
+
+def _tail(path: Path) -> bytes:
+    """The last entry; the whole file when that is not filled (a preallocated one)."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        last = max(0, (size // _TIME_ENTRY_BYTES - 1) * _TIME_ENTRY_BYTES)
+        tail = os.pread(file.fileno(), _TIME_ENTRY_BYTES, last)
+    return tail if any(tail) else read_small(path)
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except FileNotFoundError:
+        return True

@@ -1,0 +1,1 @@
+"""Small files of a node: audit, kill switches, scrub results."""

@@ -1,0 +1,176 @@
+"""The node's two kill switches: no more copies, no more deletes, until somebody resumes them.
+
+    <data>/kill-switches.json   {"copying": null, "deleting": {"since_ms", "by", "why"}}
+
+A pause holds from the call on and survives a restart; a resume holds once it is on the disk. Where
+the file can't be read both are on: whoever paused the node may have had a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from kafka_formats.errors import CorruptData, RetryLater
+from rlm.control.audit import Audit, AuditAction, AuditLine, no_audit
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.format.json_fields import Fields
+from rlmm.log.disk import OsDisk, replace_file
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "kill-switches.json"
+FILE_BYTES_MAX = 16_384
+WHY_CHARACTERS_MAX = 500
+
+
+class Switch(StrEnum):
+    """What can be paused. Values are stable: they stand in the file and in the HTTP interface."""
+
+    COPYING = "copying"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A switch that is on: since when (ms since the epoch), by whom, and why."""
+
+    since_ms: int
+    by: str
+    why: str
+
+
+Pauses = dict[Switch, Pause]
+
+
+class KillSwitches:
+    """One per node. `path` None: they do not outlive the process."""
+
+    def __init__(
+        self, path: Path | None, *, now_ms: Callable[[], int], audit: Audit = no_audit
+    ) -> None:
+        """Reads the file, if there is one. Both are on if it can't be read."""
+        self._path = path
+        self._now_ms = now_ms
+        self._audit = audit
+        self._one_at_a_time = asyncio.Lock()
+        self._pauses: Pauses = {} if path is None else _load(path, now_ms())
+
+    def pause_of(self, switch: Switch) -> Pause | None:
+        """The pause that stands, None where that work goes on."""
+        return self._pauses.get(switch)
+
+    def text(self, switch: Switch) -> str | None:
+        """Why this work waits and what ends that; None when it does not wait."""
+        pause = self._pauses.get(switch)
+        if pause is None:
+            return None
+        why = f" ({pause.why})" if pause.why else ""
+        return (
+            f"{switch} is paused on this node by {pause.by}{why}; `strandline resume {switch}` "
+            "ends that"
+        )
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """The switches that are on: a pause must not be forgotten."""
+        return tuple(
+            NodeProblem(ProblemArea.PAUSED, switch.value, text)
+            for switch in Switch
+            if (text := self.text(switch)) is not None
+        )
+
+    async def pause(self, switch: Switch, *, by: str, why: str = "") -> None:
+        """From here on nothing of it begins; copies under way finish. Again: keeps the first.
+
+        RetryLater: it is paused, but could not be written down, and ends with the process.
+        """
+        known = self._pauses.get(switch)
+        pause = known or Pause(self._now_ms(), by, why[:WHY_CHARACTERS_MAX])
+        # An object of its own even if it is the same: a resume under way ends only what it found.
+        self._pauses = {**self._pauses, switch: replace(pause)}
+        if known is None:
+            self._tell(AuditAction.PAUSED, switch, by, why)
+        async with self._one_at_a_time:
+            try:
+                await self._store(self._pauses)
+            except OSError as error:
+                raise RetryLater(
+                    f"{switch} is paused until this node ends, but {self._path} can't be written "
+                    f"({error.strerror}): mend that and pause it again, or a restart resumes it"
+                ) from error
+
+    async def resume(self, switch: Switch, *, by: str) -> None:
+        """It goes on. No effect when it was not paused. RetryLater: it stays paused, as it does
+        where somebody pauses it meanwhile.
+        """
+        async with self._one_at_a_time:
+            ended = self._pauses.get(switch)
+            if ended is None:
+                return
+            rest = {each: pause for each, pause in self._pauses.items() if each is not switch}
+            try:
+                await self._store(rest)
+            except OSError as error:
+                raise RetryLater(
+                    f"{switch} stays paused: {self._path} can't be written ({error.strerror})"
+                ) from error
+            if self._pauses[switch] is not ended:
+                raise RetryLater(f"{switch} stays paused: it was paused again meanwhile")
+            # Somebody may have paused the other one meanwhile.
+            self._pauses = {
+                each: pause for each, pause in self._pauses.items() if each is not switch
+            }
+        self._tell(AuditAction.RESUMED, switch, by, "")
+
+    async def _store(self, pauses: Pauses) -> None:
+        if self._path is not None:
+            await asyncio.to_thread(replace_file, OsDisk(), self._path, encode_switches(pauses))
+
+    def _tell(self, action: AuditAction, switch: Switch, by: str, why: str) -> None:
+        logger.warning("%s %s by %s%s", switch, action, by, f": {why}" if why else "")
+        text = f"{switch} on this node{f': {why}' if why else ''}"
+        self._audit(AuditLine(self._now_ms(), action, None, None, -1, -1, -1, text, by))
+
+
+def encode_switches(pauses: Pauses) -> bytes:
+    """The file's bytes."""
+    plain = {
+        switch.value: None if (pause := pauses.get(switch)) is None else asdict(pause)
+        for switch in Switch
+    }
+    return json.dumps(plain, indent=2).encode() + b"\n"
+
+
+def parse_switches(data: bytes, *, source: str) -> Pauses:
+    """The switches that are on; CorruptData for anything that `encode_switches` does not write."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise CorruptData("is not JSON", source=source, position=0) from None
+    fields = Fields(value, source, "")
+    unknown = sorted(set(fields.names()) - {switch.value for switch in Switch})
+    if unknown:
+        raise fields.wrong(unknown[0], "is no switch that this program knows")
+    found: Pauses = {}
+    for switch in Switch:
+        pause = fields.optional_object(switch.value)
+        if pause is not None:
+            found[switch] = Pause(pause.integer("since_ms"), pause.text("by"), pause.text("why"))
+    return found
+
+
+def _load(path: Path, now_ms: int) -> Pauses:
+    try:
+        with path.open("rb") as file:
+            return parse_switches(file.read(FILE_BYTES_MAX + 1), source=str(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, CorruptData) as error:
+        logger.error("copying and deleting are paused: %s can't be read: %s", path, error)
+        pause = Pause(now_ms, "this node at its start", f"{path} can't be read: {error}")
+        return dict.fromkeys(Switch, pause)

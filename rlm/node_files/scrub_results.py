@@ -1,0 +1,286 @@
+"""What scrubs of the tier found, as they were told to this node: partition by partition.
+
+    <data>/scrub-results.jsonl   one partition a line, the last one of a partition counts
+
+A scrub reads every byte, somewhere on Spark, and posts its result. Damage stands until a later
+scrub has read the same segment and found it right, or it is not in the tier any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from kafka_formats.errors import InvalidRequest, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlmm.log.disk import OsDisk, replace_file
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "scrub-results.jsonl"
+PARTITIONS_MAX = 20_000
+"""The ones that were scrubbed longest ago are forgotten first."""
+
+DAMAGE_MAX = 100
+"""Damaged segments that are described of one partition; the rest is counted."""
+
+SLACK_BYTES = 1024 * 1024
+"""The file is written anew when it is this much over twice what it holds."""
+
+
+Key = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubFinding:
+    """What is wrong with an object, and what to do. `position` in it; None where it has none."""
+
+    object: str
+    position: int | None
+    offset: int | None
+    what: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedSegment:
+    """Offsets are inclusive."""
+
+    segment_id: Uuid
+    start_offset: int
+    end_offset: int
+    findings: tuple[ScrubFinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScrub:
+    """The last scrub of a partition, of the segments with `first_offset` to `last_offset`.
+
+    `unread` segments the store did not give: nothing is known of them; `deleted` ones went while
+    it ran. `damaged` counts what is
+    known to be damaged, `damage` describes the first of it.
+    """
+
+    partition: TopicIdPartition
+    first_offset: int
+    last_offset: int
+    segments: int
+    read_bytes: int
+    unread: int
+    deleted: int
+    damaged: int
+    scrubbed_at_ms: int
+    damage: tuple[DamagedSegment, ...] = ()
+
+    def damage_of(self, segment_id: Uuid) -> DamagedSegment | None:
+        """What is known of one segment's damage."""
+        return next((each for each in self.damage if each.segment_id == segment_id), None)
+
+    @property
+    def key(self) -> Key:
+        """Place in a list."""
+        return _key(self.partition)
+
+
+class ScrubResults:
+    """One per node. `path` None: they do not outlive the process."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Reads the file, if there is one. What can't be read of it is left out, and logged."""
+        self._path = path
+        self._one_at_a_time = asyncio.Lock()
+        self._known: dict[Key, PartitionScrub] = {}  # the one scrubbed last stands last
+        self._order: list[Key] = []
+        self._due_bytes = 0  # appended since it was written anew, less what that wrote
+        if path is not None:
+            self._load(path)
+
+    async def add(self, results: Iterable[PartitionScrub]) -> None:
+        """Keep results; they are on the disk when it returns. RetryLater: it takes none."""
+        async with self._one_at_a_time:
+            merged: dict[Key, PartitionScrub] = {}
+            for result in results:
+                before = merged.get(result.key) or self._known.get(result.key)
+                merged[result.key] = _merged(before, result)
+            if self._path is not None:
+                lines = [_encoded(result) for result in merged.values()]
+                try:
+                    await asyncio.to_thread(_append, self._path, lines)
+                except OSError as error:
+                    raise RetryLater(
+                        f"results of a scrub can't be kept: {self._path}: {error.strerror}"
+                    ) from error
+                self._due_bytes += sum(map(len, lines))
+            for result in merged.values():
+                self._keep(result)
+            await self._compact()
+
+    async def forget_damage(self, partition: TopicIdPartition, segment_id: Uuid) -> None:
+        """Another segment is in the place of a damaged one."""
+        async with self._one_at_a_time:
+            known = self._known.get(_key(partition))
+            if known is None or known.damage_of(segment_id) is None:
+                return
+            left = tuple(each for each in known.damage if each.segment_id != segment_id)
+            now = replace(known, damaged=known.damaged - 1, damage=left)
+            if self._path is not None:
+                line = _encoded(now)
+                try:
+                    await asyncio.to_thread(_append, self._path, [line])
+                except OSError as error:
+                    logger.warning("%s can't be written to: %s", self._path, error)
+                self._due_bytes += len(line)
+            self._keep(now)
+
+    def of(self, partition: TopicIdPartition) -> PartitionScrub | None:
+        """The last scrub of a partition."""
+        return self._known.get(_key(partition))
+
+    def listed(
+        self, topic: str | None, *, damaged: bool, after: Key | None, limit: int
+    ) -> list[PartitionScrub]:
+        """By topic and partition, behind `after`; only one topic's, or only those with damage."""
+        begin = (topic or "", -1, "") if after is None else after
+        found: list[PartitionScrub] = []
+        for key in islice(self._order, bisect_right(self._order, begin), None):
+            if len(found) == limit or topic not in (None, key[0]):
+                break
+            result = self._known[key]
+            if result.damaged or not damaged:
+                found.append(result)
+        return found
+
+    def damaged_segments(self) -> int:
+        """Of all partitions."""
+        return sum(result.damaged for result in self._known.values())
+
+    def damage(self) -> Iterator[DamagedSegment]:
+        """Of all partitions, as far as it is told."""
+        for result in self._known.values():
+            yield from result.damage
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Damage that stands: somebody has to look at it."""
+        damaged = [result for result in self._known.values() if result.damaged]
+        if not damaged:
+            return ()
+        count = sum(result.damaged for result in damaged)
+        first = min(damaged, key=lambda result: result.key).partition
+        text = (
+            f"a scrub found {count} damaged segments in {len(damaged)} partitions, the first "
+            f"{first.topic}-{first.partition}: `GET /v1/jobs/scrub?damaged=true` says what to do"
+        )
+        return (NodeProblem(ProblemArea.SCRUB, None, text),)
+
+    def _keep(self, result: PartitionScrub) -> None:
+        if self._known.pop(result.key, None) is None:
+            insort(self._order, result.key)
+        self._known[result.key] = result
+        if len(self._known) > PARTITIONS_MAX:
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self._order.remove(oldest)
+
+    async def _compact(self) -> None:
+        if self._path is None or self._due_bytes <= SLACK_BYTES:
+            return
+        known = list(self._known.values())
+        try:
+            self._due_bytes = await asyncio.to_thread(_rewrite, self._path, known)
+        except OSError as error:
+            logger.warning("%s can't be written anew: %s", self._path, error)
+
+    def _load(self, path: Path) -> None:
+        lost = 0
+        try:
+            with path.open("rb") as file:
+                for line in file:
+                    try:
+                        result = _decoded(line)
+                    except (KeyError, TypeError, ValueError, InvalidRequest):
+                        lost += 1
+                        continue
+                    self._keep(result)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            logger.error("%s can't be read: %s", path, error)
+            return
+        if lost:
+            logger.warning("%d lines of %s can't be read and are left out", lost, path)
+        try:
+            self._due_bytes = _rewrite(path, list(self._known.values()))
+        except OSError as error:
+            logger.warning("%s can't be written anew: %s", path, error)
+
+
+def _key(partition: TopicIdPartition) -> Key:
+    return partition.topic, partition.partition, str(partition.topic_id)
+
+
+def _merged(before: PartitionScrub | None, now: PartitionScrub) -> PartitionScrub:
+    """Damage found earlier goes where the segment was read again: not where it was not reached."""
+    if before is None:
+        return now
+    told = {each.segment_id for each in now.damage}
+    stands = tuple(
+        each
+        for each in before.damage
+        if each.segment_id not in told
+        and (now.unread or not now.first_offset <= each.start_offset <= now.last_offset)
+    )
+    damage = (now.damage + stands)[:DAMAGE_MAX]
+    return replace(now, damaged=now.damaged + len(stands), damage=damage)
+
+
+def _append(path: Path, lines: Sequence[bytes]) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "ab") as file:
+        file.writelines(lines)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _rewrite(path: Path, results: Sequence[PartitionScrub]) -> int:
+    """Write the file anew; so many bytes may be appended before it is due again, negative."""
+    data = b"".join(map(_encoded, results))
+    replace_file(OsDisk(), path, data)
+    return -len(data)
+
+
+def _encoded(result: PartitionScrub) -> bytes:
+    partition = result.partition
+    plain: dict[str, Any] = asdict(result)
+    plain["partition"] = [partition.topic, str(partition.topic_id), partition.partition]
+    for each, damaged in zip(plain["damage"], result.damage, strict=True):
+        each["segment_id"] = str(damaged.segment_id)
+    return json.dumps(plain, separators=(",", ":")).encode() + b"\n"
+
+
+def _decoded(line: bytes) -> PartitionScrub:
+    """KeyError, TypeError, ValueError, InvalidRequest for what `_encoded` does not write."""
+    plain = json.loads(line)
+    topic, topic_id, number = plain.pop("partition")
+    damage = tuple(
+        DamagedSegment(
+            Uuid.parse(each["segment_id"]),
+            int(each["start_offset"]),
+            int(each["end_offset"]),
+            tuple(ScrubFinding(**finding) for finding in each["findings"]),
+        )
+        for each in plain.pop("damage")
+    )
+    partition = TopicIdPartition(str(topic), Uuid.parse(topic_id), int(number))
+    return PartitionScrub(
+        partition, damage=damage, **{name: int(value) for name, value in plain.items()}
+    )

@@ -1,0 +1,1 @@
+"""Rates of bytes, and turns of copies and reads."""

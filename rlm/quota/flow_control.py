@@ -1,0 +1,131 @@
+"""The node's limits at work. The supervisor alone holds the buckets, and its workers ask it for
+each quantum of bytes they are about to move: so the sum over all workers is what was set, at any
+moment, and a change holds at once. Without a limit nobody asks.
+
+First come, first served, in small quanta: streams side by side share a limit evenly. Bytes of a
+topic pass the topic's limit before the node's, so that a slow topic holds nobody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rlm.quota.byte_rate import ByteRate
+from rlm.quota.flow_limits import Flow, FlowLimits, Paces, least_rate, paces
+
+OnPaces = Callable[[Paces], None]
+
+
+class FlowControl:
+    """One per node; belongs to its event loop."""
+
+    def __init__(
+        self,
+        limits: FlowLimits,
+        *,
+        part_bytes: int,
+        workers: int,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """InvalidRequest for limits that cannot be held."""
+        self._part_bytes = part_bytes
+        self._workers = workers
+        self._monotonic = monotonic
+        self._limits = FlowLimits()
+        self._node = {flow: _Valve(monotonic) for flow in Flow}
+        self._topics: dict[tuple[Flow, str], _Valve] = {}
+        self._listeners: list[OnPaces] = []
+        self._waited_s = dict.fromkeys(Flow, 0.0)
+        self._waiting = dict.fromkeys(Flow, 0)
+        self.change(limits)
+
+    @property
+    def limits(self) -> FlowLimits:
+        """Those that hold now."""
+        return self._limits
+
+    def change(self, limits: FlowLimits) -> None:
+        """Others from now on, for who waits already too. InvalidRequest: nothing changes."""
+        limits.check(part_bytes=self._part_bytes, workers=self._workers)
+        self._limits = limits
+        for flow, valve in self._node.items():
+            valve.change(limits.node.of(flow))
+        wanted = {(flow, topic): rates.of(flow) for topic, rates in limits.topics.items()
+                  for flow in Flow}  # fmt: skip
+        for key in self._topics.keys() - wanted.keys():
+            self._topics.pop(key).change(None)  # whoever waits at it goes on
+        for key, rate in wanted.items():
+            if rate is not None and key not in self._topics:
+                self._topics[key] = _Valve(self._monotonic)
+            if key in self._topics:
+                self._topics[key].change(rate)
+        for tell in self._listeners:
+            tell(self.paces())
+
+    def paces(self) -> Paces:
+        """What a worker has to know."""
+        return paces(self._limits, part_bytes=self._part_bytes, workers=self._workers)
+
+    def tell(self, listener: OnPaces) -> None:
+        """`listener` hears of every change."""
+        self._listeners.append(listener)
+
+    async def take(self, flow: Flow, topic: str | None, size: int) -> None:
+        """Return when `size` bytes may move. Its caller's deadline bounds it."""
+        began_s = self._monotonic()
+        self._waiting[flow] += 1
+        try:
+            if topic is not None and (flow, topic) in self._topics:
+                await self._topics[flow, topic].take(size)
+            await self._node[flow].take(size)
+        finally:
+            self._waiting[flow] -= 1
+            self._waited_s[flow] += self._monotonic() - began_s
+
+    def waited_s(self, flow: Flow) -> float:
+        """How long takers have waited so far, added up: Kafka's throttle time."""
+        return self._waited_s[flow]
+
+    def waiting(self, flow: Flow) -> int:
+        """Takers that wait now."""
+        return self._waiting[flow]
+
+    def slack_s(self, flow: Flow, topic: str, size_bytes: int) -> float:
+        """How much longer moving so many bytes may take for the sake of the limits; 0 without."""
+        rate = least_rate(self._limits, flow, topic)
+        return 0.0 if rate is None else size_bytes / rate
+
+
+class _Valve:
+    """One bucket and the line before it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._rate: ByteRate | None = None
+        self._line = asyncio.Lock()  # hands over in the order of coming
+        self._changed = asyncio.Event()
+
+    def change(self, bytes_per_s: int | None) -> None:
+        now_s = self._monotonic()
+        if bytes_per_s is None:
+            self._rate = None
+        elif self._rate is None:
+            self._rate = ByteRate(bytes_per_s, now_s)
+        else:
+            self._rate.change(bytes_per_s, now_s)
+        self._changed.set()
+
+    async def take(self, size: int) -> None:
+        async with self._line:
+            while self._rate is not None:
+                wait_s = self._rate.wait_s(size, self._monotonic())
+                if wait_s == 0:
+                    self._rate.take(size, self._monotonic())
+                    return
+                self._changed.clear()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue

@@ -1,0 +1,118 @@
+"""A worker's side of the node's limits: it asks the supervisor before limited bytes move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from rlm.quota.flow_limits import Flow, Pace, Paces
+
+AskForBytes = Callable[[Flow, str | None, int], Awaitable[None]]
+"""Direction, topic (None: of no topic) and size; returns when so many bytes may move."""
+
+
+class WorkerPace:
+    """Costs nothing where nothing is limited."""
+
+    def __init__(self, paces: Paces, ask: AskForBytes) -> None:
+        self._paces = paces
+        self._ask = ask
+        self._lanes: dict[str | None, _Lane] = {}
+
+    def change(self, paces: Paces) -> None:
+        """What holds from now on, for who waits for a lane too."""
+        self._paces = paces
+        for topic, lane in tuple(self._lanes.items()):
+            pace = paces.node.get(Flow.COPY) if topic is None else paces.topics.get(
+                (Flow.COPY, topic)
+            )  # fmt: skip
+            lane.change(None if pace is None else pace.sends_max)
+            if pace is None:
+                del self._lanes[topic]
+
+    def piece_bytes(self, flow: Flow, topic: str | None) -> int | None:
+        """How much is asked for at once; None where nothing is limited."""
+        return min((pace.quantum_bytes for _, pace in self._of(flow, topic)), default=None)
+
+    async def take(self, flow: Flow, topic: str | None, size: int) -> None:
+        """Return when `size` bytes may move."""
+        left = size
+        while left > 0:
+            piece_bytes = self.piece_bytes(flow, topic)
+            if piece_bytes is None:
+                return
+            asked = min(left, piece_bytes)
+            await self._ask(flow, topic, asked)
+            left -= asked
+
+    @asynccontextmanager
+    async def sending(self, topic: str | None) -> AsyncIterator[None]:
+        """Around a request with a body: no more at once than can be fed in time."""
+        async with AsyncExitStack() as lanes:
+            for name, pace in self._of(Flow.COPY, topic):
+                lane = self._lanes.setdefault(name, _Lane(pace.sends_max))
+                await lane.enter()
+                lanes.callback(lane.leave)
+            yield
+
+    def _of(self, flow: Flow, topic: str | None) -> list[tuple[str | None, Pace]]:
+        """The limits that bytes of a topic pass: its own, then the node's."""
+        found: list[tuple[str | None, Pace]] = []
+        if topic is not None and (pace := self._paces.topics.get((flow, topic))) is not None:
+            found.append((topic, pace))
+        if (pace := self._paces.node.get(flow)) is not None:
+            found.append((None, pace))
+        return found
+
+
+class _Lane:
+    """A semaphore whose width may change; None: as wide as can be. First come, first served."""
+
+    def __init__(self, width: int | None) -> None:
+        self._width = width
+        self._inside = 0
+        self._line = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    def change(self, width: int | None) -> None:
+        self._width = width
+        self._changed.set()
+
+    async def enter(self) -> None:
+        async with self._line:
+            while self._width is not None and self._inside >= self._width:
+                self._changed.clear()
+                await self._changed.wait()
+            self._inside += 1
+
+    def leave(self) -> None:
+        self._inside -= 1
+        self._changed.set()
+
+
+class GrantBook:
+    """Questions to the supervisor that are not answered yet."""
+
+    def __init__(self, send: Callable[[int, Flow, str | None, int], None]) -> None:
+        """`send` puts a question, by its number, to the supervisor."""
+        self._send = send
+        self._last = 0
+        self._open: dict[int, asyncio.Future[None]] = {}
+
+    async def ask(self, flow: Flow, topic: str | None, size: int) -> None:
+        """Put one, and wait for its answer; a caller that is cancelled wants none."""
+        self._last += 1
+        number = self._last
+        self._open[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(number, flow, topic, size)
+            await self._open[number]
+        finally:
+            del self._open[number]
+
+    def answered(self, number: int) -> None:
+        """The supervisor's answer; nobody may be waiting any more."""
+        waiting = self._open.get(number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)

@@ -1,0 +1,1 @@
+"""Stores compared with the metadata: adoption, garbage, missing objects."""

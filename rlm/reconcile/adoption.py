@@ -1,0 +1,216 @@
+"""Carries out `rlm/reconcile/adoption_plan.py` for one claimed partition: list, read manifests,
+record.
+
+Idempotent: what was added and not finished, what was finished and not said, is met again by the
+next claim. Nothing in the store is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from kafka_formats.errors import Conflict, CorruptData, NotFound, RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.format.manifest import MANIFEST_BYTES_MAX
+from rlm.format.object_keys import ObjectSuffix, parse_segment_key, partition_prefix, segment_keys
+from rlm.reconcile.adoption_plan import (
+    WHY_LOST,
+    Adopt,
+    Done,
+    Lose,
+    StartAt,
+    StoredSegment,
+    WholeSegment,
+    add_listed,
+    next_step,
+    whole_segment,
+)
+from rlm.stores.cluster_marker import check_settled
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.records.records import LogStart, LostRange, PartitionAdopted
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+)
+from rsm_backends.streams import read_all
+
+logger = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+LISTED_AT_ONCE = 200
+"""Objects of one page: so few that looking through them does not keep the event loop."""
+
+PAGES_MAX = 100_000
+"""Twenty million objects of one partition; more is a store that lists without an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Shared by all partitions of a node. `confirm_prefix` raises unless a store is ours: what is
+    in another one, or in an empty one, is not what this partition has.
+    """
+
+    metadata: RemoteLogMetadataManager
+    stores: TierStores
+    identity: Identity
+    limits: CopyLimits
+    ambient: Ambient
+    confirm_prefix: Callable[[TierStore], Awaitable[None]]
+
+    async def run(
+        self, partition: TopicIdPartition, token: int, *, local_start_offset: int
+    ) -> tuple[RemoteLogSegmentId, ...]:
+        """Record what the stores hold of a claimed partition, then that this was done.
+
+        The answer names what was adopted. Raises what stores and proposals raise; Fenced when
+        somebody newer claimed the partition.
+        """
+        whole = await self._whole_segments(partition)
+        adopted: list[RemoteLogSegmentId] = []
+        while True:
+            state = self.metadata.partition_state(partition)
+            assert state is not None, "claimed right before"
+            step = next_step(state, whole, local_start_offset=local_start_offset)
+            deadline_s = self.limits.propose_deadline_s
+            match step:
+                case Done():
+                    break
+                case StartAt():
+                    start = LogStart(partition, token, step.leader_epoch, step.offset)
+                    await self.metadata.record_log_start(start, deadline_s=deadline_s)
+                case Lose():
+                    lost = LostRange(partition, token, step.start, step.end, WHY_LOST)
+                    await self.metadata.record_lost_range(lost, deadline_s=deadline_s)
+                    logger.error(
+                        "LOST: offsets %d to %d of %s: %s",
+                        step.start,
+                        step.end,
+                        partition,
+                        WHY_LOST,
+                    )
+                case Adopt():
+                    whole.remove(step.segment)
+                    if await self._adopt(step.segment, token):
+                        adopted.append(step.segment.row.segment_id)
+        for left in whole:
+            logger.warning("%s stays unknown: not in the lineage, or above a gap", left.row)
+        await self.metadata.record_partition_adopted(
+            PartitionAdopted(partition, token), deadline_s=self.limits.propose_deadline_s
+        )
+        logger.info("adopted %d segments of %s from the store", len(adopted), partition)
+        return tuple(adopted)
+
+    async def _adopt(self, segment: WholeSegment, token: int) -> bool:
+        """False: apply has an objection (a tombstone, another lineage); the objects stay."""
+        deadline_s = self.limits.propose_deadline_s
+        row = replace(segment.row, token=token, writer=self.identity.incarnation)
+        known = self.metadata.find_segment(row.segment_id.id)
+        try:
+            if known is None:
+                await self.metadata.add_remote_log_segment_metadata(row, deadline_s=deadline_s)
+            await self.metadata.update_remote_log_segment_metadata(
+                RemoteLogSegmentMetadataUpdate(
+                    segment_id=row.segment_id,
+                    broker_id=row.broker_id,
+                    event_timestamp_ms=self.ambient.now_ms(),
+                    custom_metadata=segment.custom_metadata.encode(),
+                    max_timestamp_ms=row.max_timestamp_ms,
+                    state=SegmentState.COPY_SEGMENT_FINISHED,
+                    token=token,
+                    writer=self.identity.incarnation,
+                ),
+                deadline_s=deadline_s,
+            )
+        except Conflict as error:
+            logger.warning("%s was not adopted: %s", row.segment_id, error)
+            return False
+        return True
+
+    async def _whole_segments(self, partition: TopicIdPartition) -> list[WholeSegment]:
+        whole = []
+        for tier in self.stores.by_name.values():
+            await self.confirm_prefix(tier)
+            await check_settled(
+                tier,
+                settle_s=self.limits.takeover_settle_s,
+                now_ms=self.ambient.now_ms,
+                deadline_s=self.limits.store_deadline_s,
+            )
+            for stored in (await self._candidates(tier, partition)).values():
+                found = await self._read(tier, stored)
+                if not isinstance(found, WholeSegment):
+                    # What is not adopted may be recorded as lost: not for a byte turned on its way,
+                    # nor for a list's word alone.
+                    found = await self._read_anew(tier, stored)
+                if isinstance(found, WholeSegment):
+                    whole.append(found)
+                else:
+                    logger.warning("%s is not adopted: %s", stored.segment_id, found)
+            # It is concluded from what was not there, too: a store may have gone meanwhile.
+            await self.confirm_prefix(tier)
+        return whole
+
+    async def _candidates(
+        self, tier: TierStore, partition: TopicIdPartition
+    ) -> dict[RemoteLogSegmentId, StoredSegment]:
+        """Complete segments whose row is not finished or being deleted."""
+        found: dict[RemoteLogSegmentId, StoredSegment] = {}
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page = await self._in_time(
+                tier,
+                tier.store.list_page(
+                    partition_prefix(tier.prefix, partition), cursor=cursor, limit=LISTED_AT_ONCE
+                ),
+            )
+            for info in page.objects:
+                key = parse_segment_key(tier.prefix, info.key)
+                if key is not None and self._may_be_adopted(key.segment_id):
+                    add_listed(found, key, info.size, tier.name)
+            cursor = page.next_cursor
+            if cursor is None:
+                return {id_: each for id_, each in found.items() if each.is_complete}
+        raise RetryLater(f"the store {tier.name!r} lists {partition} without an end")
+
+    def _may_be_adopted(self, segment_id: RemoteLogSegmentId) -> bool:
+        row = self.metadata.find_segment(segment_id.id)
+        return row is None or row.state is SegmentState.COPY_SEGMENT_STARTED
+
+    async def _read(self, tier: TierStore, stored: StoredSegment) -> WholeSegment | str:
+        keys = segment_keys(tier.prefix, stored.segment_id, stored.start_offset)
+        known: RemoteLogSegmentMetadata | None = self.metadata.find_segment(stored.segment_id.id)
+        try:
+            data = await self._in_time(
+                tier, read_all(tier.store, keys.manifest, end=MANIFEST_BYTES_MAX + 1)
+            )
+        except (NotFound, CorruptData) as error:
+            return str(error)
+        return await asyncio.to_thread(whole_segment, stored, data, known)
+
+    async def _read_anew(self, tier: TierStore, stored: StoredSegment) -> WholeSegment | str:
+        keys = segment_keys(tier.prefix, stored.segment_id, stored.start_offset)
+        try:
+            log = await self._in_time(tier, tier.store.head(keys.log))
+            indexes = await self._in_time(tier, tier.store.head(keys.indexes))
+        except NotFound as error:
+            return str(error)
+        sizes = {ObjectSuffix.LOG: log.size, ObjectSuffix.INDEXES: indexes.size}
+        return await self._read(tier, replace(stored, sizes={**stored.sizes, **sizes}))
+
+    async def _in_time(self, tier: TierStore, call: Coroutine[Any, Any, _Answer]) -> _Answer:
+        try:
+            async with asyncio.timeout(self.limits.store_deadline_s):
+                return await call
+        except TimeoutError:
+            raise RetryLater(
+                f"the store {tier.name!r} did not answer within "
+                f"{self.limits.store_deadline_s:g} s: what it holds is not known yet"
+            ) from None

@@ -1,0 +1,190 @@
+"""After a restart from a snapshot: what of a partition's objects becomes a finished segment. Pure.
+
+The snapshot is older than the store, so segments copied since are unknown to it, or half recorded.
+Those that are whole and lie in the lineage are taken over, in order of their offsets, before
+anything is copied. Whatever cannot be taken over stays in the store, and `strandline reconcile`
+names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.manifest import Manifest, parse_manifest
+from rlm.format.object_keys import ObjectSuffix, ParsedSegmentKey
+from rlmm.lineage import within_lineage
+from rlmm.partition_state import PartitionState
+from rlmm.rows.coverage import epoch_ranges, ranges_in_lineage
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    SegmentState,
+)
+
+WHY_LOST = "in the store neither before nor after a restart from a snapshot, nor on the broker"
+
+
+@dataclass(slots=True)
+class StoredSegment:
+    """A segment's objects as a listing has them: lengths in bytes by suffix."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    store: str
+    sizes: dict[ObjectSuffix, int]
+
+    @property
+    def is_complete(self) -> bool:
+        """Manifest, log and indexes are there."""
+        return len(self.sizes) == len(ObjectSuffix)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSegment:
+    """One that may be adopted: `row` as its manifest tells it, not yet with a claim's token."""
+
+    row: RemoteLogSegmentMetadata
+    custom_metadata: CustomMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Add this segment (unless it is known as COPY_SEGMENT_STARTED) and finish it."""
+
+    segment: WholeSegment
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Record a log start first: the state knows nothing of the partition."""
+
+    leader_epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Record a lost range first, offsets inclusive: nobody has what is between."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more can be adopted."""
+
+
+AdoptionStep = Adopt | StartAt | Lose | Done
+
+
+def add_listed(found: dict[RemoteLogSegmentId, StoredSegment], key: ParsedSegmentKey, size: int,
+               store: str) -> None:  # fmt: skip
+    """Put one listed object to its segment."""
+    segment = found.get(key.segment_id)
+    if segment is None:
+        segment = StoredSegment(key.segment_id, key.start_offset, store, {})
+        found[key.segment_id] = segment
+    if segment.start_offset == key.start_offset:
+        segment.sizes[key.suffix] = size
+
+
+def whole_segment(
+    stored: StoredSegment, manifest_bytes: bytes, known: RemoteLogSegmentMetadata | None
+) -> WholeSegment | str:
+    """The segment, or why it is not whole. `known` is its row, in COPY_SEGMENT_STARTED."""
+    try:
+        manifest = parse_manifest(manifest_bytes, source=str(stored.segment_id))
+    except CorruptData as error:
+        return str(error)
+    return told_whole(stored, manifest, manifest_bytes, known)
+
+
+def told_whole(
+    stored: StoredSegment,
+    manifest: Manifest,
+    manifest_bytes: bytes,
+    known: RemoteLogSegmentMetadata | None,
+) -> WholeSegment | str:
+    """The same of a manifest that is parsed."""
+    sums = manifest.checksums
+    if sums is None:
+        return "its manifest has no checksums: it was not written by Strandline"
+    if (manifest.segment_id, manifest.start_offset) != (stored.segment_id, stored.start_offset):
+        return "its manifest is another segment's"
+    listed = (stored.sizes.get(ObjectSuffix.LOG), stored.sizes.get(ObjectSuffix.INDEXES))
+    expected = (sums.log.size_bytes, sums.indexes.size_bytes)
+    if listed != expected:
+        return f".log and .indexes have {listed} bytes, the manifest says {expected}"
+    row = row_of(manifest)
+    if known is not None and _content(known) != _content(row):
+        return "its manifest differs from what was recorded when the copy began"
+    custom = CustomMetadata(
+        store=stored.store,
+        log_bytes=sums.log.size_bytes,
+        log_crc32c=sums.log.crc32c,
+        indexes_bytes=sums.indexes.size_bytes,
+        indexes_crc32c=sums.indexes.crc32c,
+        manifest_bytes=len(manifest_bytes),
+        manifest_crc32c=crc32c(manifest_bytes),
+    )
+    return WholeSegment(row, custom)
+
+
+def row_of(manifest: Manifest) -> RemoteLogSegmentMetadata:
+    """The row of a copy that this manifest ended, as its COPY_SEGMENT_STARTED would have it."""
+    return RemoteLogSegmentMetadata(
+        segment_id=manifest.segment_id,
+        start_offset=manifest.start_offset,
+        end_offset=manifest.end_offset,
+        broker_id=manifest.broker_id,
+        max_timestamp_ms=manifest.max_timestamp_ms,
+        event_timestamp_ms=manifest.event_timestamp_ms,
+        leader_epochs=tuple((entry.epoch, entry.start_offset) for entry in manifest.leader_epochs),
+        size_bytes=manifest.log_bytes,
+        custom_metadata=None,
+        state=SegmentState.COPY_SEGMENT_STARTED,
+        txn_index_empty=manifest.txn_index_empty,
+    )
+
+
+def _content(row: RemoteLogSegmentMetadata) -> tuple[object, ...]:
+    return row.start_offset, row.end_offset, row.leader_epochs, row.size_bytes
+
+
+def next_step(
+    state: PartitionState, whole: Sequence[WholeSegment], *, local_start_offset: int
+) -> AdoptionStep:
+    """`whole` are those not yet tried. `local_start_offset`: the lowest offset that the broker may
+    have."""
+    for segment in in_order(whole):
+        row = segment.row
+        first = _first_served(state.lineage, row)
+        if first is None or row.end_offset < state.log_start_offset:
+            continue
+        if state.next_offset < 0:
+            return StartAt(row.leader_epochs[0][0], first)
+        if first <= state.next_offset:
+            return Adopt(segment)
+        if local_start_offset <= state.next_offset:
+            return Done()  # the broker has what is between, and all that follows is copied again
+        return Lose(state.next_offset, min(first, local_start_offset) - 1)
+    return Done()
+
+
+def in_order(whole: Sequence[WholeSegment]) -> list[WholeSegment]:
+    """By start offset; of two that begin together the longer first."""
+    return sorted(whole, key=lambda each: (each.row.start_offset, -each.row.end_offset))
+
+
+def _first_served(lineage: Epochs, row: RemoteLogSegmentMetadata) -> int | None:
+    """The first offset that look-ups would reach; None outside the lineage."""
+    if not within_lineage(row.start_offset, row.end_offset, row.leader_epochs, lineage, None):
+        return None
+    served = ranges_in_lineage(lineage, epoch_ranges(row))
+    return served[0][0] if served else None

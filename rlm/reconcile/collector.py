@@ -1,0 +1,362 @@
+"""Garbage: objects whose segments the log deleted, which a late request brought back, or a delete
+left behind. One pass over all stores at a time, asked for by an operator.
+
+    list a page -> barrier of the metadata log -> look at each id -> classify       (all stores)
+    the brake: more than a small part of everything stops the pass and alerts
+    the same once more, page by page, and the orphans of each page go
+
+Invariant (foreign_is_untouched): what the log never knew stays, whoever wrote it. Memory is bounded
+by one page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import groupby, islice
+from typing import Protocol
+
+from kafka_formats.errors import Conflict, NotFound, Refused, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from rlm.control.audit import AuditAction, AuditLine, KeepAudit
+from rlm.control.surroundings import Ambient, CopyLimits
+from rlm.delete.delete_due import delete_due_ms
+from rlm.format.object_keys import ParsedSegmentKey, parse_segment_key
+from rlm.reconcile.collection_plan import (
+    IN_THE_LOG,
+    NEVER_KNOWN,
+    Known,
+    ObjectClass,
+    classify,
+    objects_allowed,
+)
+from rlm.stores.object_deletion import delete_objects
+from rlm.stores.tier_listing import listed_pages
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
+from rsm_backends.store import ObjectInfo
+
+logger = logging.getLogger(__name__)
+
+DELETED_AT_ONCE = 100
+EXAMPLES_MAX = 20
+LOOKS_PER_SLICE = 32
+
+
+class CollectionState(StrEnum):
+    """Where a pass stands. STOPPED: the brake, nothing more is removed."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorLimits:
+    """`delete_max_percent` of the log's objects may go in one pass, more only by their number."""
+
+    delete_max_percent: float = 1.0
+    barrier_deadline_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionRequest:
+    """`apply` False only looks. `accept_objects`: this many may go, whatever part that is."""
+
+    apply: bool = False
+    accept_objects: int = 0
+
+
+@dataclass(slots=True)
+class Count:
+    """Objects of a class and their bytes; the first few keys, as `store:key`."""
+
+    objects: int = 0
+    size_bytes: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, store: str, info: ObjectInfo) -> None:
+        self.objects += 1
+        self.size_bytes += info.size
+        if len(self.examples) < EXAMPLES_MAX:
+            self.examples.append(f"{store}:{info.key}")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Objects of a class in one store, and their bytes."""
+
+    objects: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Collection:
+    """One pass, as it goes on. `held_back`: orphans that stay for now, and why. `by_store`: what
+    each store has, by its name, of each class that it has anything of.
+    """
+
+    id: Uuid
+    request: CollectionRequest
+    by: str
+    started_at_ms: int
+    state: CollectionState = CollectionState.RUNNING
+    ended_at_ms: int = -1
+    text: str = ""
+    listed: int = 0
+    found: dict[ObjectClass, Count] = field(
+        default_factory=lambda: {each: Count() for each in ObjectClass}
+    )
+    deleted: Count = field(default_factory=Count)
+    held_back: dict[str, int] = field(default_factory=dict)
+    by_store: dict[str, dict[ObjectClass, Tally]] = field(default_factory=dict)
+
+    def add(self, store: str, class_: ObjectClass, info: ObjectInfo) -> None:
+        """An object that was listed."""
+        self.listed += 1
+        self.found[class_].add(store, info)
+        tally = self.by_store.setdefault(store, {}).setdefault(class_, Tally())
+        tally.objects += 1
+        tally.size_bytes += info.size
+
+
+class LookPort(Protocol):
+    """What is asked of the metadata."""
+
+    async def barrier(self, *, deadline_s: float) -> None:
+        """Return once everything that was completed before is applied here."""
+        ...
+
+    def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """A segment's row by its id alone."""
+        ...
+
+    def is_deleted(self, segment_id: RemoteLogSegmentId) -> bool:
+        """Whether the log knows that this segment of this partition was deleted to the end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """An object that may go."""
+
+    key: ParsedSegmentKey
+    info: ObjectInfo
+
+
+class Collector:
+    """Runs passes, one at a time; the last one is remembered."""
+
+    def __init__(
+        self,
+        look: LookPort,
+        stores: TierStores,
+        *,
+        held_back: Callable[[str], str | None],
+        confirm_prefix: Callable[[TierStore], Awaitable[None]],
+        keep_audit: KeepAudit,
+        ambient: Ambient,
+        copy_limits: CopyLimits,
+        limits: CollectorLimits | None = None,
+    ) -> None:
+        """`held_back` says why nothing of a topic may be deleted now, as for clean-ups."""
+        self._look = look
+        self._stores = stores
+        self._held_back = held_back
+        self._confirm_prefix = confirm_prefix
+        self._keep_audit = keep_audit
+        self._ambient = ambient
+        self._copy_limits = copy_limits
+        self._limits = limits or CollectorLimits()
+        self._last: Collection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, request: CollectionRequest, by: str) -> Collection:
+        """Begin a pass. Conflict: one is running. Refused: nothing may be deleted at all now."""
+        if self._last is not None and self._last.state is CollectionState.RUNNING:
+            raise Conflict(
+                f"a collection is running ({self._last.id}): wait for its end", reason="RUNNING"
+            )
+        why = self._held_back("") if request.apply else None
+        if why is not None:
+            raise Refused(f"nothing is deleted now: {why}")
+        job = Collection(self._ambient.new_uuid(), request, by, self._ambient.now_ms())
+        self._last = job
+        self._task = asyncio.create_task(self._run(job), name="collect garbage")
+        return job
+
+    def collection(self, id_: Uuid) -> Collection:
+        """The running pass or the last one. NotFound for any other."""
+        if self._last is None or self._last.id != id_:
+            raise NotFound(f"no collection {id_} is remembered by this node")
+        return self._last
+
+    async def look_up(self, ids: Sequence[RemoteLogSegmentId]) -> list[Known]:
+        """What the metadata knows of each, looked at behind a barrier."""
+        await self._look.barrier(deadline_s=self._limits.barrier_deadline_s)
+        found = []
+        for number, id_ in enumerate(ids, start=1):
+            if number % LOOKS_PER_SLICE == 0:
+                await self._ambient.sleep(0)
+            found.append(self._known(id_))
+        return found
+
+    async def close(self) -> None:
+        """Give up a running pass; what it deleted is gone. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self._last is not None and self._last.state is CollectionState.RUNNING:
+            self._end(self._last, CollectionState.FAILED, "the node is shutting down")
+
+    async def _run(self, job: Collection) -> None:
+        try:
+            await self.run_pass(job)
+        except StrandlineError as error:
+            self._end(job, CollectionState.FAILED, str(error))
+        except Exception as error:
+            logger.exception("a collection failed")
+            self._end(job, CollectionState.FAILED, f"{type(error).__name__}: {error}")
+
+    async def run_pass(self, job: Collection) -> None:
+        """Count, then delete what may go. Raises errors of the stores and of the metadata."""
+        for tier in self._stores.by_name.values():
+            await self._count(tier, job)
+        orphans = job.found[ObjectClass.ORPHAN].objects
+        if not job.request.apply:
+            self._end(job, CollectionState.FINISHED, "nothing was deleted: it was only looked")
+            return
+        allowed = objects_allowed(
+            sum(job.found[each].objects for each in IN_THE_LOG),
+            self._limits.delete_max_percent,
+            job.request.accept_objects,
+        )
+        if orphans > allowed:
+            await self._stop(job, orphans, allowed)
+            return
+        for tier in self._stores.by_name.values():
+            if not await self._delete(tier, job, allowed):
+                await self._stop(job, orphans, allowed)
+                return
+        await self._keep_audit(self._line(job, f"{job.deleted.objects} orphans deleted"))
+        kept = sum(job.held_back.values())
+        self._end(job, CollectionState.FINISHED, f"{kept} orphans stay for now" if kept else "")
+
+    async def _count(self, tier: TierStore, job: Collection) -> None:
+        job.by_store.setdefault(tier.name, {})
+        async with aclosing(listed_pages(tier)) as pages:
+            async for page in pages:
+                for class_, info, _ in await self._classified(tier, page):
+                    job.add(tier.name, class_, info)
+
+    async def _classified(
+        self, tier: TierStore, page: Sequence[ObjectInfo]
+    ) -> list[tuple[ObjectClass, ObjectInfo, ParsedSegmentKey | None]]:
+        """In the order listed, barrier, looked: an id that began since the listing is known."""
+        await self._look.barrier(deadline_s=self._limits.barrier_deadline_s)
+        found = []
+        for number, info in enumerate(page, start=1):
+            if number % LOOKS_PER_SLICE == 0:
+                await self._ambient.sleep(0)
+            key = parse_segment_key(tier.prefix, info.key)
+            class_ = classify(
+                info.key,
+                key,
+                NEVER_KNOWN if key is None else self._known(key.segment_id),
+                prefix=tier.prefix,
+                now_ms=self._ambient.now_ms(),
+            )
+            found.append((class_, info, key))
+        return found
+
+    def _known(self, segment_id: RemoteLogSegmentId) -> Known:
+        row = self._look.find_segment(segment_id.id)
+        if row is None:
+            return Known(deleted=self._look.is_deleted(segment_id))
+        return Known(row, delete_due_ms(row, self._copy_limits))
+
+    async def _delete(self, tier: TierStore, job: Collection, allowed: int) -> bool:
+        """False: there would be more than `allowed`."""
+        async with aclosing(listed_pages(tier)) as pages:
+            async for page in pages:
+                orphans = (
+                    Orphan(key, info)
+                    for class_, info, key in await self._classified(tier, page)
+                    if class_ is ObjectClass.ORPHAN and key is not None
+                )
+                for batch in _batches(orphans):
+                    free = [each for each in batch if not self._is_held(each, job)]
+                    if job.deleted.objects + len(free) > allowed:
+                        return False
+                    if free:
+                        await self._delete_batch(tier, job, free)
+        return True
+
+    def _is_held(self, orphan: Orphan, job: Collection) -> bool:
+        why = self._why_held(orphan)
+        if why is None:
+            return False
+        job.held_back[why] = job.held_back.get(why, 0) + 1
+        return True
+
+    def _why_held(self, orphan: Orphan) -> str | None:
+        return self._held_back(orphan.key.segment_id.partition.topic)
+
+    async def _delete_batch(
+        self, tier: TierStore, job: Collection, orphans: Sequence[Orphan]
+    ) -> None:
+        for segment_id, of_segment in groupby(orphans, lambda each: each.key.segment_id):
+            group = list(of_segment)
+            await self._keep_audit(
+                AuditLine(
+                    at_ms=self._ambient.now_ms(),
+                    action=AuditAction.ORPHAN_DELETED,
+                    partition=segment_id.partition,
+                    segment_id=segment_id.id,
+                    start_offset=group[0].key.start_offset,
+                    end_offset=-1,
+                    size_bytes=sum(each.info.size for each in group),
+                    why=f"{len(group)} objects of a deleted segment in the store {tier.name}",
+                    by=job.by,
+                )
+            )
+        await delete_objects(
+            tier,
+            [each.info.key for each in orphans],
+            confirm_prefix=self._confirm_prefix,
+            held_back=lambda: next(filter(None, map(self._why_held, orphans)), None),
+            deadline_s=self._copy_limits.store_deadline_s,
+            what=f"{len(orphans)} orphans",
+        )
+        for each in orphans:
+            job.deleted.add(tier.name, each.info)
+
+    async def _stop(self, job: Collection, orphans: int, allowed: int) -> None:
+        text = (
+            f"{orphans} objects of deleted segments are too many at once (allowed: {allowed}), and "
+            f"{job.deleted.objects} were deleted: look at them, then give their number, "
+            f"--accept-objects {orphans}"
+        )
+        logger.error("the collection %s stopped: %s", job.id, text)
+        await self._keep_audit(self._line(job, text))
+        self._end(job, CollectionState.STOPPED, text)
+
+    def _line(self, job: Collection, why: str) -> AuditLine:
+        return AuditLine(
+            self._ambient.now_ms(), AuditAction.COLLECTION, None, None,
+            -1, -1, job.deleted.size_bytes, why, job.by,
+        )  # fmt: skip
+
+    def _end(self, job: Collection, state: CollectionState, text: str) -> None:
+        job.state, job.text, job.ended_at_ms = state, text, self._ambient.now_ms()
+
+
+def _batches(orphans: Iterator[Orphan]) -> Iterator[list[Orphan]]:
+    while batch := list(islice(orphans, DELETED_AT_ONCE)):
+        yield batch

@@ -1,0 +1,207 @@
+"""A full listing of the stores joined with the metadata: what is missing, what is unknown.
+
+List first, then look: a row whose objects were listed too early is confirmed by asking for each,
+and an object without a row was unknown after it was there. Memory is bounded by one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
+
+from kafka_formats.errors import CorruptData, NotFound
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.object_keys import ObjectSuffix, parse_segment_key, segment_keys
+from rlm.reconcile.adoption_plan import StoredSegment, add_listed
+from rlm.stores.tier_listing import listed_pages
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
+
+UNKNOWN_SHOWN_MAX = 1_000
+ROWS_AT_ONCE = 100
+
+
+class RowsPort(Protocol):
+    """The part used here of `rlmm.manager.manager.RemoteLogMetadataManager`."""
+
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        """Every partition that has a row."""
+        ...
+
+    def list_remote_log_segments(
+        self, tip: TopicIdPartition, leader_epoch: int | None = None
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """All rows of a partition."""
+        ...
+
+    def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """A segment's row by its id alone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSegment:
+    """A finished segment whose objects are not as its row says."""
+
+    row: RemoteLogSegmentMetadata
+    why: str
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was found. `unknown` are the first so many of `unknown_count` segments without a row;
+    `uncompared` are finished rows of another RemoteStorageManager. `other_objects` are no segments.
+    """
+
+    whole: int = 0
+    missing: list[MissingSegment] = field(default_factory=list)
+    unknown: list[StoredSegment] = field(default_factory=list)
+    unknown_count: int = 0
+    uncompared: int = 0
+    unfinished: int = 0
+    other_objects: int = 0
+
+
+Sizes = Mapping[RemoteLogSegmentId, StoredSegment]
+Breathe = Callable[[], Awaitable[None]]
+
+
+def expected_sizes(custom: CustomMetadata) -> dict[ObjectSuffix, int]:
+    """What a listing must say of a finished segment, lengths in bytes."""
+    return {
+        ObjectSuffix.LOG: custom.log_bytes,
+        ObjectSuffix.INDEXES: custom.indexes_bytes,
+        ObjectSuffix.MANIFEST: custom.manifest_bytes,
+    }
+
+
+def why_missing(expected: Mapping[ObjectSuffix, int], found: Mapping[ObjectSuffix, int]) -> str:
+    """A sentence; empty when the objects are as they must be."""
+    wrong = [
+        f".{suffix} is gone" if suffix not in found
+        else f".{suffix} has {found[suffix]} bytes, not {size}"
+        for suffix, size in expected.items()
+        if found.get(suffix) != size
+    ]  # fmt: skip
+    return ", ".join(wrong)
+
+
+async def compare(rows: RowsPort, stores: TierStores, *, breathe: Breathe) -> Comparison:
+    """List every store to its end and compare. `breathe` is awaited between slices of work."""
+    result = Comparison()
+    for tier in stores.by_name.values():
+        seen: set[TopicIdPartition] = set()
+        async for partition, segments in _by_partition(tier, result):
+            seen.add(partition)
+            await _compare_partition(rows, tier, partition, segments, result, breathe)
+            _note_unknown(rows, segments.values(), result)
+        for partition in rows.partitions():
+            if partition not in seen:
+                await _compare_partition(rows, tier, partition, {}, result, breathe)
+    for partition in rows.partitions():
+        result.uncompared += await _uncompared(rows, partition, breathe)
+    result.missing.sort(key=lambda each: (each.row.segment_id.partition, each.row.start_offset))
+    return result
+
+
+async def _by_partition(
+    tier: TierStore, result: Comparison
+) -> AsyncIterator[tuple[TopicIdPartition, dict[RemoteLogSegmentId, StoredSegment]]]:
+    """Segments as listed, a partition at a time: keys sort by partition first."""
+    current: TopicIdPartition | None = None
+    found: dict[RemoteLogSegmentId, StoredSegment] = {}
+    async for page in listed_pages(tier):
+        for info in page:
+            key = parse_segment_key(tier.prefix, info.key)
+            if key is None:
+                result.other_objects += 1
+                continue
+            partition = key.segment_id.partition
+            if partition != current:
+                if current is not None:
+                    yield current, found
+                current, found = partition, {}
+            add_listed(found, key, info.size, tier.name)
+    if current is not None:
+        yield current, found
+
+
+async def _compare_partition(
+    rows: RowsPort,
+    tier: TierStore,
+    partition: TopicIdPartition,
+    segments: Sizes,
+    result: Comparison,
+    breathe: Breathe,
+) -> None:
+    async for row in _rows(rows, partition, breathe):
+        custom = _custom_of(row)
+        if custom is None or custom.store != tier.name:
+            continue
+        expected = expected_sizes(custom)
+        stored = segments.get(row.segment_id)
+        why = why_missing(expected, {} if stored is None else stored.sizes)
+        if why:
+            why = why_missing(expected, await _asked(tier, row))
+        if why:
+            result.missing.append(MissingSegment(row, why))
+        else:
+            result.whole += 1
+
+
+async def _asked(tier: TierStore, row: RemoteLogSegmentMetadata) -> dict[ObjectSuffix, int]:
+    """Each object by name: a listing may be older than the row."""
+    keys = segment_keys(tier.prefix, row.segment_id, row.start_offset)
+    found = {}
+    for suffix, key in (
+        (ObjectSuffix.LOG, keys.log),
+        (ObjectSuffix.INDEXES, keys.indexes),
+        (ObjectSuffix.MANIFEST, keys.manifest),
+    ):
+        try:
+            found[suffix] = (await tier.store.head(key)).size
+        except NotFound:
+            continue
+    return found
+
+
+def _note_unknown(rows: RowsPort, segments: Iterable[StoredSegment], result: Comparison) -> None:
+    for stored in segments:
+        row = rows.find_segment(stored.segment_id.id)
+        if row is None:
+            result.unknown_count += 1
+            if len(result.unknown) < UNKNOWN_SHOWN_MAX:
+                result.unknown.append(stored)
+        elif row.state is not SegmentState.COPY_SEGMENT_FINISHED:
+            result.unfinished += 1
+
+
+async def _uncompared(rows: RowsPort, partition: TopicIdPartition, breathe: Breathe) -> int:
+    found = 0
+    async for row in _rows(rows, partition, breathe):
+        found += row.state is SegmentState.COPY_SEGMENT_FINISHED and _custom_of(row) is None
+    return found
+
+
+async def _rows(
+    rows: RowsPort, partition: TopicIdPartition, breathe: Breathe
+) -> AsyncIterator[RemoteLogSegmentMetadata]:
+    listed = rows.list_remote_log_segments(partition)
+    while part := list(islice(listed, ROWS_AT_ONCE)):
+        for row in part:
+            yield row
+        await breathe()
+
+
+def _custom_of(row: RemoteLogSegmentMetadata) -> CustomMetadata | None:
+    """Of a finished row of ours, else None."""
+    if row.state is not SegmentState.COPY_SEGMENT_FINISHED or row.custom_metadata is None:
+        return None
+    try:
+        return CustomMetadata.decode(row.custom_metadata)
+    except CorruptData:
+        return None

@@ -1,0 +1,1 @@
+"""Damaged segments of the tier: found, judged, copied anew."""

@@ -1,0 +1,148 @@
+"""Whether a damaged segment is copied anew, taken away, or left, and why. Pure.
+
+    damaged and serving            -> copied anew from a whole source under a new id, read back,
+                                      COPY_SEGMENT_FINISHED; then it serves nothing any more
+    damaged and serving nothing    -> retired, once all that serves in its place was found whole
+    ... and nothing in its place   -> left as it is: nobody knows what would go with it
+    nothing may be deleted now     -> left as it is; damage is told in any case
+
+A crash between any two steps leaves one of these states, and any later node goes on from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rlmm.lineage import within_lineage
+from rlmm.partition_state import Mode, PartitionState
+from rlmm.rows.queries import ServedSegment
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
+
+
+class RepairAction(StrEnum):
+    """What is right for a damaged segment."""
+
+    COPY_ANEW = "copy_anew"
+    RETIRE = "retire"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairFacts:
+    """`served`: what serves the offsets of the segment's range that can be read, whatever segment
+    that is. `held_back` says why nothing of the topic may be deleted now, `copying_paused` why
+    nothing is copied, `not_claimed` why it is not this node's to do; None: nothing is against it.
+    """
+
+    row: RemoteLogSegmentMetadata
+    state: PartitionState
+    served: Sequence[ServedSegment]
+    held_back: str | None
+    copying_paused: str | None
+    not_claimed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepairDecision:
+    """`text` says why. `not_now` keeps the action from being taken at this time. `in_its_place`:
+    the segments that must be found whole before a RETIRE, which has at least one.
+    """
+
+    action: RepairAction
+    text: str
+    not_now: str | None = None
+    in_its_place: tuple[RemoteLogSegmentMetadata, ...] = ()
+
+
+def plan_repair(facts: RepairFacts) -> RepairDecision:
+    """For a segment in COPY_SEGMENT_FINISHED whose objects were found damaged."""
+    row, state = facts.row, facts.state
+    if state.delete_state is not None:
+        return RepairDecision(RepairAction.LEAVE, "the partition's data is being deleted")
+    if state.mode is not Mode.SIDECAR:
+        return RepairDecision(
+            RepairAction.LEAVE,
+            f"the partition is {state.mode.name.lower()}: nothing of it is copied here",
+        )
+    if row.end_offset < state.log_start_offset:
+        return RepairDecision(
+            RepairAction.LEAVE, "it lies below the log start: retention takes it away"
+        )
+    not_now = _not_now(facts)
+    mine = [span for span, by in facts.served if by.segment_id == row.segment_id]
+    if not mine:
+        return _retired(facts, not_now)
+    if not within_lineage(row.start_offset, row.end_offset, row.leader_epochs, state.lineage, None):
+        return RepairDecision(
+            RepairAction.LEAVE,
+            "its end lies outside the lineage, where nothing is copied any more: what it serves "
+            "below that has to come from a copy of the broker's own segments",
+        )
+    return RepairDecision(
+        RepairAction.COPY_ANEW,
+        "it serves " + ", ".join(f"{span.first_offset} to {span.last_offset}" for span in mine),
+        not_now,
+    )
+
+
+def _retired(facts: RepairFacts, not_now: str | None) -> RepairDecision:
+    """Nothing is read from it any more. Without anything in its place it may be the last to have
+    what lies there.
+    """
+    others = {by.segment_id.id: by for _, by in facts.served}
+    if not others:
+        return RepairDecision(
+            RepairAction.LEAVE,
+            "nothing is read from it any more, and nothing serves its offsets in its place: "
+            "retention takes it away",
+        )
+    return RepairDecision(
+        RepairAction.RETIRE,
+        "nothing is read from it any more: other segments serve its offsets",
+        not_now,
+        tuple(others.values()),
+    )
+
+
+def _not_now(facts: RepairFacts) -> str | None:
+    if facts.not_claimed is not None:
+        return facts.not_claimed
+    if facts.state.adopting:
+        return "what the store holds of the partition is not recorded yet"
+    if facts.held_back is not None:
+        return f"nothing is deleted now: {facts.held_back}"
+    return facts.copying_paused
+
+
+def readable_range(row: RemoteLogSegmentMetadata, state: PartitionState) -> tuple[int, int]:
+    """The first and the last offset of a segment's range that readers may ask for."""
+    highest = OFFSET_MAX if state.highest_copied is None else state.highest_copied[0]
+    return max(row.start_offset, state.log_start_offset), min(row.end_offset, highest)
+
+
+def first_known_offset(row: RemoteLogSegmentMetadata) -> int:
+    """Below it the segment has records that DeleteRecords had taken before the first copy, whose
+    leader epochs nobody knows; -1: it has none.
+    """
+    first = row.leader_epochs[0][1]
+    return first if first > row.start_offset else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much the automatic mode has begun: times (monotonic, s), ascending."""
+
+    begun_at_s: tuple[float, ...] = ()
+
+    def may_begin(self, now_s: float, per_hour_max: int) -> bool:
+        """Whether one more within an hour is allowed."""
+        return len(self._of_the_hour(now_s)) < per_hour_max
+
+    def begun(self, now_s: float) -> Budget:
+        """After one more."""
+        return Budget((*self._of_the_hour(now_s), now_s))
+
+    def _of_the_hour(self, now_s: float) -> tuple[float, ...]:
+        return tuple(at_s for at_s in self.begun_at_s if now_s - at_s < 3600)

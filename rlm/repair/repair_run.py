@@ -1,0 +1,100 @@
+"""One run of a repair, as it goes on: what was asked for, what was found, what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kafka_formats.kafka_uuid import Uuid
+from rlm.repair.repair_plan import RepairAction
+from rlmm.segment import RemoteLogSegmentId
+
+SEGMENTS_TOLD_MAX = 1_000
+"""Damaged segments that a run describes; the rest is counted."""
+
+
+class RepairState(StrEnum):
+    """Where a run stands."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class Outcome(StrEnum):
+    """What became of a damaged segment. WOULD: a dry run, or not now; COPIED: the new one serves,
+    the damaged one is not retired yet.
+    """
+
+    WOULD = "would"
+    REPAIRED = "repaired"
+    COPIED = "copied"
+    UNREPAIRABLE = "unrepairable"
+    LEFT = "left"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRequest:
+    """`topic` None: of all topics. `segment` None: all that are damaged. `from_scrub`: look only at
+    what a scrub or a read told this node. `apply` False only looks.
+    """
+
+    topic: str | None = None
+    partition: int | None = None
+    segment: Uuid | None = None
+    from_scrub: bool = False
+    apply: bool = False
+
+
+@dataclass(slots=True)
+class DamagedSegmentRepair:
+    """Offsets are inclusive. `wrong` is what is damaged; `source` where a whole copy was found,
+    empty if nowhere; `tried` why not elsewhere. `new_segment`: its copy.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+    wrong: str
+    action: RepairAction
+    outcome: Outcome
+    text: str
+    source: str = ""
+    tried: tuple[str, ...] = ()
+    new_segment: Uuid | None = None
+
+
+@dataclass(slots=True)
+class RepairRun:
+    """`checked` segments were read, `checked_bytes` of them. `elsewhere` says of partitions that
+    this node does not lead where to ask; `unread` of segments why nothing is known of them.
+    """
+
+    id: Uuid
+    request: RepairRequest
+    by: str
+    started_at_ms: int
+    state: RepairState = RepairState.RUNNING
+    ended_at_ms: int = -1
+    text: str = ""
+    checked: int = 0
+    checked_bytes: int = 0
+    damaged: int = 0
+    repaired: int = 0
+    segments: list[DamagedSegmentRepair] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def add(self, segment: DamagedSegmentRepair) -> None:
+        """One more that is damaged."""
+        self.damaged += 1
+        self.repaired += segment.outcome is Outcome.REPAIRED
+        if len(self.segments) < SEGMENTS_TOLD_MAX:
+            self.segments.append(segment)
+
+    @property
+    def standing(self) -> int:
+        """Damaged segments that are not repaired."""
+        return self.damaged - self.repaired

@@ -1,0 +1,113 @@
+"""A damaged segment's log, as the brokers of the other replicas have it.
+
+Each assigned replica is asked in turn for the batches of the segment's offsets; what comes is put
+into a file and judged as every source is (`segment_gathering`): by the length and the CRC32C that
+the metadata has of `.log`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_client.replica_answers import OutOfRange
+from rlm.control.ports import PoolPort
+from rlm.copy.mending import NO_BROKER, ReplicasPort
+from rlm.copy.replica_batches import take_batches
+from rlm.data_plane.repair_jobs import GatherJob, GatherResult, LocalLog, LocalSource
+from rlm.data_plane.repair_room import require_room, writing_to
+from rlm.format.object_keys import ObjectSuffix
+from rlm.leadership.leadership import NoAnswer
+
+DEADLINE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGathering:
+    """`replicas` None: a directory without a broker. `deadline_s` for what one replica answers of
+    one segment.
+    """
+
+    pool: PoolPort
+    replicas: ReplicasPort | None = None
+    deadline_s: float = DEADLINE_S
+
+    async def gather(self, job: GatherJob, path: Path) -> GatherResult:
+        """As `PoolPort.gather`, from the first replica that has it whole. What comes stands in the
+        file at `path`, of a replica at a time. NoRoom: its disk takes no more.
+        """
+        if self.replicas is None:
+            return GatherResult("", (f"other replicas: {NO_BROKER}",))
+        try:
+            nodes = await self.replicas.replicas(job.segment_id.partition)
+            if isinstance(nodes, NoAnswer):
+                return GatherResult("", (), (f"other replicas: {nodes.reason}",))
+            tried: list[str] = []
+            unanswered: list[str] = []
+            for node_id in nodes:
+                found = await self._from(self.replicas, node_id, job, path)
+                tried += found.tried
+                unanswered += found.unanswered
+                if found.source:
+                    return replace(found, tried=tuple(tried), unanswered=tuple(unanswered))
+            return GatherResult("", tuple(tried), tuple(unanswered))
+        finally:
+            await self.replicas.close()
+
+    async def _from(
+        self, replicas: ReplicasPort, node_id: int, job: GatherJob, path: Path
+    ) -> GatherResult:
+        name = f"the replica on broker {node_id}"
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                wrong = await _fetched(replicas, node_id, job, path)
+        except TimeoutError:
+            wrong = NoAnswer(f"no end of its answers within {self.deadline_s:g} s")
+        if isinstance(wrong, NoAnswer):
+            return GatherResult("", (), (f"{name}: {wrong.reason}",))
+        if wrong:
+            return GatherResult("", (f"{name}: {wrong}",))
+        log = LocalLog(path, job.start_offset, job.end_offset + 1)
+        return await self.pool.gather(replace(job, replica=LocalSource(name, (log,))))
+
+
+async def _fetched(
+    replicas: ReplicasPort, node_id: int, job: GatherJob, path: Path
+) -> str | NoAnswer:
+    """Why it has not all of it; empty when `path` has what it answered."""
+    size_bytes = job.object(ObjectSuffix.LOG).size_bytes
+    await asyncio.to_thread(_begin, path, size_bytes, job.free_bytes_min)
+    at, written = job.start_offset, 0
+    while at <= job.end_offset:
+        answer = await replicas.fetch(node_id, job.segment_id.partition, at)
+        if isinstance(answer, OutOfRange):
+            return f"its log does not reach {at}"
+        if isinstance(answer, NoAnswer):
+            return answer
+        taken = await asyncio.to_thread(
+            take_batches, answer.data, at, job.end_offset, None, f"its answer at {at}"
+        )
+        if taken.wrong:
+            return taken.wrong
+        if taken.next_offset == at:
+            return NoAnswer(f"it answers no whole batch at {at}")
+        written += len(taken.data)
+        if written > size_bytes:
+            return f"more than {size_bytes} bytes, not {size_bytes}"
+        with writing_to(path.parent):
+            await asyncio.to_thread(_append, path, taken.data)
+        at = taken.next_offset
+    return "" if written == size_bytes else f"{written} bytes, not {size_bytes}"
+
+
+def _begin(path: Path, size_bytes: int, free_bytes_min: int) -> None:
+    with writing_to(path.parent):
+        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        path.write_bytes(b"")
+    require_room(path.parent, size_bytes, free_bytes_min)
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)

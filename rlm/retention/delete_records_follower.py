@@ -1,0 +1,241 @@
+"""The tier's log start follows DeleteRecords on the broker, for topics whose policy says so
+(`delete_records_watch` decides).
+
+Of a movement that nothing proves to be one nothing goes: it is a problem of the node while the
+topic's retention in Kafka is unlimited, where nobody expects the broker's log start to move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_formats.errors import Conflict, CorruptData, Fenced, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import (
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    parse_segment_file_name,
+)
+from kafka_formats.properties import parse_partition_metadata
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.surroundings import Ambient
+from rlm.copy.partition_work import PartitionWork
+from rlm.copy.scanner import BrokerPort
+from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
+from rlm.leadership.leadership import BrokerWord, HeldClaim, Leads
+from rlm.local_log.replica_directory import read_small
+from rlm.retention.delete_records_watch import Look, Watched, watched
+from rlm.retention.expirer import Expirer
+from rlmm.partition_state import UNLIMITED, PartitionState
+
+logger = logging.getLogger(__name__)
+
+LOOKING = "following DeleteRecords on the broker"
+WHY = "DeleteRecords on the broker, which the topic's policy follows"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A partition that is looked at, with the claim that it had when the look began."""
+
+    work: PartitionWork
+    claim: HeldClaim
+    directory: Path
+
+
+@dataclass(slots=True)
+class DeleteRecordsFollower:
+    """One per node with a broker."""
+
+    expirer: Expirer
+    broker: BrokerPort
+    ambient: Ambient
+    known: dict[TopicIdPartition, Watched] = field(default_factory=dict)
+    told: dict[TopicIdPartition, str] = field(default_factory=dict)
+    failing: dict[TopicIdPartition | None, str] = field(default_factory=dict)
+    """Why the last pass could not look at all (None), or not follow in a partition."""
+    log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
+
+    async def run(self) -> None:
+        """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
+        while True:
+            try:
+                await self.run_pass()
+                self.log.works(LOOKING)
+            except Exception as error:  # noqa: BLE001 - told, and repeated
+                self.failing[None] = str(error) or type(error).__name__
+                self.log.failed(LOOKING, error)
+            await self.ambient.sleep(self.expirer.limits.retention_interval_s)
+
+    async def run_pass(self) -> None:
+        """One look at each partition whose topic's policy asks for it, and what follows; what keeps
+        one from being followed is in `problems`.
+        """
+        asked = {each.work.partition: each for each in self._asked()}
+        self.known = {tip: each for tip, each in self.known.items() if tip in asked}
+        looks = await self._looks(asked) if asked else {}
+        for tip, look in looks.items():
+            before = self.known.get(tip)
+            self.known[tip] = watched(before, look)
+            if before is None or before.last.token != look.token:
+                logger.info(
+                    "DeleteRecords of %s is followed from %d on", tip, look.log_start_offset
+                )
+        failing = {tip: await self._follow(tip, each) for tip, each in self.known.items()}
+        await self._tell()
+        self.failing = {tip: text for tip, text in failing.items() if text is not None}
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Log starts that moved, and nothing proves by what; and what fails from pass to pass."""
+        told = tuple(
+            NodeProblem(ProblemArea.RETENTION, str(tip), text)
+            for tip, text in sorted(self.told.items(), key=lambda each: str(each[0]))
+        )
+        if not self.failing:
+            return told
+        tip = min(self.failing, key=str)
+        what = "" if tip is None else f"{tip.topic}-{tip.partition}: "
+        text = f"{LOOKING} fails and is repeated with each pass: {what}{self.failing[tip]}"
+        return (*told, NodeProblem(ProblemArea.RETENTION, LOOKING, text))
+
+    def _asked(self) -> list[_Asked]:
+        found = []
+        for work in self.expirer.works():
+            tip, claim = work.partition, work.held
+            if claim is None or work.local is None or work.unusable is not None:
+                continue  # the broker is asked by name: is the topic still the one that is claimed?
+            if self._is_asked_for(tip):
+                found.append(_Asked(work, claim, work.local.directory))
+        return found
+
+    async def _looks(
+        self, asked: Mapping[TopicIdPartition, _Asked]
+    ) -> dict[TopicIdPartition, Look]:
+        """Those that the broker and the disk answered; the others are looked at again."""
+        names = [(tip.topic, tip.partition) for tip in asked]
+        led = await self.broker.leadership(names)
+        heard = await self.broker.local_log_start(names)
+        listed = await asyncio.to_thread(
+            _listed, {tip: each.directory for tip, each in asked.items()}
+        )
+        again = await self.broker.local_log_start(names)
+        leads = await self.broker.leadership(names)
+        looks = {}
+        for tip, each in asked.items():
+            name = tip.topic, tip.partition
+            there, before, after = listed.get(tip), led.get(name), leads.get(name)
+            start = heard.get(name)
+            ours = each.work.held is not None and each.work.held.token == each.claim.token
+            if there is None or not ours or not _leads_throughout(each.claim, before, after):
+                continue
+            if isinstance(start, LocalLogStart) and start == again.get(name):
+                epoch = each.claim.leader_epoch
+                looks[tip] = Look(each.claim.token, epoch, *there, start.offset)
+        return looks
+
+    async def _follow(self, tip: TopicIdPartition, each: Watched) -> str | None:
+        """What failed."""
+        state = self._state(tip, each)
+        # Asked anew: the look took its time. What changes from here on, apply refuses.
+        if state is None or not self._is_asked_for(tip):
+            return None
+        # What is above is not copied yet: it is followed once it is.
+        before = min(each.proven, state.next_offset)
+        if before <= state.log_start_offset:
+            return None
+        try:
+            await self.expirer.delete_records(tip, before, apply=True, why=WHY)
+        except (Conflict, Fenced) as error:
+            logger.info("DeleteRecords below %d of %s is not followed now: %s", before, tip, error)
+        except StrandlineError as error:
+            return str(error)
+        return None
+
+    async def _tell(self) -> None:
+        behind = {}
+        for tip, each in self.known.items():
+            state = self._state(tip, each)
+            if state is not None and each.unproven > state.log_start_offset:
+                behind[tip] = each.unproven, state.log_start_offset
+        topics = sorted({tip.topic for tip in behind})
+        configs = await self.broker.topic_configs(topics) if topics else {}
+        told = {}
+        for tip, (broker_start, tier_start) in behind.items():
+            config = configs.get(tip.topic)
+            if not isinstance(config, TopicConfig) or not _is_unlimited(config):
+                continue
+            told[tip] = (
+                f"the broker's log of {tip.topic}-{tip.partition} starts at {broker_start}, the "
+                f"tier's at {tier_start}, and nothing proves that DeleteRecords moved it: "
+                f"`strandline retention delete-records {tip.topic} {tip.partition} --before "
+                f"{broker_start}` if it did, `strandline policy set {tip.topic} "
+                "--delete-records ignored` to be asked no more"
+            )
+        for tip in told.keys() - self.told.keys():
+            logger.warning("%s", told[tip])
+        self.told = told
+
+    def _is_asked_for(self, tip: TopicIdPartition) -> bool:
+        policy = self.expirer.metadata.topic_policy(tip.topic).counts_for(tip.topic_id)
+        return policy.follow_delete_records
+
+    def _state(self, tip: TopicIdPartition, each: Watched) -> PartitionState | None:
+        """While the claim that it was looked at under is ours."""
+        state = self.expirer.metadata.partition_state(tip)
+        if state is None or state.claim is None or state.claim.token != each.last.token:
+            return None
+        return state
+
+
+def _leads_throughout(
+    claim: HeldClaim, before: BrokerWord | None, after: BrokerWord | None
+) -> bool:
+    """Whether the broker led in the claim's epoch before and after it was asked the rest."""
+    return all(
+        isinstance(word, Leads) and word.leader_epoch == claim.leader_epoch
+        for word in (before, after)
+    )
+
+
+def _is_unlimited(config: TopicConfig) -> bool:
+    return config.retention_ms == config.retention_bytes == UNLIMITED
+
+
+def _listed(
+    directories: Mapping[TopicIdPartition, Path],
+) -> dict[TopicIdPartition, tuple[tuple[int, int], Sequence[int]]]:
+    """(device, inode) of each directory and the bases of its segments; without those that are
+    gone, were replaced while they were listed, or are of another topic by now, which the broker
+    answers for under the same name. Blocks.
+    """
+    found = {}
+    for tip, directory in directories.items():
+        try:
+            before, topic_id = _identity(directory), _topic_id(directory)
+            bases, after = _bases(directory), _identity(directory)
+        except (OSError, CorruptData):
+            continue
+        if before == after and topic_id == tip.topic_id:
+            found[tip] = before, bases
+    return found
+
+
+def _identity(directory: Path) -> tuple[int, int]:
+    status = directory.stat()
+    return status.st_dev, status.st_ino
+
+
+def _topic_id(directory: Path) -> Uuid:
+    path = directory / PARTITION_METADATA_FILE
+    return parse_partition_metadata(read_small(path), source=str(path))
+
+
+def _bases(directory: Path) -> Sequence[int]:
+    parsed = map(parse_segment_file_name, os.listdir(directory))
+    return sorted(each[0] for each in parsed if each is not None and each[1] == LOG_SUFFIX)

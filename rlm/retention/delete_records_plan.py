@@ -1,0 +1,67 @@
+"""Pure. What an admin's DeleteRecords takes from a partition's tier: everything below an offset.
+
+The tier's log start moves to the offset, as Kafka's DeleteRecords moves a log's. From then on
+nobody reads below it; segments that end below go with the next pass of retention, and one that the
+offset lies in stays whole until log start passes its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kafka_formats.errors import Conflict, InvalidRequest
+from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
+from rlm.retention.retention_plan import LogStartMove
+from rlmm.partition_state import Mode, PartitionState
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeletion:
+    """`move` is None where log start is there already, or above. Segments and bytes are those that
+    go as a whole; `kept` is the last offset of a segment that the new log start lies in, which
+    stays in the store for now, -1 without one.
+    """
+
+    log_start_offset: int
+    move: LogStartMove | None
+    segments: int
+    size_bytes: int
+    kept: int
+
+
+def plan_record_deletion(
+    state: PartitionState, rows: Iterable[RemoteLogSegmentMetadata], before: int
+) -> RecordDeletion:
+    """Conflict: this partition's log start is not ours to move. InvalidRequest: it would lie above
+    what is copied or recorded as lost.
+    """
+    if state.mode is not Mode.SIDECAR:
+        raise Conflict(
+            f"the mode of {state.partition} is {state.mode.name}: only in SIDECAR its records are "
+            "deleted here",
+            reason="MODE",
+        )
+    if state.delete_state is not None or state.adopting:
+        what = "is being deleted" if state.delete_state is not None else "is not adopted yet"
+        raise Conflict(f"{state.partition} {what}: its log start stays", reason="CONFLICT")
+    if before > max(state.next_offset, state.log_start_offset):
+        raise InvalidRequest(
+            f"the tier of {state.partition} ends at offset {state.next_offset} (exclusive): name "
+            "that or a lower one; what is not copied yet is deleted on the broker",
+            field="before_offset",
+        )
+    if before <= state.log_start_offset or not state.lineage:
+        return RecordDeletion(state.log_start_offset, None, 0, 0, -1)
+    below = kept = size_bytes = 0
+    for row in rows:
+        if row.state is not SegmentState.COPY_SEGMENT_FINISHED or row.start_offset >= before:
+            continue
+        if row.end_offset < before:
+            below, size_bytes = below + 1, size_bytes + row.size_bytes
+        else:
+            kept = max(kept, row.end_offset)
+    epoch = epoch_for_offset(state.lineage, before)
+    move = LogStartMove(before, state.lineage[0].epoch if epoch is None else epoch)
+    return RecordDeletion(state.log_start_offset, move, below, size_bytes, kept or -1)

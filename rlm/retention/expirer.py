@@ -1,0 +1,382 @@
+"""Carries out retention for the partitions that this node claims (`retention_plan` decides).
+
+Log start is applied in the log before anything goes, then each segment is marked under the claim's
+token, and its objects go through `CleanUpTasks` alone. A crash in between leaves segments below log
+start, which the next leader's pass finds as such. One that cannot be marked keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from kafka_formats.errors import Conflict, Fenced, NotFound, StrandlineError
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.audit import Audit, AuditAction, AuditLine
+from rlm.control.backoff import error_kind
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.copy.partition_work import PartitionWork
+from rlm.delete.clean_up_tasks import CleanUpTasks
+from rlm.retention.delete_records_plan import RecordDeletion, plan_record_deletion
+from rlm.retention.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
+from rlm.retention.topic_retention import RetentionInForce, RetentionRules, RetentionSource
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import PartitionState, TopicPolicy
+from rlmm.records.records import LogStart
+from rlmm.segment import RemoteLogSegmentMetadata
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_PARALLEL_MAX = 8
+ROWS_PER_BREATH = 128
+ROWS_ON_LOOP_MAX = 500
+"""More segments than this are planned in a thread: the event loop has others to serve."""
+NODE_BRAKE_SEGMENTS_MIN = 100
+"""Fewer segments than this, over all partitions, are never too large a share of the node's."""
+
+
+WHOSE = {
+    RetentionSource.POLICY: "the topic's policy",
+    RetentionSource.TOPIC: "the topic's Kafka configs",
+}
+
+
+class _Seen(NamedTuple):
+    """What a plan followed from, besides the time."""
+
+    token: int
+    log_start_offset: int
+    lineage: object
+    segment_count: int
+    size_bytes: int
+    policy: TopicPolicy
+
+    @classmethod
+    def of(cls, state: PartitionState, token: int, policy: TopicPolicy) -> _Seen:
+        return cls(
+            token, state.log_start_offset, state.lineage, state.segment_count, state.size_bytes,
+            policy,
+        )  # fmt: skip
+
+
+BY_AN_ADMIN = "by an admin"
+FAILS = "fails"
+"""The name of the problem that is about no brake."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A plan to be carried out under a claim."""
+
+    work: PartitionWork
+    token: int
+    plan: RetentionPlan
+    accepted: bool
+
+
+def no_trouble() -> str | None:
+    """For whoever looked a moment ago."""
+    return None
+
+
+@dataclass(slots=True)
+class Expirer:
+    """One per node. `works` are the partitions of this node; those without a claim are left alone.
+
+    `held_back` says why nothing of a topic may be deleted now; `lose_claim` is told of a claim that
+    somebody newer voided; `look_trouble` says why the log directories are not known as they are.
+    """
+
+    metadata: RemoteLogMetadataManager
+    clean_ups: CleanUpTasks
+    works: Callable[[], Iterable[PartitionWork]]
+    identity: Identity
+    limits: CopyLimits
+    ambient: Ambient
+    held_back: Callable[[str], str | None]
+    lose_claim: Callable[[PartitionWork, str], None]
+    audit: Audit
+    rules: RetentionRules
+    look_trouble: Callable[[], str | None] = no_trouble
+    quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
+    stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
+    accepted: dict[TopicIdPartition, float] = field(default_factory=dict)
+    failing: dict[TopicIdPartition, str] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
+        while True:
+            await self.ambient.sleep(self.limits.retention_interval_s)
+            try:
+                await self.run_pass()
+            except Exception:
+                logger.exception("a pass of retention failed, to be repeated")
+
+    async def run_pass(self) -> None:
+        """Plan for every claimed partition, then carry it out; the trouble of one is its own."""
+        works = [work for work in self.works() if work.held is not None]
+        here = {work.partition for work in works}
+        self.quiet = {tip: seen for tip, seen in self.quiet.items() if tip in here}
+        self.stopped = {
+            tip: text for tip, text in self.stopped.items() if tip is None or tip in here
+        }
+        self.failing = {tip: text for tip, text in self.failing.items() if tip in here}
+        await self.rules.refresh(each.topic for each in here)
+        orders: list[_Order] = []
+        node_bytes = 0
+        for work in works:
+            await self.ambient.sleep(0)
+            try:
+                order, size_bytes = await self._ordered(work)
+            except Exception as error:  # noqa: BLE001 - told in the partition's status
+                self._trouble(work, error)
+                continue
+            node_bytes += size_bytes
+            if order is None:
+                self.failing.pop(work.partition, None)
+            if order is not None:
+                orders.append(order)
+        orders = self._braked(orders, node_bytes)
+        for start in range(0, len(orders), PARTITIONS_PARALLEL_MAX):
+            some = orders[start : start + PARTITIONS_PARALLEL_MAX]
+            await asyncio.gather(*(self._carry_out(order) for order in some))
+
+    async def plan(
+        self,
+        tip: TopicIdPartition,
+        percent_max: float | None = None,
+        policy: TopicPolicy | None = None,
+    ) -> RetentionPlan:
+        """What a pass would do now (a dry run), whichever node would do it. NotFound if unknown.
+
+        `policy`: what it would do by that one, instead of the one that stands.
+        """
+        state = self.metadata.partition_state(tip)
+        if state is None:
+            raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
+        rows: list[RemoteLogSegmentMetadata] = []
+        for row in self.metadata.list_remote_log_segments(tip):
+            rows.append(row)
+            if len(rows) % ROWS_PER_BREATH == 0:
+                await self.ambient.sleep(0)
+        await self.rules.learn(tip.topic)
+        by = (
+            self.rules.in_force(tip.topic, tip.topic_id)
+            if policy is None
+            else RetentionInForce(policy)
+        )
+        facts = RetentionFacts(
+            state=state,
+            segments=rows,
+            policy=by.policy,
+            now_ms=self.ambient.now_ms(),
+            percent_max=(self.limits.retention_max_percent if percent_max is None else percent_max),
+            held_back=self.held_back(tip.topic) or by.held_back,
+            whose=WHOSE[by.source],
+        )
+        if len(rows) <= ROWS_ON_LOOP_MAX:
+            return plan_retention(facts)
+        return await asyncio.to_thread(plan_retention, facts)
+
+    def accept(self, tip: TopicIdPartition, percent: float) -> None:
+        """The partition's next pass may take up to this share. Conflict: it is not ours to do."""
+        self._token_of(tip)
+        self.accepted[tip] = percent
+
+    async def delete_records(
+        self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = BY_AN_ADMIN
+    ) -> RecordDeletion:
+        """Log start moves to `before`, if `apply`; the next pass takes what ends below.
+
+        Conflict: not by this node, or not now. InvalidRequest: not so far.
+        """
+        token = self._token_of(tip)
+        state = self.metadata.partition_state(tip)
+        if state is None:
+            raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
+        rows = self.metadata.list_remote_log_segments(tip)
+        planned = plan_record_deletion(state, rows, before)
+        waits = self.held_back(tip.topic)
+        if apply and waits is not None:
+            raise Conflict(f"nothing is deleted now: {waits}", reason="HELD_BACK")
+        if apply and planned.move is not None:
+            # The policy that stands is named, so that apply refuses it once deleting is paused.
+            offset = self.metadata.topic_policy(tip.topic).offset
+            told = f"records below {before} are deleted: {why}"
+            await self._move_log_start(tip, token, planned.move, (offset, told))
+        return planned
+
+    def _token_of(self, tip: TopicIdPartition) -> int:
+        for work in self.works():
+            if work.partition == tip and work.held is not None:
+                return work.held.token
+        state = self.metadata.partition_state(tip)
+        holder = "nobody" if state is None or state.claim is None else (
+            f"node {state.claim.incarnation.node_id}"
+        )  # fmt: skip
+        raise Conflict(
+            f"this node has no claim of {tip}, {holder} has: ask there", reason="NOT_CLAIMED"
+        )
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """The brakes that are on, and what fails from pass to pass: somebody has to look."""
+        brakes = tuple(
+            NodeProblem(ProblemArea.RETENTION, None if tip is None else str(tip), text)
+            for tip, text in self.stopped.items()
+        )
+        if not self.failing:
+            return brakes
+        tip = min(self.failing, key=lambda each: (each.topic, each.partition))
+        count, of = len(self.failing), f"{tip.topic}-{tip.partition}: {self.failing[tip]}"
+        some = "1 partition" if count == 1 else f"{count} partitions, for example"
+        text = f"it fails and is repeated with each pass: of {some} {of}"
+        return (*brakes, NodeProblem(ProblemArea.RETENTION, FAILS, text))
+
+    async def _ordered(self, work: PartitionWork) -> tuple[_Order | None, int]:
+        """What to do for a partition, if anything, and the bytes that it has in the tier."""
+        tip, held = work.partition, work.held
+        state = self.metadata.partition_state(tip)
+        if held is None or state is None or state.claim is None or state.claim.token != held.token:
+            return None, 0
+        by = self._rule(work)
+        seen = _Seen.of(state, held.token, by.policy)
+        quiet, due_ms = self.quiet.get(tip, (None, None))
+        if quiet == seen and (due_ms is None or self.ambient.now_ms() < due_ms):
+            return None, state.size_bytes
+        if (self.held_back(tip.topic) or by.held_back) is not None:
+            return None, state.size_bytes
+        percent = self.accepted.pop(tip, None)
+        plan = await self.plan(tip, percent)
+        self._tell_brake(tip, plan.brake)
+        if plan.deletions or plan.held_back is not None:
+            self.quiet.pop(tip, None)
+            return _Order(work, held.token, plan, percent is not None), state.size_bytes
+        self.quiet[tip] = (seen, plan.next_due_ms)
+        return None, state.size_bytes
+
+    def _rule(self, work: PartitionWork) -> RetentionInForce:
+        """Brokers know a topic's configs by its name: while its directory cannot be looked at,
+        nobody knows whether the topic of that name is still the one that was claimed.
+        """
+        by = self.rules.in_force(work.partition.topic, work.partition.topic_id)
+        if by.source is RetentionSource.POLICY:
+            return by
+        unseen = self.look_trouble() if work.unusable is None else work.unusable.text
+        return replace(by, held_back=by.held_back or unseen)
+
+    def _braked(self, orders: list[_Order], node_bytes: int) -> list[_Order]:
+        """All of them, or none that nobody accepted if together they would take too much."""
+        taking = [order for order in orders if not order.accepted and order.plan.brake is None]
+        segments = sum(len(order.plan.delete_now) for order in taking)
+        taken = sum(order.plan.expiring_bytes for order in taking)
+        percent = self.limits.retention_max_percent
+        # Once it stopped, what is left after an acceptance or two must not slip below the number.
+        few = segments < NODE_BRAKE_SEGMENTS_MIN and None not in self.stopped
+        if few or taken * 100 <= percent * node_bytes:
+            self._tell_brake(None, None)
+            return orders
+        self._tell_brake(
+            None,
+            f"this pass would take {segments} segments of {len(taking)} partitions, "
+            f"{taken * 100 / max(1, node_bytes):.1f} % of what this node has in the tier, and "
+            f"retention.max_percent is {percent:g}: look at the policies, then accept it partition "
+            "by partition or set them right",
+        )
+        return [order for order in orders if order.accepted or order.plan.brake is not None]
+
+    def _tell_brake(self, tip: TopicIdPartition | None, text: str | None) -> None:
+        if text is None:
+            self.stopped.pop(tip, None)
+            return
+        if tip not in self.stopped:
+            logger.error("retention stopped%s: %s", "" if tip is None else f" for {tip}", text)
+            self._note(AuditAction.RETENTION_STOPPED, tip, -1, text)
+        self.stopped[tip] = text
+
+    async def _carry_out(self, order: _Order) -> None:
+        try:
+            move = order.plan.move_now
+            if not await self._may_go_on(order):
+                return
+            if move is not None:
+                by = (order.plan.policy.offset, order.plan.text)
+                await self._move_log_start(order.work.partition, order.token, move, by)
+            for each in order.plan.delete_now:
+                if not await self._may_go_on(order):
+                    return
+                if not await self.clean_ups.begin(
+                    each.row, order.token, each.text, policy_offset=order.plan.policy.offset
+                ):
+                    logger.info(
+                        "segment %s is kept: it is in use or gone, or the policy changed",
+                        each.row.segment_id,
+                    )
+            self.failing.pop(order.work.partition, None)
+        except Conflict as error:
+            if await self._may_go_on(order):
+                self._trouble(order.work, error)
+                return
+            logger.info("retention of %s is decided anew: %s", order.work.partition, error)
+        except Exception as error:  # noqa: BLE001 - told in the partition's status
+            self._trouble(order.work, error)
+
+    async def _may_go_on(self, order: _Order) -> bool:
+        """Asked before every step: a claim may be lost, a switch be thrown, and what the plan was
+        decided by be replaced in between. (What is replaced after this is asked, apply refuses.)
+        """
+        topic = order.work.partition.topic
+        await self.rules.confirm(topic)
+        by = self._rule(order.work)
+        held = order.work.held
+        ours = held is not None and held.token == order.token
+        waits = self.held_back(topic) or by.held_back
+        return ours and waits is None and by.policy == order.plan.policy
+
+    async def _move_log_start(
+        self, tip: TopicIdPartition, token: int, move: LogStartMove, by: tuple[int, str]
+    ) -> None:
+        """Raises unless it is applied: then nothing goes in this pass. `by`: the offset of the
+        policy that has to stand, and why.
+        """
+        policy_offset, why = by
+        await self.metadata.record_log_start(
+            LogStart(tip, token, move.leader_epoch, move.offset, policy_offset=policy_offset),
+            deadline_s=self.limits.propose_deadline_s,
+        )
+        self._note(AuditAction.LOG_START_MOVED, tip, move.offset, why)
+
+    def _trouble(self, work: PartitionWork, error: Exception) -> None:
+        if isinstance(error, Fenced):
+            self.lose_claim(work, str(error))
+            return
+        work.failed(error_kind(error), f"retention: {error}", self.ambient.now_ms())
+        expected = isinstance(error, StrandlineError)
+        if work.partition not in self.failing:  # what stands is told with the node's problems
+            logger.warning(
+                "retention of %s failed, to be repeated: %s",
+                work.partition,
+                error,
+                exc_info=None if expected else error,
+            )
+        self.failing[work.partition] = str(error) or type(error).__name__
+
+    def _note(
+        self, action: AuditAction, tip: TopicIdPartition | None, offset: int, why: str
+    ) -> None:
+        self.audit(
+            AuditLine(
+                at_ms=self.ambient.now_ms(),
+                action=action,
+                partition=tip,
+                segment_id=None,
+                start_offset=offset,
+                end_offset=-1,
+                size_bytes=0,
+                why=why,
+                by=f"node {self.identity.incarnation.node_id}",
+            )
+        )

@@ -1,0 +1,364 @@
+"""Pure. What of a partition's tier is to be deleted, when, and why (design 6.3).
+
+Kafka's rules (RemoteLogManager's expiration task), by the merged lineage and without its stalls:
+one segment that cannot be deleted keeps no other waiting. Log start moves before anything goes, so
+that no offset at or above it is ever without the segment that serves it; what the plan names is
+what the rules of apply accept in this order (`rlmm/apply/segments.py`, IN_USE).
+
+Retention counts the tier alone, and only COPY_SEGMENT_FINISHED: neither copies that never finished
+(KAFKA-17062) nor what the broker still has (KAFKA-20732) push out what is in retention. A byte is
+counted once at most, and only if it is the log's: a segment that another one overlaps counts
+nothing, neither does one of which a part lies outside the lineage. That keeps a little more than
+asked for and never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
+from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage, without
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+
+BRAKE_SEGMENTS_MIN = 10
+"""Fewer segments than this are never too large a share: a small topic may expire as a whole."""
+
+
+class Reason(Enum):
+    """Why a segment goes."""
+
+    TIME = "retention_time"
+    SIZE = "retention_size"
+    LOG_START = "below_log_start"
+    UNREFERENCED = "outside_the_lineage"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionFacts:
+    """One partition at one moment.
+
+    `segments` may hold rows of any state. `now_ms` is this node's clock, which agrees with the
+    store's unless `held_back` says otherwise: why nothing may be deleted now, None if it may.
+    `percent_max` is the share of the partition's tiered bytes that one pass may take. `whose`
+    names where the retention comes from.
+    """
+
+    state: PartitionState
+    segments: Sequence[RemoteLogSegmentMetadata]
+    policy: TopicPolicy
+    now_ms: int
+    percent_max: float
+    held_back: str | None = None
+    whose: str = "the topic's policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A segment that goes, and why."""
+
+    row: RemoteLogSegmentMetadata
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogStartMove:
+    """The new log start; `leader_epoch` is the one that the lineage gives it."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """What retention asks for. `log_start` goes first, then `deletions` in this order.
+
+    `held_back`: none of it may happen now. `brake`: it would take too large a share at once, and
+    only what lies below the recorded log start already may go. `next_due_ms`: when time retention
+    reaches the next segment (since the epoch), None if it never does by itself. `size_bytes`: what
+    the finished segments hold; `expiring_bytes`: what the plan takes of it, without what lies below
+    the recorded log start.
+    """
+
+    log_start: LogStartMove | None
+    deletions: tuple[Deletion, ...]
+    next_due_ms: int | None
+    held_back: str | None
+    brake: str | None
+    size_bytes: int
+    expiring_bytes: int
+    text: str
+    policy: TopicPolicy = field(default_factory=TopicPolicy)
+    whose: str = "the topic's policy"
+
+    @property
+    def move_now(self) -> LogStartMove | None:
+        """The log start to record in this pass."""
+        return None if self.held_back or self.brake else self.log_start
+
+    @property
+    def delete_now(self) -> tuple[Deletion, ...]:
+        """The segments to mark in this pass."""
+        if self.held_back:
+            return ()
+        if self.brake:
+            return tuple(each for each in self.deletions if each.reason is Reason.LOG_START)
+        return self.deletions
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A segment that serves offsets from log start on: the first, the last, and each range."""
+
+    row: RemoteLogSegmentMetadata
+    low: int
+    high: int
+    ranges: tuple[EpochRange, ...]
+    expires_ms: int | None
+
+    def is_expired(self, now_ms: int) -> bool:
+        return self.expires_ms is not None and now_ms > self.expires_ms
+
+
+def plan_retention(facts: RetentionFacts) -> RetentionPlan:
+    """Decide. Takes time in proportion to the number of segments."""
+    state = facts.state
+    finished = [row for row in facts.segments if row.state is SegmentState.COPY_SEGMENT_FINISHED]
+    size_bytes = sum(row.size_bytes for row in finished)
+    held_back = _not_ours(state) or facts.held_back
+    if not state.lineage or state.log_start_offset < 0:
+        why = held_back or "the log start is not recorded yet"
+        return RetentionPlan(
+            None, (), None, why, None, size_bytes, 0, f"nothing goes: {why}",
+            facts.policy, facts.whose,
+        )  # fmt: skip
+    live, gone = _sorted_out(facts, finished)
+    new_start = _new_log_start(facts, live)
+    new_start, expired = _settled(state.log_start_offset, new_start, live)
+    deletions = (*gone, *(_expired(each, facts) for each in expired))
+    expiring_bytes = sum(
+        each.row.size_bytes for each in deletions if each.reason is not Reason.LOG_START
+    )
+    move = None
+    if new_start > state.log_start_offset:
+        move = LogStartMove(new_start, _epoch_of(state.lineage, new_start))
+    brake = _brake(facts, deletions, expiring_bytes, size_bytes)
+    kept = [each for each in live if each.high >= new_start]
+    return RetentionPlan(
+        move,
+        deletions,
+        _next_due_ms(kept, new_start),
+        held_back,
+        brake,
+        size_bytes,
+        expiring_bytes,
+        _text(facts, deletions, move, held_back or brake),
+        facts.policy,
+        facts.whose,
+    )
+
+
+def _not_ours(state: PartitionState) -> str | None:
+    if state.mode is not Mode.SIDECAR:
+        return f"the partition's mode is {state.mode.name}: only in SIDECAR a node expires it"
+    if state.delete_state is not None:
+        return f"the partition itself is being deleted ({state.delete_state.name})"
+    if state.adopting:
+        return "what the store holds of the partition is not recorded yet"
+    return None
+
+
+def _sorted_out(
+    facts: RetentionFacts, finished: Iterable[RemoteLogSegmentMetadata]
+) -> tuple[list[_Live], list[Deletion]]:
+    """What still serves something, and what does not: below log start, or outside the lineage."""
+    state = facts.state
+    live: list[_Live] = []
+    gone: list[Deletion] = []
+    for row in finished:
+        ranges = _in_lineage(state.lineage, row)
+        if not ranges:
+            text = "no offset of it lies in the lineage of leader epochs"
+            gone.append(Deletion(row, Reason.UNREFERENCED, text))
+            continue
+        high = max(each.end for each in ranges)
+        if high < state.log_start_offset:
+            text = f"it ends below the log start {state.log_start_offset}"
+            gone.append(Deletion(row, Reason.LOG_START, text))
+            continue
+        above = (each for each in ranges if each.end >= state.log_start_offset)
+        low = min(max(each.start, state.log_start_offset) for each in above)
+        live.append(_Live(row, low, high, ranges, _expires_ms(row, facts.policy)))
+    gone.sort(key=lambda each: (each.row.start_offset, each.row.segment_id.id))
+    return live, gone
+
+
+def _in_lineage(lineage: Epochs, row: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
+    """What of a segment look-ups can reach."""
+    return tuple(
+        EpochRange(each.epoch, start, end)
+        for each in epoch_ranges(row)
+        for start, end in ranges_in_lineage(lineage, (each,))
+    )
+
+
+def _expires_ms(row: RemoteLogSegmentMetadata, policy: TopicPolicy) -> int | None:
+    """Past this time it is out of retention. Records without a time count from their copy on."""
+    if policy.retention_ms == UNLIMITED:
+        return None
+    newest_ms = row.max_timestamp_ms if row.max_timestamp_ms >= 0 else row.event_timestamp_ms
+    return newest_ms + policy.retention_ms
+
+
+def _new_log_start(facts: RetentionFacts, live: Sequence[_Live]) -> int:
+    """As far as everything below is out of retention, by size or by time."""
+    by_size = _start_by_size(facts, live)
+    kept = [
+        max(each.low, by_size)
+        for each in live
+        if each.high >= by_size and not each.is_expired(facts.now_ms)
+    ]
+    ends = [each.high + 1 for each in live if each.is_expired(facts.now_ms)]
+    by_time = min(max(ends, default=0), min(kept, default=facts.state.next_offset))
+    return min(max(by_size, by_time, facts.state.log_start_offset), facts.state.next_offset)
+
+
+def _start_by_size(facts: RetentionFacts, live: Sequence[_Live]) -> int:
+    """The highest offset from which on the tier still holds `retention_bytes`."""
+    wanted = facts.policy.retention_bytes
+    start = facts.state.log_start_offset
+    if wanted == UNLIMITED or not live:
+        return start
+    counted, lowest = 0, max(each.high for each in live) + 1
+    for each in sorted(live, key=_reach, reverse=True):
+        if counted >= wanted:
+            return lowest
+        if each.high < lowest:
+            counted += _whole_bytes(each)
+            lowest = each.low
+    return lowest if counted >= wanted else start
+
+
+def _whole_bytes(live: _Live) -> int:
+    """The segment's bytes if the lineage has all of it; how many a part has is not known."""
+    served = sum(each.end - each.start + 1 for each in live.ranges)
+    whole = live.row.end_offset - live.row.start_offset + 1
+    return live.row.size_bytes if served == whole else 0
+
+
+def _reach(live: _Live) -> tuple[int, int]:
+    return live.high, live.row.finished_at
+
+
+def _settled(old_start: int, start: int, live: Sequence[_Live]) -> tuple[int, list[_Live]]:
+    """The log start, no higher than what is kept begins, and the segments that go with it.
+
+    A segment across the log start goes if others hold what it has above; else it is kept, and what
+    it holds below stays readable with it. Each round lowers the log start or is the last.
+    """
+    while True:
+        kept_low = _first_kept_across(start, live)
+        if kept_low is None:
+            break
+        start = max(old_start, kept_low)
+    going = [each for each in live if each.high < start]
+    going.sort(key=lambda each: (each.low, each.row.segment_id.id))
+    return start, [*going, *_across(start, live)]
+
+
+def _across(start: int, live: Sequence[_Live]) -> list[_Live]:
+    """The segments across `start` that are not needed, in the order in which they may go."""
+    remaining = {each.row.segment_id.id: each for each in live if each.high >= start}
+    going = []
+    for each in sorted(live, key=_reach):
+        if each.low < start <= each.high:
+            del remaining[each.row.segment_id.id]
+            if _held_by(remaining.values(), each, start):
+                going.append(each)
+            else:
+                remaining[each.row.segment_id.id] = each
+    return going
+
+
+def _first_kept_across(start: int, live: Sequence[_Live]) -> int | None:
+    going = {each.row.segment_id.id for each in _across(start, live)}
+    kept = [
+        each.low
+        for each in live
+        if each.low < start <= each.high and each.row.segment_id.id not in going
+    ]
+    return min(kept, default=None)
+
+
+def _held_by(others: Iterable[_Live], gone: _Live, start: int) -> bool:
+    """Whether others hold, in the same epochs, all that this one serves at or above `start`."""
+    near = [each for each in others if each.low <= gone.high]
+    for epoch, low, high in gone.ranges:
+        if high < start:
+            continue
+        free = [(max(low, start), high)]
+        for other in near:
+            free = without(free, *((r.start, r.end) for r in other.ranges if r.epoch == epoch))
+        if free:
+            return False
+    return True
+
+
+def _expired(each: _Live, facts: RetentionFacts) -> Deletion:
+    policy = facts.policy
+    if each.is_expired(facts.now_ms):
+        over_s = (facts.now_ms - (each.expires_ms or 0)) / 1000
+        text = (
+            f"its newest record is past retention_ms {policy.retention_ms} for {over_s:.0f} s, by "
+            f"{facts.whose}"
+        )
+        return Deletion(each.row, Reason.TIME, text)
+    text = f"the tier holds retention_bytes {policy.retention_bytes} without it, by {facts.whose}"
+    return Deletion(each.row, Reason.SIZE, text)
+
+
+def _epoch_of(lineage: Epochs, offset: int) -> int:
+    epoch = epoch_for_offset(lineage, offset)
+    return lineage[0].epoch if epoch is None else epoch
+
+
+def _brake(
+    facts: RetentionFacts, deletions: Sequence[Deletion], expiring_bytes: int, size_bytes: int
+) -> str | None:
+    expiring = sum(each.reason is not Reason.LOG_START for each in deletions)
+    if expiring < BRAKE_SEGMENTS_MIN or expiring_bytes * 100 <= facts.percent_max * size_bytes:
+        return None
+    percent = expiring_bytes * 100 / max(1, size_bytes)
+    return (
+        f"this pass would take {expiring} segments, {percent:.1f} % of the partition's tiered "
+        f"bytes, and retention.max_percent is {facts.percent_max:g}: look at the plan, then accept "
+        "it once or set the policy right"
+    )
+
+
+def _next_due_ms(kept: Sequence[_Live], start: int) -> int | None:
+    """When the segments that hold log start back are all out of retention by time."""
+    first = min((max(each.low, start) for each in kept), default=None)
+    due = [each.expires_ms for each in kept if max(each.low, start) == first]
+    known = [each for each in due if each is not None]
+    return max(known) + 1 if known else None
+
+
+def _text(
+    facts: RetentionFacts,
+    deletions: Sequence[Deletion],
+    move: LogStartMove | None,
+    stopped: str | None,
+) -> str:
+    if not deletions and move is None:
+        policy = facts.policy
+        if (policy.retention_ms, policy.retention_bytes) == (UNLIMITED, UNLIMITED):
+            return f"nothing goes: {facts.whose} keeps everything"
+        return "nothing goes: everything is within retention"
+    if stopped is not None:
+        return f"nothing goes now: {stopped}"
+    start = "" if move is None else f"log start moves to {move.offset}, then "
+    return f"{start}{len(deletions)} segments go"

@@ -1,0 +1,196 @@
+"""Which retention holds for a topic: its policy, or, where `retention.source` says so, the configs
+that the topic has in Kafka (`retention.ms`, `retention.bytes`).
+
+A policy that sets any retention wins over the configs, as a whole, for the topic that it was set
+for: one that was made again under the name has another topic id, and none of that retention. A
+config is never guessed: while the broker cannot be asked the last answer stands, up to AGE_MAX_S;
+without one, or past that, nothing expires. An answer counts only once it stood for SETTLE_S: the
+broker is asked by name, and a topic that was just made again under that name must not take its
+predecessor's data with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import islice
+from typing import Protocol
+
+from kafka_formats.kafka_uuid import Uuid
+from rlm.leadership.broker_answers import TopicConfig
+from rlm.leadership.leadership import NoAnswer
+from rlmm.partition_state import UNLIMITED, TopicPolicy
+
+CLEANUP_POLICY_DELETE = "delete"
+SETTLE_S = 45.0
+AGE_MAX_S = 3_600.0
+ASK_AGAIN_S = 5.0
+"""A step of a pass follows an answer that is no older."""
+TOPICS_PER_REQUEST_MAX = 500
+ASKED_TOPICS_MAX = 1_000
+"""Answers that are kept for topics of which this node claims nothing."""
+
+
+class RetentionSource(StrEnum):
+    """Where a retention comes from. Values are stable: they stand in the HTTP interface."""
+
+    POLICY = "policy"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionInForce:
+    """`policy` has the retention in force; `held_back` is why nothing may expire by it now."""
+
+    policy: TopicPolicy
+    source: RetentionSource = RetentionSource.POLICY
+    held_back: str | None = None
+
+
+class ConfigPort(Protocol):
+    """The node's own broker."""
+
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
+        """Effective configs."""
+        ...
+
+
+class RetentionRules(Protocol):
+    """What a pass of retention asks."""
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Learn what there is to know of these topics, and forget the others."""
+        ...
+
+    async def learn(self, topic: str) -> None:
+        """The same of one more topic, if nothing is known of it."""
+        ...
+
+    async def confirm(self, topic: str) -> None:
+        """Learn anew what may have changed since it was learnt: a pass takes its time."""
+        ...
+
+    def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
+        """By what was learnt last."""
+        ...
+
+
+@dataclass(slots=True)
+class ByPolicy:
+    """`retention.source = policy`: what the policies say."""
+
+    policy_of: Callable[[str, Uuid], TopicPolicy]
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Policies are in the view."""
+
+    async def learn(self, topic: str) -> None:
+        """Policies are in the view."""
+
+    async def confirm(self, topic: str) -> None:
+        """Policies are in the view."""
+
+    def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
+        """The policy."""
+        return RetentionInForce(self.policy_of(topic, topic_id))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownConfig:
+    """An answer, with the monotonic times at which it was given first and last."""
+
+    config: TopicConfig
+    first_s: float
+    last_s: float
+
+
+@dataclass(slots=True)
+class ByTopicConfig:
+    """`retention.source = topic`: the configs in Kafka, unless a policy sets a retention."""
+
+    broker: ConfigPort
+    policy_of: Callable[[str, Uuid], TopicPolicy]
+    monotonic: Callable[[], float]
+    known: dict[str, KnownConfig] = field(default_factory=dict)
+    trouble: dict[str, str] = field(default_factory=dict)
+    asked_s: dict[str, float] = field(default_factory=dict)
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """One request for many topics; an answer that is missing leaves the last one standing."""
+        wanted = sorted(set(topics))
+        self.known = {name: self.known[name] for name in wanted if name in self.known}
+        self.trouble, self.asked_s = {}, {}
+        left = iter(wanted)
+        while asked := tuple(islice(left, TOPICS_PER_REQUEST_MAX)):
+            await self._ask(asked)
+
+    async def learn(self, topic: str) -> None:
+        """For a dry run on a node that claims nothing of the topic."""
+        if topic not in self.known and len(self.known) < ASKED_TOPICS_MAX:
+            await self._ask((topic,))
+
+    async def confirm(self, topic: str) -> None:
+        """An answer may be raised in Kafka while a pass goes on."""
+        if self.monotonic() - self.asked_s.get(topic, -ASK_AGAIN_S) >= ASK_AGAIN_S:
+            await self._ask((topic,))
+
+    def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
+        """The policy's retention if it sets one, else the topic's."""
+        return retention_in_force(
+            topic,
+            self.policy_of(topic, topic_id),
+            self.known.get(topic),
+            self.trouble.get(topic),
+            self.monotonic(),
+        )
+
+    async def _ask(self, topics: Sequence[str]) -> None:
+        answers = await self.broker.topic_configs(topics)
+        now = self.monotonic()
+        self.asked_s |= dict.fromkeys(topics, now)
+        for topic in topics:
+            answer = answers.get(topic)
+            if isinstance(answer, TopicConfig):
+                before = self.known.get(topic)
+                same = before is not None and before.config == answer
+                first = before.first_s if same and before is not None else now
+                self.known[topic] = KnownConfig(answer, first, now)
+            else:
+                text = "the broker left it out" if answer is None else answer.reason
+                self.trouble[topic] = text
+
+
+def retention_in_force(
+    topic: str,
+    policy: TopicPolicy,
+    known: KnownConfig | None,
+    trouble: str | None,
+    now_s: float,
+) -> RetentionInForce:
+    """Decide. Whatever is not known for certain holds everything back."""
+    if (policy.retention_ms, policy.retention_bytes) != (UNLIMITED, UNLIMITED):
+        return RetentionInForce(policy)
+    source = RetentionSource.TOPIC
+    if known is None:
+        why = trouble or "the broker was not asked yet"
+        return RetentionInForce(policy, source, f"the configs of {topic} are not known: {why}")
+    config = known.config
+    if config.cleanup_policy != CLEANUP_POLICY_DELETE:
+        return RetentionInForce(
+            policy, source, f"{topic} has cleanup.policy={config.cleanup_policy} by now"
+        )
+    taken = replace(
+        policy,
+        retention_ms=max(UNLIMITED, config.retention_ms),
+        retention_bytes=max(UNLIMITED, config.retention_bytes),
+    )
+    held_back = None
+    if now_s - known.last_s > AGE_MAX_S:
+        held_back = (
+            f"the configs of {topic} are {now_s - known.last_s:.0f} s old and may have changed: "
+            f"{trouble or 'the broker was not asked since'}"
+        )
+    elif known.last_s - known.first_s < SETTLE_S:
+        held_back = f"the configs of {topic} count once they stood for {SETTLE_S:g} s"
+    return RetentionInForce(taken, source, held_back)

@@ -1,0 +1,1 @@
+"""The named stores: markers, clocks, snapshots, deletes of objects."""

@@ -1,0 +1,134 @@
+"""How far this node's clock is from the store's: the time of a probe object, written and removed.
+
+A log start recorded, or later a deletion made, with a wrong clock cannot be taken back, so both
+wait while the clocks differ by more than a bound. Unknown counts as differing (design 6.3). In
+between two comparisons a clock that was set is noticed by the monotonic one, which never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import StrandlineError
+from rlm.control.surroundings import Ambient, CopyLimits
+from rlm.format.object_keys import cluster_marker_key
+from rlm.stores.tier_store import TierStore
+
+NOT_CHECKED = "the clocks of this node and the store were not compared yet"
+
+STORE_RESOLUTION_MS = 1_000
+"""S3 keeps whole seconds."""
+
+_PROBE = b"strandline clock probe\n"
+
+
+class ClockCheck:
+    """This node's clock, compared with the store's now and then, and watched in between."""
+
+    def __init__(
+        self,
+        tier: TierStore,
+        node_id: int,
+        ambient: Ambient,
+        limits: CopyLimits,
+        confirm_prefix: Callable[[TierStore], Awaitable[None]],
+    ) -> None:
+        """`confirm_prefix` raises unless the store is ours: into no other one a probe is put."""
+        self._confirm_prefix = confirm_prefix
+        self._tier = tier
+        self._node_id = node_id
+        self._ambient = ambient
+        self._limits = limits
+        self._difference_max_ms = round(limits.clock_difference_max_s * 1000)
+        self._found: str | None = NOT_CHECKED
+        self._compared_at: float | None = None
+        self._apart_ms = 0
+
+    def trouble(self) -> str | None:
+        """Why nothing may be decided by this clock now; None when it may."""
+        if self._found is not None:
+            return self._found
+        set_ms = self._wall_apart_ms() - self._apart_ms
+        if abs(set_ms) <= self._difference_max_ms:
+            return None
+        return (
+            f"this node's clock was set by {set_ms / 1000:.0f} s since it was compared with that "
+            f"of the store {self._tier.name!r}: it is compared anew"
+        )
+
+    def is_unknown(self, why: str) -> None:
+        """It could not be compared."""
+        self._found = why
+
+    async def compare_if_due(self) -> bool:
+        """Whether it was time to, and not the first one."""
+        now, last = self._ambient.monotonic(), self._compared_at
+        interval_s = self._limits.clock_check_interval_s
+        if self.trouble() is None and last is not None and now - last < interval_s:
+            return False
+        self._compared_at = now
+        apart_ms = self._wall_apart_ms()
+        self._found = await self._compare()
+        # As it was before: what was set during the comparison counts as set since.
+        self._apart_ms = apart_ms
+        return last is not None
+
+    async def _compare(self) -> str | None:
+        try:
+            await self._confirm_prefix(self._tier)
+        except StrandlineError as error:
+            return f"the clock of the store {self._tier.name!r} is not known: {error}"
+        return await clock_trouble(
+            self._tier,
+            self._node_id,
+            self._ambient.now_ms,
+            self._difference_max_ms,
+            deadline_s=self._limits.store_deadline_s,
+        )
+
+    def _wall_apart_ms(self) -> int:
+        """Wall clock minus monotonic clock: it changes only when the wall clock is set."""
+        return self._ambient.now_ms() - round(self._ambient.monotonic() * 1000)
+
+
+async def clock_trouble(
+    tier: TierStore,
+    node_id: int,
+    now_ms: Callable[[], int],
+    difference_max_ms: int,
+    *,
+    deadline_s: float,
+) -> str | None:
+    """A sentence when the clocks differ by more than the bound or that is not known, else None."""
+    key = f"{cluster_marker_key(tier.prefix).rpartition('/')[0]}/clock-probe-{node_id}"
+    try:
+        async with asyncio.timeout(deadline_s):
+            before_ms = now_ms()
+            await tier.store.put(key, _PROBE, crc32c=crc32c(_PROBE))
+            after_ms = now_ms()
+            info = await tier.store.head(key)
+            await tier.store.delete_many([key])
+    except TimeoutError:
+        return f"the clock of the store {tier.name!r} is not known: no answer in {deadline_s:g} s"
+    except StrandlineError as error:
+        return f"the clock of the store {tier.name!r} is not known: {error}"
+    return compare_clocks(tier.name, before_ms, after_ms, info.last_modified_ms, difference_max_ms)
+
+
+def compare_clocks(
+    name: str, before_ms: int, after_ms: int, store_ms: int | None, difference_max_ms: int
+) -> str | None:
+    """The store's time must lie within [before, after], give or take the bound."""
+    if store_ms is None:
+        return f"the store {name!r} does not tell when an object was written"
+    early_ms = before_ms - (store_ms + STORE_RESOLUTION_MS)
+    late_ms = store_ms - after_ms
+    difference_ms = max(early_ms, late_ms, 0)
+    if difference_ms <= difference_max_ms:
+        return None
+    return (
+        f"this node's clock and that of the store {name!r} differ by {difference_ms / 1000:.0f} s "
+        f"(at most {difference_max_ms / 1000:.0f} s are allowed): set the node's clock (NTP)"
+    )

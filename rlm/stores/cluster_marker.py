@@ -1,0 +1,279 @@
+"""`<prefix>_strandline/cluster.json`: whose prefix this is. Written once, create-only.
+
+Two clusters that write under one prefix would each take the other's objects for garbage, so a node
+refuses to start when the marker names another cluster, and looks at it again before it writes or
+deletes. Only a cluster that was started anew from a snapshot takes a prefix over: it replaces the
+marker by compare-and-set and names its predecessors in it, which shuts their nodes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import (
+    AlreadyExists,
+    Conflict,
+    CorruptData,
+    NotFound,
+    Refused,
+    RetryLater,
+)
+from rlm.control.surroundings import Identity
+from rlm.format.json_fields import Fields
+from rlm.format.object_keys import cluster_marker_key
+from rlm.stores.tier_store import TierStore
+
+VERSION = 1
+MARKER_BYTES_MAX = 64 * 1024
+ID_CHARACTERS_MAX = 200
+PREDECESSORS_MAX = 100
+"""Disasters remembered; the oldest are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMarker:
+    """What the marker says. `kafka_cluster_id` None when the first writer did not know it.
+
+    `predecessors` are the clusters that had the prefix before, the latest first. `store` is the
+    store's name, which segments go by wherever it moves to: of two stores that were exchanged each
+    has a marker of the same cluster. None: any.
+    """
+
+    cluster_id: str
+    kafka_cluster_id: str | None
+    predecessors: tuple[str, ...] = ()
+    store: str | None = None
+
+    def encode(self) -> bytes:
+        """The object's bytes."""
+        fields: dict[str, object] = {
+            "version": VERSION,
+            "clusterId": self.cluster_id,
+            "kafkaClusterId": self.kafka_cluster_id,
+        }
+        if self.store is not None:
+            fields["store"] = self.store
+        if self.predecessors:
+            fields["predecessorClusterIds"] = list(self.predecessors)
+        return json.dumps(fields, indent=2).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes, *, source: str) -> ClusterMarker:
+        """CorruptData for anything that `encode` does not write."""
+        try:
+            fields = Fields(json.loads(data), source, "")
+        except (ValueError, RecursionError):
+            raise CorruptData("not JSON", source=source, position=0) from None
+        fields.integer("version", minimum=VERSION, maximum=VERSION)
+        before = fields.texts("predecessorClusterIds")
+        if len(before) > PREDECESSORS_MAX:
+            raise fields.wrong("predecessorClusterIds", f"has more than {PREDECESSORS_MAX} ids")
+        found = cls(
+            fields.text("clusterId"),
+            fields.optional_text("kafkaClusterId"),
+            before,
+            fields.optional_text("store"),
+        )
+        ids = (found.cluster_id, found.kafka_cluster_id, found.store, *before)
+        if not all(_is_id(each) for each in ids if each is not None):
+            raise CorruptData("it names what can't be an id", source=source, position=0)
+        return found
+
+    def successor(self, cluster_id: str, kafka_cluster_id: str | None) -> ClusterMarker:
+        """The marker of the cluster that takes over after this one."""
+        before = (self.cluster_id, *self.predecessors)[:PREDECESSORS_MAX]
+        return ClusterMarker(cluster_id, kafka_cluster_id, before, self.store)
+
+
+def _is_id(text: str) -> bool:
+    """Whether it can be shown: ids stand in messages and logs."""
+    return len(text) <= ID_CHARACTERS_MAX and text.isprintable()
+
+
+async def may_be_new() -> None:
+    """For whoever knows of no history."""
+
+
+async def claim_prefix(
+    tier: TierStore,
+    identity: Identity,
+    *,
+    deadline_s: float,
+    check_may_be_new: Callable[[], Awaitable[None]] = may_be_new,
+) -> None:
+    """Write the marker, or check the one that is there. `check_may_be_new` raises where there is
+    none and should be one.
+
+    Refused when it is another cluster's, RetryLater when it is another store's of this one;
+    InvalidRequest for a missing bucket, Refused for one that takes no writes, RetryLater as the
+    store raises them, or when it does not answer in time.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            await _claim(tier, identity, check_may_be_new)
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
+
+
+def _no_answer(tier: TierStore, deadline_s: float) -> RetryLater:
+    return RetryLater(
+        f"the store {tier.name!r} did not answer within {deadline_s:g} s while its cluster "
+        "marker was looked at: check its endpoint and the network"
+    )
+
+
+def ignore_shut_out(_why: str) -> None:
+    """For whoever ends by the error alone."""
+
+
+async def confirm_prefix(
+    tier: TierStore,
+    identity: Identity,
+    *,
+    deadline_s: float,
+    on_shut_out: Callable[[str], None] = ignore_shut_out,
+) -> None:
+    """Before writing or deleting: the marker is read again and must still be this cluster's.
+
+    Refused: it is another one's now (`on_shut_out` is told: this node has to stop), or gone.
+    RetryLater and Refused as `claim_prefix`.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            found = await read_marker(tier)
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
+    where = _where(tier)
+    if found is None:
+        raise Refused(
+            f"{where} is gone, so that nobody knows whose prefix this is: nothing is written or "
+            "deleted there. Look whether the store is the right one; if it is and has its "
+            "segments, a node writes the marker again at its start"
+        )
+    ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
+    try:
+        check_marker(found, ours, where=where)
+    except Refused as error:
+        on_shut_out(str(error))
+        raise
+    _check_store(found, tier)
+
+
+async def take_over(
+    tier: TierStore, before: ClusterMarker, after: ClusterMarker, *, deadline_s: float
+) -> None:
+    """Replace the marker `before` by `after`. Conflict: it is another one by now."""
+    key = cluster_marker_key(tier.prefix)
+    data = after.encode()
+    try:
+        async with asyncio.timeout(deadline_s):
+            # Described first: should it be replaced in between, what is read is the newer one, and
+            # the tag is that of the older, which the store then refuses.
+            info = await tier.store.head(key)
+            if await read_marker(tier) != before:
+                raise Conflict(
+                    f"{key} in the store {tier.name!r} changed meanwhile: somebody else takes the "
+                    "prefix over. Nothing was written",
+                    reason="CHANGED",
+                )
+            await tier.store.replace(key, data, crc32c=crc32c(data), etag=info.etag)
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
+
+
+async def check_settled(
+    tier: TierStore, *, settle_s: float, now_ms: Callable[[], int], deadline_s: float
+) -> None:
+    """RetryLater until the marker is `settle_s` old.
+
+    A predecessor's node looks at the marker, then deletes, within its deadline for both. What it
+    deletes at last must not be counted as there.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            info = await tier.store.head(cluster_marker_key(tier.prefix))
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
+    if info.last_modified_ms is None:
+        return
+    left_s = settle_s - (now_ms() - info.last_modified_ms) / 1000
+    if left_s > 0:
+        raise RetryLater(
+            f"the prefix in the store {tier.name!r} was taken over a moment ago: requests of the "
+            f"predecessor's nodes may still be under way, repeat in {left_s:.0f} s",
+            retry_after_ms=round(left_s * 1000),
+        )
+
+
+async def _claim(
+    tier: TierStore, identity: Identity, check_may_be_new: Callable[[], Awaitable[None]]
+) -> None:
+    key = cluster_marker_key(tier.prefix)
+    ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id, store=tier.name)
+    found = await read_marker(tier)
+    if found is None:
+        await check_may_be_new()
+        data = ours.encode()
+        try:
+            await tier.store.put(key, data, crc32c=crc32c(data), create_only=True)
+        except AlreadyExists:
+            # Another node was faster, or an earlier try of this put was: what it says decides.
+            found = await read_marker(tier)
+        else:
+            return
+    where = _where(tier)
+    if found is None:
+        raise RetryLater(f"{where} is said to be there and cannot be found: start the node again")
+    check_marker(found, ours, where=where)
+    _check_store(found, tier)
+
+
+def _where(tier: TierStore) -> str:
+    return f"{cluster_marker_key(tier.prefix)} in the store {tier.name!r}"
+
+
+def _check_store(found: ClusterMarker, tier: TierStore) -> None:
+    """RetryLater: two stores of the cluster changed places, and may change back."""
+    if found.store not in (None, tier.name):
+        raise RetryLater(
+            f"{_where(tier)} is that of this cluster's store {found.store!r}: nothing is written "
+            "or deleted there. Look whether the mounts, or bucket, prefix and endpoint of "
+            f"[stores.{tier.name}] and [stores.{found.store}] were exchanged"
+        )
+
+
+def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> None:
+    """Refused unless both are one cluster's. An unknown Kafka cluster id fits any."""
+    if ours.cluster_id in found.predecessors:
+        raise Refused(
+            f"{where}: the Strandline cluster {found.cluster_id} took this prefix over from "
+            f"{ours.cluster_id}, to which this node belongs. Stop this node for good, keep its "
+            "data directory aside, and format a new one for the new cluster"
+        )
+    if found.cluster_id != ours.cluster_id:
+        raise Refused(
+            f"{where} belongs to the Strandline cluster {found.cluster_id}, this node to "
+            f"{ours.cluster_id}: give this cluster a prefix of its own ([stores.NAME] prefix)"
+        )
+    known = (found.kafka_cluster_id, ours.kafka_cluster_id)
+    if None not in known and found.kafka_cluster_id != ours.kafka_cluster_id:
+        raise Refused(
+            f"{where} was written for the Kafka cluster {found.kafka_cluster_id}, this node "
+            f"serves {ours.kafka_cluster_id}: one Strandline cluster serves one Kafka cluster"
+        )
+
+
+async def read_marker(tier: TierStore) -> ClusterMarker | None:
+    """What the marker says; None if there is none. CorruptData for anything else."""
+    key = cluster_marker_key(tier.prefix)
+    data = bytearray()
+    try:
+        async for piece in tier.store.get(key, end=MARKER_BYTES_MAX):
+            data += piece
+    except NotFound:
+        return None
+    return ClusterMarker.decode(bytes(data), source=f"{tier.name}:{key}")

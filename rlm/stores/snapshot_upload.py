@@ -1,0 +1,245 @@
+"""The quorum leader's snapshots in the store: what a new quorum starts from after a disaster.
+
+One pass: take a snapshot if the last one is old, upload the newest, remove the oldest. A failed
+pass is reported and repeated; it never stops the node. The file is read in parts in a thread, and
+sent create-only, so that a snapshot in the store is whole and never changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import AlreadyExists, RetryLater
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.surroundings import Ambient, Identity
+from rlm.stores.snapshot_plan import (
+    SnapshotFacts,
+    UploadedSnapshot,
+    cluster_snapshots_prefix,
+    newest_of,
+    parse_snapshot_key,
+    snapshot_key,
+    take_is_due,
+    to_delete,
+    to_upload,
+)
+from rlm.stores.tier_store import TierStore
+from rlmm.log.disk import OsDisk
+from rlmm.log.snapshot_files import list_snapshots, snapshot_file_name
+from rlmm.metadata_log import LogDescription, SnapshotId
+from rlmm.partition_state import Totals
+from rsm_backends.multipart import Part, upload_whole_parts
+from rsm_backends.store import PART_BYTES_MIN
+
+logger = logging.getLogger(__name__)
+
+WORK = "uploading the newest snapshot of the metadata"
+LISTED_PAGES_MAX = 100
+"""Pages of 1000 snapshots; more is no listing of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotUploadLimits:
+    """A new snapshot is uploaded at least every `interval_s`; the newest `kept` stay.
+
+    `check_interval_s` is the pause between two passes, which without news ask the disk only.
+    `deadline_s` bounds a pass.
+    """
+
+    interval_s: float = 3_600.0
+    kept: int = 24
+    check_interval_s: float = 60.0
+    deadline_s: float = 900.0
+
+
+class SnapshotTaker(Protocol):
+    """The part used here of `rlmm.manager.manager.RemoteLogMetadataManager`."""
+
+    def describe(self) -> LogDescription:
+        """Who leads the metadata log."""
+        ...
+
+    def totals(self) -> Totals:
+        """Counts over everything."""
+        ...
+
+    async def take_snapshot(self) -> SnapshotId:
+        """Write a snapshot of the present state; the newest, if nothing changed since."""
+        ...
+
+
+class SnapshotUploader:
+    """One per node. `confirm_prefix` raises Refused once the prefix is another cluster's."""
+
+    def __init__(
+        self,
+        metadata: SnapshotTaker,
+        directory: Path,
+        tier: TierStore,
+        *,
+        identity: Identity,
+        confirm_prefix: Callable[[TierStore], Awaitable[None]],
+        ambient: Ambient,
+        limits: SnapshotUploadLimits | None = None,
+    ) -> None:
+        """`directory` is where the metadata log keeps its snapshots."""
+        self._metadata = metadata
+        self._directory = directory
+        self._tier = tier
+        self._identity = identity
+        self._confirm_prefix = confirm_prefix
+        self._ambient = ambient
+        self._limits = limits or SnapshotUploadLimits()
+        self._last_taken_ms: int | None = None
+        self._uploaded: tuple[UploadedSnapshot, ...] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._log = ProblemLog(logger)
+        self._trouble: str | None = None
+
+    def start(self) -> None:
+        """Begin to look and upload, until `close`."""
+        self._task = asyncio.create_task(self._loop(), name="upload metadata snapshots")
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Why the last pass failed; empty while all is well."""
+        if self._trouble is None:
+            return ()
+        text = (
+            f"the newest snapshot of the metadata is not in the store {self._tier.name!r}: "
+            f"{self._trouble}"
+        )
+        return (NodeProblem(ProblemArea.SNAPSHOTS, None, text),)
+
+    async def close(self) -> None:
+        """Stop; an upload under way is given up. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _loop(self) -> None:
+        while True:
+            try:
+                await self.run_once()
+            except Exception as error:  # noqa: BLE001 - told, logged, repeated
+                self._trouble = str(error) or type(error).__name__
+                self._log.failed(WORK, error)
+            await self._ambient.sleep(self._limits.check_interval_s)
+
+    async def run_once(self) -> None:
+        """One pass. Raises the store's errors, RetryLater past the deadline."""
+        try:
+            async with asyncio.timeout(self._limits.deadline_s):
+                await self._pass()
+        except TimeoutError:
+            self._uploaded = None
+            raise RetryLater(
+                f"uploading a snapshot to the store {self._tier.name!r} took longer than "
+                f"{self._limits.deadline_s:g} s"
+            ) from None
+        except BaseException:
+            self._uploaded = None  # what the store has is looked up anew
+            raise
+        self._trouble = None
+        self._log.works(WORK)
+
+    async def _pass(self) -> None:
+        if not self._leads():
+            self._uploaded = None
+            return
+        if self._uploaded is None:
+            self._uploaded = await self._list()
+        facts = await self._facts()
+        if take_is_due(facts, interval_ms=round(self._limits.interval_s * 1000)):
+            await self._metadata.take_snapshot()
+            self._last_taken_ms = self._ambient.now_ms()
+            facts = await self._facts()
+        snapshot = to_upload(facts)
+        if snapshot is None:
+            return
+        await self._confirm_prefix(self._tier)
+        await self._upload(snapshot)
+        # Only now: what is removed is older than what was just made.
+        self._uploaded = await self._list()
+        gone = to_delete(await self._facts(), kept=self._limits.kept)
+        if gone:
+            await self._tier.store.delete_many([self._key(each) for each in gone])
+            self._uploaded = tuple(each for each in self._uploaded if each.snapshot not in gone)
+
+    def _leads(self) -> bool:
+        return self._metadata.describe().leader_id == self._identity.incarnation.node_id
+
+    async def _facts(self) -> SnapshotFacts:
+        snapshots = await asyncio.to_thread(list_snapshots, OsDisk(), self._directory)
+        return SnapshotFacts(
+            leads=self._leads(),
+            newest=newest_of(snapshots),
+            uploaded=self._uploaded or (),
+            last_taken_ms=self._last_taken_ms,
+            has_segments=self._metadata.totals().copy_finished > 0,
+            now_ms=self._ambient.now_ms(),
+        )
+
+    async def _list(self) -> tuple[UploadedSnapshot, ...]:
+        return await uploaded_snapshots(self._tier, self._identity.cluster_id)
+
+    async def _upload(self, snapshot: SnapshotId) -> None:
+        path = self._directory / snapshot_file_name(snapshot)
+        try:
+            async with aclosing(_parts(path)) as parts:
+                result = await upload_whole_parts(
+                    self._tier.store, self._key(snapshot), parts, parallel=1, create_only=True
+                )
+        except AlreadyExists:
+            return  # equal offset, equal bytes: another leader uploaded it
+        except FileNotFoundError:
+            raise RetryLater(f"{path} was removed meanwhile, being old") from None
+        except OSError as error:
+            raise RetryLater(f"{path} could not be read: {error}. Check the disk") from error
+        logger.info("uploaded %s, %d bytes", self._key(snapshot), result.size)
+
+    def _key(self, snapshot: SnapshotId) -> str:
+        return snapshot_key(self._tier.prefix, self._identity.cluster_id, snapshot)
+
+
+async def uploaded_snapshots(tier: TierStore, cluster_id: str) -> tuple[UploadedSnapshot, ...]:
+    """What the store has of a cluster's snapshots, in key order."""
+    found: list[UploadedSnapshot] = []
+    cursor: str | None = None
+    for _ in range(LISTED_PAGES_MAX):
+        page = await tier.store.list_page(
+            cluster_snapshots_prefix(tier.prefix, cluster_id), cursor=cursor
+        )
+        for info in page.objects:
+            snapshot = parse_snapshot_key(tier.prefix, cluster_id, info.key)
+            if snapshot is not None:
+                found.append(UploadedSnapshot(snapshot, info.last_modified_ms))
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(found)
+    raise RetryLater(f"the store {tier.name!r} lists its snapshots without an end")
+
+
+async def _parts(path: Path) -> AsyncGenerator[Part]:
+    """The file in parts, read and checksummed in threads; it may be unlinked meanwhile."""
+    descriptor = await asyncio.to_thread(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        position = 0
+        while (part := await asyncio.to_thread(_part, descriptor, position)).data:
+            position += len(part.data)
+            yield part
+    finally:
+        os.close(descriptor)
+
+
+def _part(descriptor: int, position: int) -> Part:
+    data = os.pread(descriptor, PART_BYTES_MIN, position)
+    return Part(data, crc32c(data))

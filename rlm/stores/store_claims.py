@@ -1,0 +1,149 @@
+"""The cluster markers of this node's stores: the default one before anything else, others in time.
+
+Copies go to the default store, so a node that may not use it does not start. One that only cannot
+be reached now is waited for beside the rest: a node that is started again while the store is down
+still votes, and answers from the metadata. Another store is needed only by what lies in it: while
+it cannot be reached, or is another cluster's, the node runs, says so, and removes nothing there.
+Nothing is written to a store before its marker was seen. Reading needs no marker, since whatever is
+read passes its checksum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kafka_formats.errors import InvalidRequest, RetryLater
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.stores.cluster_marker import claim_prefix
+from rlm.stores.store_history import HistoryPort, check_may_be_new
+from rlm.stores.tier_store import TierStore, TierStores
+
+OTHERS_WAIT_S = 5.0
+"""How long the start waits for stores that it could do without."""
+
+NOT_CHECKED = "its cluster marker was not looked at yet"
+
+
+class StoreClaims:
+    """Which stores are known to be this cluster's."""
+
+    def __init__(
+        self,
+        stores: TierStores,
+        identity: Identity,
+        limits: CopyLimits,
+        ambient: Ambient,
+        problem_log: ProblemLog,
+        metadata: HistoryPort | None = None,
+    ) -> None:
+        """`metadata` None: nothing is known of what should lie in the stores."""
+        self._metadata = metadata
+        self._stores = stores
+        self._identity = identity
+        self._limits = limits
+        self._ambient = ambient
+        self._log = problem_log
+        self._missing = {
+            name: NOT_CHECKED for name in stores.by_name if name != stores.default_name
+        }
+        self._looked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, *, may_be_away: bool = False) -> None:
+        """Claim the default store, or raise as `claim_prefix`; then see to the others.
+
+        `may_be_away`: the default store is claimed later if it cannot be reached now.
+        """
+        try:
+            await self._claim(self._stores.default)
+        except (RetryLater, InvalidRequest) as error:
+            if not (may_be_away and self._is_away(error)):
+                raise
+            self._is_missing(self._stores.default_name, error)
+        if not self._missing or self._task is not None:
+            return
+        self._task = asyncio.create_task(self._claim_others(), name="claim stores")
+        try:
+            async with asyncio.timeout(OTHERS_WAIT_S):
+                await self._looked.wait()
+        except TimeoutError:
+            pass  # a problem until they answer; the node goes on without them
+
+    def _is_away(self, error: RetryLater | InvalidRequest) -> bool:
+        """A bucket that is not there is a wrong setting at a first start. Once segments are
+        recorded it has gone, and the metadata, perhaps its quorum, has no need of it.
+        """
+        if isinstance(error, RetryLater):
+            return True
+        return self._metadata is not None and next(self._metadata.partitions(), None) is not None
+
+    async def look_again(self, confirm: Callable[[TierStore], Awaitable[None]]) -> None:
+        """Confirm all that were claimed. Raises for the default store; another one is missing from
+        now on, until it can be claimed anew.
+        """
+        if self._stores.default_name not in self._missing:
+            await confirm(self._stores.default)
+        for name, tier in self._stores.by_name.items():
+            if name == self._stores.default_name or name in self._missing:
+                continue
+            try:
+                await confirm(tier)
+            except Exception as error:  # noqa: BLE001 - told and logged; the node runs without it
+                self._is_missing(name, error)
+
+    async def close(self) -> None:
+        """Claim no more. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def check(self, name: str) -> None:
+        """RetryLater when nothing may be written to or removed from the store."""
+        text = self._missing.get(name)
+        if text is not None:
+            raise RetryLater(f"the store {name!r} cannot be used now: {text}")
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """The stores that are missing, by name."""
+        return tuple(
+            NodeProblem(ProblemArea.STORE, name, text)
+            for name, text in sorted(self._missing.items())
+        )
+
+    async def _claim(self, tier: TierStore) -> None:
+        async def check() -> None:
+            if self._metadata is not None:
+                is_default = tier.name == self._stores.default_name
+                await check_may_be_new(self._metadata, tier, self._ambient, is_default=is_default)
+
+        await claim_prefix(
+            tier,
+            self._identity,
+            deadline_s=self._limits.store_deadline_s,
+            check_may_be_new=check,
+        )
+
+    async def _claim_others(self) -> None:
+        while True:
+            await asyncio.gather(*map(self._try, tuple(self._missing)))
+            self._looked.set()
+            await self._ambient.sleep(self._limits.store_retry_s)
+
+    async def _try(self, name: str) -> None:
+        try:
+            await self._claim(self._stores.by_name[name])
+        except Exception as error:  # noqa: BLE001 - told and logged; the node runs without it
+            self._is_missing(name, error)
+        else:
+            del self._missing[name]
+            self._log.works(_looking_at(name))
+
+    def _is_missing(self, name: str, error: Exception) -> None:
+        self._missing[name] = str(error) or type(error).__name__
+        self._log.failed(_looking_at(name), error)
+
+
+def _looking_at(name: str) -> str:
+    return f"looking at the cluster marker of the store {name!r}"

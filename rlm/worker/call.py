@@ -1,0 +1,101 @@
+"""One call of the supervisor into a worker: the messages that come back, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from kafka_formats.errors import InternalError, StrandlineError
+from rlm.data_plane.read_request import SegmentPiece, SendRules
+from rlm.worker.messages import (
+    Answer,
+    Ask,
+    Began,
+    CancelJob,
+    Cancelled,
+    Credit,
+    Data,
+    End,
+    Failed,
+    Progress,
+    SentSoFar,
+    ToWorker,
+)
+
+CallMessage = Progress | Began | SentSoFar | Data | Ask | End | Failed | Cancelled
+
+
+class Call:
+    """Messages wait here for the caller. Data is bounded by the window, the rest is small.
+
+    `finished` is set once the worker can do nothing more for this call.
+    """
+
+    def __init__(
+        self,
+        job_id: int,
+        send: Callable[[ToWorker], None],
+        monotonic: Callable[[], float],
+        lend: Callable[[int, int, SendRules], None] | None = None,
+    ) -> None:
+        """`lend` gives the worker a descriptor for this job, with the rules of its use."""
+        self._lend = lend
+        self.job_id = job_id
+        self.finished = asyncio.Event()
+        self.cancelled_at: float | None = None
+        self.waiting_since: float | None = None
+        self._send = send
+        self._monotonic = monotonic
+        self._messages: deque[CallMessage] = deque()
+        self._arrived = asyncio.Event()
+
+    async def next(self) -> CallMessage:
+        """The next message; the last one is End, Failed or Cancelled."""
+        self.waiting_since = self._monotonic()
+        try:
+            while not self._messages:
+                self._arrived.clear()
+                await self._arrived.wait()
+        finally:
+            self.waiting_since = None
+        message = self._messages.popleft()
+        if isinstance(message, Data):
+            self._send(Credit(self.job_id))
+        return message
+
+    def deliver(self, message: CallMessage) -> None:
+        """From the worker. Nothing follows the first message that ends the call."""
+        if self.finished.is_set():
+            return
+        if isinstance(message, End | Failed | Cancelled):
+            self.finished.set()
+        if self.cancelled_at is None:
+            self._messages.append(message)
+        self._arrived.set()
+
+    def fail(self, error: StrandlineError) -> None:
+        """End the call from this side; the worker must not know of it any more, or be dead."""
+        self.deliver(Failed(self.job_id, error))
+
+    def give_up(self, error: StrandlineError) -> None:
+        """Let the caller have an error now, and cancel the work."""
+        self._messages.append(Failed(self.job_id, error))
+        self._arrived.set()
+        self.cancel()
+
+    def answer(self, piece: SegmentPiece | None) -> None:
+        """To the Ask just taken."""
+        self._send(Answer(self.job_id, piece))
+
+    def lend(self, descriptor: int, rules: SendRules) -> None:
+        """To the Began just taken. RetryLater when it cannot be sent to the worker now."""
+        if self._lend is None:
+            raise InternalError("this worker takes no descriptors")
+        self._lend(self.job_id, descriptor, rules)
+
+    def cancel(self) -> None:
+        """Ask the worker to stop; `finished` tells when it has. Idempotent."""
+        if self.cancelled_at is None and not self.finished.is_set():
+            self.cancelled_at = self._monotonic()
+            self._send(CancelJob(self.job_id))

@@ -1,0 +1,117 @@
+"""The body of an answer, from where it was verified straight to the client's connection.
+
+Runs in a worker, on a connection that the supervisor lends it: the bytes are neither copied nor
+looked at by the supervisor. The connection goes back after the last byte; one that took less is
+broken off by the supervisor, so that nobody takes a part for the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+
+from kafka_formats.errors import RetryLater
+from rlm.data_plane.read_request import ClientEnd, SendRules, Sent
+from rlm.data_plane.verified_chunks import Parts
+from rlm.worker.send_pace import SendPace
+
+TOLD_BYTES = 8 * 1024 * 1024
+TOLD_S = 5.0
+"""The supervisor hears of bytes sent after so many, or so long: it must not think a read stalls."""
+
+_PARTS_AT_ONCE = 64
+"""Well below IOV_MAX."""
+
+
+class ClientSend:
+    """One body on its way. `tell` hears now and then how many bytes went."""
+
+    def __init__(
+        self,
+        client: socket.socket,
+        rules: SendRules,
+        monotonic: Callable[[], float],
+        tell: Callable[[int], None],
+    ) -> None:
+        """`client` does not block, and nobody else writes to it."""
+        self._client = client
+        self._rules = rules
+        self._monotonic = monotonic
+        self._tell = tell
+        self._pace = SendPace(rules.grace_s, rules.bytes_per_s_min)
+        self._sent_bytes = 0
+        self._told_bytes = 0
+        self._told_at = monotonic()
+
+    async def send_all(self, first: Parts | None, rest: AsyncIterator[Parts]) -> Sent:
+        """Send until the end of `rest`; RetryLater when the store brings nothing in time."""
+        parts = first
+        while parts is not None:
+            end = await self._send(parts)
+            if end is not None:
+                return Sent(end, self._sent_bytes)
+            self._tell_at_times()
+            parts = await self._next(rest)
+        return Sent(ClientEnd.TOOK_ALL, self._sent_bytes)
+
+    async def _next(self, rest: AsyncIterator[Parts]) -> Parts | None:
+        deadline_s = self._rules.store_deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await anext(rest, None)
+        except TimeoutError:
+            raise RetryLater(f"no bytes came from the store within {deadline_s:g} s") from None
+
+    async def _send(self, parts: Parts) -> ClientEnd | None:
+        """All of `parts`, waiting while the connection is full; None when they went."""
+        began_at = self._monotonic()
+        until = began_at + min(self._rules.grace_s, self._pace.left_s)
+        left = [memoryview(part) for part in parts]
+        size = 0
+        while left:
+            try:
+                taken = self._client.sendmsg(left[:_PARTS_AT_ONCE])
+            except BlockingIOError:
+                if not await self._writable(until - self._monotonic()):
+                    return ClientEnd.LATE
+                continue
+            except OSError:
+                return ClientEnd.GONE
+            size += taken
+            self._sent_bytes += taken
+            left = _behind(left, taken)
+        self._pace.took(size, self._monotonic() - began_at)
+        return None
+
+    async def _writable(self, deadline_s: float) -> bool:
+        """Whether the connection takes bytes again within the deadline, or has broken."""
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[bool] = loop.create_future()
+        timer = loop.call_later(max(deadline_s, 0.0), _settle, ready, False)
+        loop.add_writer(self._client.fileno(), _settle, ready, True)
+        try:
+            return await ready
+        finally:
+            loop.remove_writer(self._client.fileno())
+            timer.cancel()
+
+    def _tell_at_times(self) -> None:
+        now = self._monotonic()
+        if self._sent_bytes - self._told_bytes >= TOLD_BYTES or now - self._told_at >= TOLD_S:
+            self._told_bytes, self._told_at = self._sent_bytes, now
+            self._tell(self._sent_bytes)
+
+
+def _settle(ready: asyncio.Future[bool], writable: bool) -> None:
+    if not ready.done():
+        ready.set_result(writable)
+
+
+def _behind(views: list[memoryview], taken: int) -> list[memoryview]:
+    """What is left of the views behind the first `taken` bytes."""
+    for number, view in enumerate(views):
+        if taken < len(view):
+            return [view[taken:], *views[number + 1 :]]
+        taken -= len(view)
+    return []

@@ -1,0 +1,310 @@
+"""What supervisor and worker say to each other over their socket pair, and how it is framed.
+
+A frame is a length (uint32, big-endian), a job id (uint64), and so many bytes: one pickled message
+where the id is 0, otherwise the next bytes of that job's stream as they are, which nobody copies to
+pack them. Both ends are ours: the pair has no name, and nobody else holds an end of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_formats.crc32c import Buffer
+from kafka_formats.errors import InternalError, RetryLater, StrandlineError
+from rlm.control.log_levels import LogArea, LogLevel
+from rlm.data_plane.chunk_cache import ChunkCounts
+from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult
+from rlm.data_plane.read_request import (
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentPiece,
+    SendRules,
+    Sent,
+)
+from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.data_plane.segment_survey import SurveyJob
+from rlm.local_log.damage import Survey
+from rlm.quota.flow_limits import Flow, Paces
+from rsm_backends.measured import StoreCall
+from rsm_backends.store_config import StoreConfig
+
+FRAME_BYTES_MAX = 64 * 1024 * 1024
+DATA_BYTES_MAX = 256 * 1024
+"""Bytes of a stream in one frame; with the window it bounds what waits for a slow reader."""
+
+STREAM_LIMIT_BYTES = 2 * 1024 * 1024
+NO_JOB = 0
+_HEAD = struct.Struct(">IQ")
+
+Request = CopyJob | SurveyJob | CheckJob | GatherJob | LogRequest | IndexRequest | RecordsRequest
+Result = CopyResult | Survey | CheckResult | GatherResult | RecordsEnd | Sent
+"""What a job may end with; streams end with nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """To a new worker, first: what it needs. Secrets travel here, never in arguments."""
+
+    stores: Mapping[str, StoreConfig]
+    cache_bytes_max: int
+    heartbeat_s: float
+    window_frames: int
+    chunk_cache_bytes_max: int = 0
+    descriptors_fd: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetPaces:
+    """The node's limits, before the first job and whenever they change."""
+
+    paces: Paces
+
+
+@dataclass(frozen=True, slots=True)
+class SetLogLevels:
+    """How much of each area is written into the log, before the first job and at each change."""
+
+    levels: Mapping[LogArea, LogLevel]
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """To a TakeBytes: so many bytes may move now."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Do this. Job ids are never used twice for one worker.
+
+    `held`: a read whose bytes wait, once the first are verified, for a SendToClient.
+    """
+
+    job_id: int
+    request: Request
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Stop; answered by End, Failed or Cancelled, once no byte follows."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The reader took one Data frame: one more may be sent."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendToClient:
+    """To Began: send it all to the client whose connection was put into the descriptor channel."""
+
+    job_id: int
+    rules: SendRules
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To an Ask."""
+
+    job_id: int
+    piece: SegmentPiece | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """From a worker that has opened its stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The worker's loop is alive; what its chunk cache did since its start, and holds."""
+
+    chunks: ChunkCounts = field(default_factory=ChunkCounts)
+    chunk_bytes_held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCalls:
+    """Ended calls to stores, by name: for the supervisor's metrics."""
+
+    calls: tuple[tuple[str, StoreCall], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBytes:
+    """Bytes are about to move that a limit counts; they wait for a Granted of this number."""
+
+    number: int
+    flow: Flow
+    topic: str | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a copy is."""
+
+    job_id: int
+    progress: CopyProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The first bytes of a held read are verified; none was sent."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentSoFar:
+    """A client takes the bytes of a held read; told now and then."""
+
+    job_id: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The next bytes of a stream; not pickled."""
+
+    job_id: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PieceAt:
+    """SegmentResolver.piece_at."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A read of records needs the metadata; it goes on with the Answer."""
+
+    job_id: int
+    question: PieceAt
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is done."""
+
+    job_id: int
+    result: Result | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job ended in an error. With NO_JOB: the worker cannot start."""
+
+    job_id: int
+    error: StrandlineError
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The job ended because it was cancelled."""
+
+    job_id: int
+
+
+ToWorker = (
+    Welcome
+    | SetPaces
+    | SetLogLevels
+    | Granted
+    | StartJob
+    | CancelJob
+    | Credit
+    | SendToClient
+    | Answer
+)
+FromWorker = (
+    Ready
+    | Heartbeat
+    | StoreCalls
+    | TakeBytes
+    | Progress
+    | Began
+    | SentSoFar
+    | Data
+    | Ask
+    | End
+    | Failed
+    | Cancelled
+)
+
+
+def frame(message: ToWorker | FromWorker) -> bytes:
+    """The bytes of one message."""
+    if isinstance(message, Data):
+        return b"".join(data_frame(message.job_id, (message.data,)))
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    if len(body) > FRAME_BYTES_MAX:
+        raise InternalError(f"a {type(message).__name__} of {len(body)} bytes is too large a frame")
+    return _HEAD.pack(len(body), NO_JOB) + body
+
+
+def data_frame(job_id: int, parts: Sequence[Buffer]) -> list[Buffer]:
+    """One Data with the bytes of all parts, to be written without putting them together."""
+    size = sum(map(len, parts))
+    if size > FRAME_BYTES_MAX:
+        raise InternalError(f"a Data of {size} bytes is too large a frame")
+    return [_HEAD.pack(size, job_id), *parts]
+
+
+def in_frames(parts: Sequence[Buffer]) -> Iterator[Sequence[Buffer]]:
+    """The same bytes, at most DATA_BYTES_MAX at once."""
+    if sum(map(len, parts)) <= DATA_BYTES_MAX:
+        yield parts
+        return
+    taken: list[Buffer] = []
+    left = DATA_BYTES_MAX
+    for part in parts:
+        rest = memoryview(part)
+        while rest:
+            taken.append(rest[:left])
+            rest = rest[left:]
+            left -= len(taken[-1])
+            if left == 0:
+                yield taken
+                taken, left = [], DATA_BYTES_MAX
+    if taken:
+        yield taken
+
+
+async def receive(reader: asyncio.StreamReader) -> object | None:
+    """The next message; None when the other end is gone."""
+    try:
+        length, job_id = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+        if length > FRAME_BYTES_MAX:
+            raise InternalError(f"a frame of {length} bytes was announced")
+        body = await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    if job_id != NO_JOB:
+        return Data(job_id, body)
+    message: object = pickle.loads(body)  # noqa: S301 - both ends are ours (module docstring)
+    return message
+
+
+def call_error(message: object) -> StrandlineError:
+    """What a message that ends a call without a result means for the caller."""
+    if isinstance(message, Failed):
+        return message.error
+    if isinstance(message, End | Ask | Began | Data | Progress | SentSoFar):
+        return InternalError(f"{type(message).__name__} was not expected from the worker")
+    return RetryLater("the worker stopped the work because the node is closing")

@@ -1,0 +1,385 @@
+"""The supervisor's side of the worker processes: calls go in, bytes and results come out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from kafka_formats.errors import RetryLater, StrandlineError
+from rlm.control.log_levels import LogArea, LogLevel, LogLevels
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.data_plane.chunk_cache import ChunkCounts
+from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
+from rlm.data_plane.read_request import (
+    IndexRequest,
+    LogRequest,
+    RecordsEnd,
+    RecordsRequest,
+    SegmentResolver,
+)
+from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.data_plane.segment_survey import SurveyJob
+from rlm.local_log.damage import Survey
+from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import Paces
+from rlm.worker.call import Call
+from rlm.worker.handle import WorkerAmbient, WorkerHandle, WorkerLimits, take_no_flow
+from rlm.worker.held_read import WorkersHeldRead
+from rlm.worker.messages import (
+    Ask,
+    Began,
+    Data,
+    End,
+    Progress,
+    Request,
+    Welcome,
+    call_error,
+)
+from rlm.worker.store_calls import OnStoreCall, ignore_store_call
+from rsm_backends.store_config import StoreConfig
+
+__all__ = ["WorkerLimits", "WorkerPool"]
+
+_HEARTBEATS_PER_DEADLINE = 10
+_HEARTBEAT_S_MAX = 2.0
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class WorkerPool:
+    """A fixed number of worker processes, restarted when they die or hang.
+
+    Every call raises RetryLater when its worker died or hung, or none is up in time; cancelling the
+    awaiting task, or closing the iterator, cancels the work.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        stores: Mapping[str, StoreConfig],
+        *,
+        size: int = 1,
+        limits: WorkerLimits | None = None,
+        monotonic: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        on_store_call: OnStoreCall = ignore_store_call,
+        flow: FlowControl | None = None,
+        log_levels: LogLevels | None = None,
+    ) -> None:
+        """`command` starts a worker; the number of its socket is appended as the last argument.
+
+        `on_store_call` is told of every call of the workers to a store, somewhat later; it must
+        not block or raise. `flow` limits what the workers move; None: nothing does.
+        `log_levels` say what they write into the log.
+        """
+        self._flow = flow
+        if flow is not None:
+            flow.tell(self._set_paces)
+        self._workers: dict[int, WorkerHandle] = {}
+        self._log_levels = log_levels or LogLevels()
+        self._log_levels.tell(self._set_log_levels)
+        self._command = tuple(command)
+        self._limits = limits or WorkerLimits()
+        self._ambient = WorkerAmbient(monotonic, sleep)
+        self._on_store_call = on_store_call
+        self._welcome = Welcome(
+            stores=dict(stores),
+            cache_bytes_max=self._limits.cache_bytes_max,
+            chunk_cache_bytes_max=self._limits.chunk_cache_bytes_max,
+            heartbeat_s=min(
+                self._limits.silence_deadline_s / _HEARTBEATS_PER_DEADLINE, _HEARTBEAT_S_MAX
+            ),
+            window_frames=self._limits.window_frames,
+        )
+        self._size = size
+        self._keepers: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._last_error: Exception | None = None
+        self._ends_s: deque[float] = deque(maxlen=self._limits.crashes_told)
+        self._last_ending = ""
+        self._left_behind: list[WorkerHandle] = []
+        self._closed = False
+        self._ended_chunks = ChunkCounts()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers that are up."""
+        return tuple(worker.pid for worker in self._workers.values())
+
+    def look_for_keys(self) -> None:
+        """Have the workers look for their stores' keys anew."""
+        for worker in self._workers.values():
+            worker.look_for_keys()
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Workers that can't be started, that end again and again, or that no kill ends."""
+        if self._closed:
+            return ()
+        if self._last_error is None or len(self._workers) == self._size:
+            return (*self._crash_loop(), *self._hanging())
+        text = (
+            f"{len(self._workers)} of {self._size} worker processes are up, and another can't be "
+            f"started: {self._last_error}"
+        )
+        return (NodeProblem(ProblemArea.WORKERS, None, text), *self._hanging())
+
+    def _hanging(self) -> tuple[NodeProblem, ...]:
+        pids = ", ".join(str(worker.pid) for worker in self._still_there())
+        if not pids:
+            return ()
+        text = (
+            f"worker processes were killed and do not end ({pids}): look whether a disk hangs "
+            "(`ps` shows them in state D); what they did is tried again"
+        )
+        return (NodeProblem(ProblemArea.WORKERS, "killed", text),)
+
+    def _still_there(self) -> Sequence[WorkerHandle]:
+        self._left_behind = [worker for worker in self._left_behind if worker.is_left_behind]
+        return self._left_behind
+
+    def _crash_loop(self) -> tuple[NodeProblem, ...]:
+        oldest_s = self._ends_s[0] if len(self._ends_s) == self._limits.crashes_told else None
+        window_s = self._limits.crash_window_s
+        if oldest_s is None or self._ambient.monotonic() - oldest_s > window_s:
+            return ()
+        text = (
+            f"worker processes ended {self._limits.crashes_told} times or more within "
+            f"{window_s:g} s, and what they did with them: the last one {self._last_ending}"
+        )
+        return (NodeProblem(ProblemArea.WORKERS, None, text),)
+
+    def chunk_counts(self) -> ChunkCounts:
+        """What readers found in the workers' memory, those that have ended included."""
+        return sum((worker.told.chunks for worker in self._workers.values()), self._ended_chunks)
+
+    def chunk_bytes_held(self) -> int:
+        """How much of chunks the workers keep now."""
+        return sum(worker.told.chunk_bytes_held for worker in self._workers.values())
+
+    async def start(self) -> None:
+        """Start the workers and wait until each is ready.
+
+        Raises what the first that failed says: NotFound or InvalidRequest for a store's settings.
+        """
+        try:
+            for slot in range(self._size):
+                self._workers[slot] = await self._start_worker()
+        except BaseException:
+            await self.close()
+            raise
+        self._keepers = [asyncio.create_task(self._keep(slot)) for slot in range(self._size)]
+
+    async def close(self) -> None:
+        """Cancel all work and end the workers. Idempotent."""
+        self._closed = True
+        self._announce()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        workers, self._workers = tuple(self._workers.values()), {}
+        await asyncio.gather(*(worker.close() for worker in workers))
+
+    async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
+        """Verify and upload one segment (see `rlm/data_plane/segment_copy.py` for the errors).
+
+        Returned, raised or cancelled: no byte of this attempt follows. A cancellation therefore
+        waits until the worker has stopped, or was killed after `cancel_deadline_s`.
+        """
+        call = await self._call(job)
+        try:
+            while True:
+                message = await call.next()
+                if isinstance(message, Progress):
+                    if on_progress is not None:
+                        on_progress(message.progress)
+                elif isinstance(message, End) and isinstance(message.result, CopyResult):
+                    return message.result
+                else:
+                    raise call_error(message)
+        finally:
+            call.cancel()
+            await _until(call.finished)
+
+    async def check(self, job: CheckJob) -> CheckResult:
+        """Compare objects with what the metadata has of them, byte by byte."""
+        return await self._result(job, CheckResult)
+
+    async def gather(self, job: GatherJob) -> GatherResult:
+        """Look for a whole copy of a segment, and put its files together."""
+        return await self._result(job, GatherResult)
+
+    async def survey(self, job: SurveyJob) -> Survey:
+        """Which batches of a damaged segment are good."""
+        return await self._result(job, Survey)
+
+    async def _result(self, job: CheckJob | GatherJob | SurveyJob, kind: type[_Answer]) -> _Answer:
+        """Ended, raised or cancelled: the worker does nothing more of it."""
+        call = await self._call(job)
+        try:
+            message = await call.next()
+            if isinstance(message, End) and isinstance(message.result, kind):
+                return message.result
+            raise call_error(message)
+        finally:
+            call.cancel()
+            await _until(call.finished)
+
+    def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of a segment's `.log`."""
+        return self._stream(request)
+
+    def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
+        """Verified bytes of one index; NotFound at the first step if the segment has none."""
+        return self._stream(request)
+
+    def read_records(
+        self,
+        request: RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends.
+
+        The borders between the pieces mean nothing: a batch or line may be spread over several.
+        """
+        return self._stream(request, resolver, on_end)
+
+    @asynccontextmanager
+    async def hold_log(self, request: LogRequest) -> AsyncIterator[WorkersHeldRead]:
+        """A read of a `.log` from its first verified bytes on; leaving the block ends it."""
+        call = await self._call(request, held=True)
+        try:
+            message = await call.next()
+            if not isinstance(message, Began):
+                raise call_error(message)
+            yield WorkersHeldRead(call)
+        finally:
+            call.cancel()
+
+    async def _stream(
+        self,
+        request: Request,
+        resolver: SegmentResolver | None = None,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncIterator[bytes]:
+        call = await self._call(request)
+        try:
+            while True:
+                message = await call.next()
+                if isinstance(message, Data):
+                    yield message.data
+                elif isinstance(message, Ask) and resolver is not None:
+                    call.answer(await resolver.piece_at(message.question.offset))
+                elif isinstance(message, End):
+                    if on_end is not None and isinstance(message.result, RecordsEnd):
+                        on_end(message.result)
+                    return
+                else:
+                    raise call_error(message)
+        finally:
+            call.cancel()
+
+    async def _call(self, request: Request, *, held: bool = False) -> Call:
+        """Start a job on the worker with the fewest; waits while none is up."""
+        try:
+            async with asyncio.timeout(self._limits.start_deadline_s):
+                while not self._workers and not self._closed:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            why = "" if self._last_error is None else f": {self._last_error}"
+            raise RetryLater(
+                f"no worker process was up for {self._limits.start_deadline_s:g} s{why}"
+            ) from self._last_error
+        if self._closed:
+            raise RetryLater("the worker processes are ending with the node")
+        worker = min(self._workers.values(), key=lambda worker: (worker.is_killed, worker.jobs))
+        return worker.call(request, held=held)
+
+    async def _start_worker(self) -> WorkerHandle:
+        flow = self._flow
+        worker = await WorkerHandle.start(
+            self._command,
+            self._welcome,
+            self._limits,
+            self._ambient,
+            self._on_store_call,
+            take_no_flow if flow is None else flow.take,
+        )
+        if flow is not None:
+            worker.set_paces(flow.paces())
+        worker.set_log_levels(self._log_levels.levels)
+        _log.debug("worker process %s is up", worker.pid)
+        return worker
+
+    def _set_paces(self, paces: Paces) -> None:
+        for worker in self._workers.values():
+            worker.set_paces(paces)
+
+    def _set_log_levels(self, levels: Mapping[LogArea, LogLevel]) -> None:
+        for worker in self._workers.values():
+            worker.set_log_levels(levels)
+
+    async def _keep(self, slot: int) -> None:
+        """Replace the worker of one slot whenever it dies."""
+        limits, monotonic = self._limits, self._ambient.monotonic
+        backoff_s = limits.restart_backoff_base_s
+        while True:
+            began_s = monotonic()
+            await self._workers[slot].dead.wait()
+            ended = self._workers.pop(slot)
+            if ended.is_left_behind:
+                self._left_behind.append(ended)
+            self._ends_s.append(monotonic())
+            self._last_ending = ended.ending
+            _log.warning(
+                "worker process %s ended (%s), a new one is started", ended.pid, ended.ending
+            )
+            if monotonic() - began_s >= limits.crash_window_s:
+                backoff_s = limits.restart_backoff_base_s
+            self._ended_chunks += ended.told.chunks
+            await ended.close()
+            self._workers[slot] = await self._restarted(backoff_s)
+            backoff_s = min(backoff_s * 2, limits.restart_backoff_max_s)
+            self._announce()
+
+    async def _restarted(self, backoff_s: float) -> WorkerHandle:
+        while True:
+            await self._ambient.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, self._limits.restart_backoff_max_s)
+            try:
+                self._check_left_behind()
+                return await self._start_worker()
+            except Exception as error:  # noqa: BLE001 - told, and tried again
+                self._last_error = error
+                expected = isinstance(error, StrandlineError)
+                _log.error(
+                    "a worker process cannot be started: %s",
+                    error,
+                    exc_info=None if expected else error,
+                )
+
+    def _check_left_behind(self) -> None:
+        count = len(self._still_there())
+        if count >= self._limits.left_behind_max:
+            raise RetryLater(f"{count} that were killed do not end")
+
+    def _announce(self) -> None:
+        self._changed.set()
+
+
+async def _until(event: asyncio.Event) -> None:
+    """Wait for the event even while being cancelled; the cancellation then goes on."""
+    waiting = asyncio.ensure_future(event.wait())
+    cancelled: asyncio.CancelledError | None = None
+    while not waiting.done():
+        try:
+            await asyncio.wait({waiting})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

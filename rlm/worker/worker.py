@@ -1,0 +1,392 @@
+"""A worker process: one end of the socket pair, jobs side by side on one event loop.
+
+It does what the supervisor asks and decides nothing itself. Ctrl-C and SIGTERM are the supervisor's
+business; when the socket closes, the jobs are cancelled and the process ends, whatever still hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+from kafka_formats.errors import InternalError, StrandlineError
+from rlm.control.log_levels import set_levels
+from rlm.control.surroundings import Ambient
+from rlm.data_plane.copy_job import CopyJob, CopyProgress
+from rlm.data_plane.data_plane import DataPlane
+from rlm.data_plane.read_request import LogRequest, RecordsEnd, SegmentPiece, SendRules
+from rlm.data_plane.repair_jobs import CheckJob, GatherJob
+from rlm.data_plane.segment_survey import SurveyJob
+from rlm.data_plane.verified_chunks import Parts
+from rlm.quota.copy_turns import CopyTurns
+from rlm.quota.flow_limits import Flow, Paces
+from rlm.quota.paced_store import PacedStore
+from rlm.quota.worker_pace import GrantBook, WorkerPace
+from rlm.worker.client_send import ClientSend
+from rlm.worker.descriptor_channel import take_descriptor
+from rlm.worker.messages import (
+    NO_JOB,
+    STREAM_LIMIT_BYTES,
+    Answer,
+    Ask,
+    Began,
+    CancelJob,
+    Cancelled,
+    Credit,
+    End,
+    Failed,
+    FromWorker,
+    Granted,
+    Heartbeat,
+    PieceAt,
+    Progress,
+    Ready,
+    Request,
+    Result,
+    SendToClient,
+    SentSoFar,
+    SetLogLevels,
+    SetPaces,
+    StartJob,
+    StoreCalls,
+    TakeBytes,
+    Welcome,
+    data_frame,
+    frame,
+    in_frames,
+    receive,
+)
+from rlm.worker.store_calls import StoreCallLog
+from rsm_backends.key_rounds import look_again
+from rsm_backends.measured import MeasuredStore
+from rsm_backends.open_store import open_all
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import closing_stream
+
+ORPHAN_GRACE_S = 5.0
+"""How long jobs may take to abort their uploads once the supervisor is gone."""
+
+_SEND_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+def run(
+    socket_fd: int,
+    ambient: Ambient,
+    *,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
+    """Serve the supervisor at the other end of `socket_fd`, then end the process.
+
+    Ends without waiting for threads: one may hang in a read of a dead disk.
+    """
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, lambda *_: look_again())
+    status = 1
+    try:
+        asyncio.Runner(loop_factory=loop_factory).run(_connect_and_serve(socket_fd, ambient))
+        status = 0
+    except Exception:  # noqa: BLE001 - the process's last words
+        _log.exception("the worker process ends")
+    finally:
+        logging.shutdown()
+        os._exit(status)
+
+
+async def _connect_and_serve(socket_fd: int, ambient: Ambient) -> None:
+    reader, writer = await asyncio.open_unix_connection(
+        sock=socket.socket(fileno=socket_fd), limit=STREAM_LIMIT_BYTES
+    )
+    try:
+        await serve(reader, writer, ambient)
+    finally:
+        writer.close()
+
+
+async def serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ambient: Ambient
+) -> None:
+    """Do the jobs that arrive until the other end is closed."""
+    welcome = await receive(reader)
+    if not isinstance(welcome, Welcome):
+        return
+    async with AsyncExitStack() as stores_open:
+        calls = StoreCallLog(lambda: tell_store_calls(writer, calls))
+        try:
+            opened = await open_all(
+                welcome.stores,
+                sleep=ambient.sleep,
+                monotonic=ambient.monotonic,
+                random_fraction=ambient.random_fraction,
+                now_ms=ambient.now_ms,
+            )
+        except StrandlineError as error:
+            writer.write(frame(Failed(NO_JOB, error)))
+            await writer.drain()
+            return
+        grants = GrantBook(functools.partial(ask_for_bytes, writer))
+        pace = WorkerPace(Paces(), grants.ask)
+        turns = CopyTurns(ambient.monotonic)
+        stores: dict[str, ObjectStore] = {}
+        for name, store in opened.items():
+            stores_open.push_async_callback(store.close)
+            measured = MeasuredStore(store, calls.observer(name), monotonic=ambient.monotonic)
+            stores[name] = PacedStore(measured, welcome.stores[name].prefix, pace, turns)
+        plane = DataPlane(
+            stores,
+            now_ms=ambient.now_ms,
+            cache_bytes_max=welcome.cache_bytes_max,
+            chunk_cache_bytes_max=welcome.chunk_cache_bytes_max,
+        )
+        channel = None
+        if welcome.descriptors_fd is not None:
+            channel = stores_open.enter_context(socket.socket(fileno=welcome.descriptors_fd))
+        worker = _Worker(
+            reader, writer, plane, welcome, ambient, calls, pace, grants, turns, channel
+        )
+        await worker.serve()
+
+
+def ask_for_bytes(
+    writer: asyncio.StreamWriter, number: int, flow: Flow, topic: str | None, size: int
+) -> None:
+    """Put the question to the supervisor."""
+    if not writer.is_closing():
+        writer.write(frame(TakeBytes(number, flow, topic, size)))
+
+
+def tell_store_calls(writer: asyncio.StreamWriter, calls: StoreCallLog) -> None:
+    """Send what was collected, if anything was."""
+    taken = calls.take()
+    if taken and not writer.is_closing():
+        writer.write(frame(StoreCalls(taken)))
+
+
+class _Worker:
+    """The jobs under way and the socket they share."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        plane: DataPlane,
+        welcome: Welcome,
+        ambient: Ambient,
+        store_calls: StoreCallLog,
+        pace: WorkerPace,
+        grants: GrantBook,
+        turns: CopyTurns,
+        descriptors: socket.socket | None,
+    ) -> None:
+        self._descriptors = descriptors
+        self._store_calls = store_calls
+        self._pace = pace
+        self._grants = grants
+        self._turns = turns
+        self._reader = reader
+        self._writer = writer
+        self._plane = plane
+        self._welcome = welcome
+        self._ambient = ambient
+        self._jobs: dict[int, _Job] = {}
+        self._tasks: dict[int, asyncio.Task[Result | None]] = {}
+
+    async def serve(self) -> None:
+        heartbeat = asyncio.create_task(self._beat())
+        try:
+            self._send(Ready())
+            while (message := await receive(self._reader)) is not None:
+                self._handle(message)
+        finally:
+            heartbeat.cancel()
+            left = tuple(self._tasks.values())
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=ORPHAN_GRACE_S)
+
+    def _handle(self, message: object) -> None:
+        match message:
+            case StartJob(job_id, request, held):
+                job = _Job(job_id, self, self._plane, self._welcome.window_frames)
+                self._jobs[job_id] = job
+                perform = job.perform_held if held else job.perform
+                task = asyncio.create_task(perform(request, self._ambient.monotonic))
+                self._tasks[job_id] = task
+                task.add_done_callback(functools.partial(self._ended, job_id))
+            case CancelJob(job_id):
+                if job_id in self._tasks:
+                    self._tasks[job_id].cancel()
+            case Credit(job_id):
+                if job_id in self._jobs:
+                    self._jobs[job_id].credit.release()
+            case SendToClient(job_id, rules):
+                self._lend(job_id, rules)
+            case Granted(number):
+                self._grants.answered(number)
+            case SetPaces(paces):
+                self._pace.change(paces)
+            case SetLogLevels(levels):
+                set_levels(levels)
+            case Answer(job_id, piece):
+                if job_id in self._jobs:
+                    self._jobs[job_id].answered(piece)
+            case _:
+                raise InternalError(f"a worker does not understand {type(message).__name__}")
+
+    def _lend(self, job_id: int, rules: SendRules) -> None:
+        """Take the connection even if its job has ended meanwhile: the next one's comes behind."""
+        if self._descriptors is None:
+            raise InternalError("a worker without a descriptor channel was lent a connection")
+        client = socket.socket(fileno=take_descriptor(self._descriptors, job_id))
+        job = self._jobs.get(job_id)
+        if job is None or not job.lend(client, rules):
+            client.close()
+
+    def _ended(self, job_id: int, task: asyncio.Task[Result | None]) -> None:
+        """A task's end, however it ended: also one cancelled before its first step."""
+        ended: FromWorker
+        if task.cancelled():
+            ended = Cancelled(job_id)
+        else:
+            error = task.exception()
+            if error is None:
+                ended = End(job_id, task.result())
+            elif isinstance(error, StrandlineError):
+                ended = Failed(job_id, error)
+            else:
+                _log.error("a job of the worker failed", exc_info=error)
+                ended = Failed(job_id, InternalError(f"{type(error).__name__}: {error}"))
+        self._jobs.pop(job_id).close()
+        del self._tasks[job_id]
+        tell_store_calls(self._writer, self._store_calls)
+        try:
+            self._send(ended)
+        except Exception as error:  # noqa: BLE001 - told
+            # Whoever waits for it hears of its end, or this process is killed for its silence.
+            _log.exception("how a job of the worker ended cannot be told")
+            why = f"how the worker's job ended cannot be told: {error}"
+            self._send(Failed(job_id, InternalError(why)))
+
+    async def _beat(self) -> None:
+        while True:
+            await self._ambient.sleep(self._welcome.heartbeat_s)
+            # With the pipe full the supervisor has enough to read: nothing is piled up here.
+            if self._writer.transport.get_write_buffer_size() < _SEND_BUFFER_BYTES_MAX:
+                self._send(Heartbeat(self._plane.chunk_counts, self._plane.chunk_bytes_held))
+                tell_store_calls(self._writer, self._store_calls)
+
+    def _send(self, message: FromWorker) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(frame(message))
+
+    def tell(self, message: FromWorker) -> None:
+        """Send something small."""
+        self._send(message)
+
+    async def stream(self, job_id: int, parts: Parts) -> None:
+        """Send something large: waits while the pipe is full."""
+        if not self._writer.is_closing():
+            self._writer.writelines(data_frame(job_id, parts))
+        with self._turns.read(sum(map(len, parts))):
+            await self._writer.drain()
+
+
+class _Job:
+    """One request being done. Also the resolver of a read of records: it asks the supervisor."""
+
+    def __init__(self, job_id: int, worker: _Worker, plane: DataPlane, window_frames: int) -> None:
+        self.job_id = job_id
+        self.credit = asyncio.Semaphore(window_frames)
+        self._worker = worker
+        self._plane = plane
+        self._waiting: asyncio.Future[SegmentPiece | None] | None = None
+        self._lent: asyncio.Future[tuple[socket.socket, SendRules]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    async def perform(self, request: Request, monotonic: Callable[[], float]) -> Result | None:
+        if isinstance(request, CopyJob):
+            return await self._plane.copy(request, self._progress(request, monotonic))
+        if isinstance(request, CheckJob):
+            return await self._plane.check(request)
+        if isinstance(request, GatherJob):
+            return await self._plane.gather(request)
+        if isinstance(request, SurveyJob):
+            return await self._plane.survey(request)
+        ends: list[RecordsEnd] = []
+        await self._send_all(self._plane.parts(request, self, ends.append))
+        return ends[0] if ends else None
+
+    async def perform_held(self, request: Request, monotonic: Callable[[], float]) -> Result | None:
+        """A read whose bytes go to the client itself, once its first are verified."""
+        if not isinstance(request, LogRequest):
+            raise InternalError(f"a {type(request).__name__} is not held")
+        stream = self._plane.parts(request, self, _no_end)
+        async with closing_stream(stream) as read:
+            first = await anext(read, None)
+            self._worker.tell(Began(self.job_id))
+            client, rules = await self._lent
+
+            def tell(sent_bytes: int) -> None:
+                self._worker.tell(SentSoFar(self.job_id, sent_bytes))
+
+            return await ClientSend(client, rules, monotonic, tell).send_all(first, read)
+
+    def lend(self, client: socket.socket, rules: SendRules) -> bool:
+        """The connection that a held read waits for; whether it was taken."""
+        if self._lent.done():
+            return False
+        client.setblocking(False)
+        self._lent.set_result((client, rules))
+        return True
+
+    def close(self) -> None:
+        """Let go of the client's connection before anybody hears that the job has ended."""
+        if not self._lent.done():
+            self._lent.cancel()
+        elif not self._lent.cancelled():
+            self._lent.result()[0].close()
+
+    async def _send_all(self, stream: AsyncIterator[Parts]) -> None:
+        async with closing_stream(stream) as read:
+            async for parts in read:
+                for some in in_frames(parts):
+                    await self.credit.acquire()
+                    await self._worker.stream(self.job_id, some)
+
+    def _progress(
+        self, job: CopyJob, monotonic: Callable[[], float]
+    ) -> Callable[[CopyProgress], None]:
+        interval_s = job.limits.progress_interval_ms / 1000
+        told_at = -interval_s
+
+        def tell(progress: CopyProgress) -> None:
+            nonlocal told_at
+            now = monotonic()
+            if now - told_at >= interval_s or progress.bytes_done == progress.bytes_total:
+                told_at = now
+                self._worker.tell(Progress(self.job_id, progress))
+
+        return tell
+
+    async def piece_at(self, offset: int) -> SegmentPiece | None:
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._worker.tell(Ask(self.job_id, PieceAt(offset)))
+        return await self._waiting
+
+    def answered(self, piece: SegmentPiece | None) -> None:
+        """The supervisor's answer to the question that is open."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(piece)
+
+
+def _no_end(_: RecordsEnd) -> None:
+    """A read of a log has none."""

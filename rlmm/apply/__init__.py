@@ -1,0 +1,1 @@
+"""The rules of acceptance: a committed record in, changes of the rows out."""

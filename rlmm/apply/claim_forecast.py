@@ -1,0 +1,81 @@
+"""What a claim would do, told without making it: the very rules of `rlmm/apply/claims.py`, on a
+draft.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.claims import judge_claim
+from rlmm.apply.outcome import Draft, Outcome, Verdict
+from rlmm.partition_state import CLAIMABLE_MODES, Mode, PartitionState
+from rlmm.records.control_records import PartitionClaim
+from rlmm.rows import queries
+from rlmm.rows.reads import read_partition_row
+from rlmm.rows.rows import OverlayRows, RowReader
+from rlmm.segment import OFFSET_MAX, Incarnation
+
+_SOMEBODY = Incarnation(0, Uuid(bytes(16)), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedClaim:
+    """What the asker's claim would bring; as in `PartitionClaim`.
+
+    `incarnation` None: whoever may make one at that epoch. `after_reset`: as if an admin had just
+    reset the claim (`ClaimReset`).
+    """
+
+    partition: TopicIdPartition
+    leader_epoch: int
+    leader_epochs: Epochs
+    local_log_start_offset: int
+    incarnation: Incarnation | None = None
+    after_reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimForecast:
+    """`state` is the partition as an accepted claim would leave it, None where it is refused.
+
+    Its `claim` means nothing. `cut_at` as in `MergedLineage`.
+    """
+
+    outcome: Outcome
+    state: PartitionState | None
+    cut_at: int | None
+
+
+def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
+    """Judge a claim. Writes nothing.
+
+    A partition that nobody may claim now (READ_ONLY, PAUSED) is looked at as if it were SIDECAR
+    from now on.
+    """
+    partition = asked.partition
+    draft = Draft(OverlayRows(rows), OFFSET_MAX, 0)
+    row = read_partition_row(rows, partition)
+    if row is not None and row.mode not in CLAIMABLE_MODES:
+        row = row._replace(mode=Mode.SIDECAR, mode_offset=OFFSET_MAX)
+        draft.put_partition(partition, row)
+    if row is not None and row.claim is not None and asked.after_reset:
+        row = row._replace(claim_voided=True, cut_allowed=True)
+        draft.put_partition(partition, row)
+    last = None if row is None else row.claim
+    claim = PartitionClaim(
+        partition=partition,
+        mode=Mode.SIDECAR if row is None else row.mode,
+        leader_epoch=asked.leader_epoch,
+        incarnation=asked.incarnation or (_SOMEBODY if last is None else last.incarnation),
+        claim_number=0 if last is None else last.claim_number + 1,
+        leader_epochs=asked.leader_epochs,
+        local_log_start_offset=asked.local_log_start_offset,
+    )
+    outcome, merged = judge_claim(draft, claim)
+    if outcome.verdict is not Verdict.ACCEPTED:
+        return ClaimForecast(outcome, None, None)
+    assert merged is not None, "an accepted claim has a lineage"
+    return ClaimForecast(outcome, queries.partition_state(draft.rows, partition), merged.cut_at)

@@ -1,0 +1,367 @@
+"""Claims, and what an admin does to them: mode changes and resets.
+
+A claim makes a node the one writer of a partition; the metadata offset of the claim record is the
+token of that leadership. It also brings the broker's leader epoch checkpoint into the lineage.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import check_topic_name
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.claim_holes import forget_lost_ranges, record_holes, settle_after_mode_change
+from rlmm.apply.offsets import forget_lost_below
+from rlmm.apply.outcome import (
+    ACCEPTED,
+    NO_EFFECT,
+    Draft,
+    Outcome,
+    Verdict,
+    find_live,
+    is_gone,
+    wrong_name,
+)
+from rlmm.lineage import MergedLineage, merge
+from rlmm.partition_state import CLAIMABLE_MODES, UNKNOWN_OFFSET, Claim, Mode
+from rlmm.records.control_records import ClaimReset, PartitionClaim, PartitionModeChange
+from rlmm.rows import keys, values
+from rlmm.rows.coverage import covered_ranges
+from rlmm.rows.nodes import find_node
+from rlmm.rows.partitions import PartitionRow
+from rlmm.rows.reads import (
+    highest_copied,
+    is_adopting,
+    read_lineage,
+    read_partition_row,
+    read_restart,
+)
+from rlmm.segment import OFFSET_MAX
+
+LINEAGE_CUT_OFFSETS_MAX = 100_000
+LINEAGE_EPOCHS_MAX = 100_000
+EPOCH_MAX = 2**31 - 1
+
+
+def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
+    """Accepted for a leader epoch above the claimed one, or again from the claimant itself."""
+    return judge_claim(draft, claim)[0]
+
+
+def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLineage | None]:
+    """The same, with what becomes of the lineage; None where it is not touched."""
+    partition = claim.partition
+    problem = (
+        check_partition(partition)
+        or _check_claim(claim)
+        or is_gone(draft, partition)
+        or _unregistered(draft, claim)
+    )
+    if problem is not None:
+        return problem, None
+    known = read_partition_row(draft.rows, partition)
+    if known is not None:
+        row = find_live(draft, partition)
+        if isinstance(row, Outcome):
+            return row, None
+        if row.claim is None and row.mode_offset < 0:  # known for its gaps alone
+            row = row._replace(mode=claim.mode, mode_offset=draft.offset)
+    else:
+        row = PartitionRow(partition.topic, claim.mode, mode_offset=draft.offset)
+    if row.mode is not claim.mode:
+        return Outcome(
+            Verdict.INVALID,
+            f"{partition} is recorded as {row.mode.name}, and the claim says {claim.mode.name}: "
+            "an admin changes the mode first",
+        ), None
+    before = _with_proven_head(draft, claim, row.log_start_offset)
+    try:
+        merged = merge(
+            before,
+            claim.leader_epochs,
+            leader_epoch=claim.leader_epoch,
+            higher_epoch=_is_higher(row, claim),
+        )
+    except InvalidRequest as error:
+        return _fenced(draft, row, claim) or Outcome(Verdict.INVALID, str(error)), None
+    if _is_repeated(row, claim) and merged == MergedLineage(before, None):
+        return NO_EFFECT, None
+    problem = _fenced(draft, row, claim) or _suspect(draft, row, before, merged, partition)
+    if problem is not None:
+        return problem, None
+    _accept(draft, claim, row, before, merged, is_new=known is None)
+    return ACCEPTED, merged
+
+
+@lru_cache(maxsize=4_096)
+def check_partition(partition: TopicIdPartition) -> Outcome | None:
+    """INVALID for a name, id or number that no Kafka topic can have."""
+    try:
+        check_topic_name(partition.topic)
+    except InvalidRequest as error:
+        return Outcome(Verdict.INVALID, str(error))
+    if partition.partition < 0:
+        return Outcome(Verdict.INVALID, f"{partition.partition} is no partition number")
+    if not any(partition.topic_id):
+        return Outcome(Verdict.INVALID, "a topic without a topic id cannot be tiered")
+    return None
+
+
+def _check_claim(claim: PartitionClaim) -> Outcome | None:
+    if claim.mode not in CLAIMABLE_MODES:
+        return Outcome(Verdict.INVALID, f"nobody leads a partition in mode {claim.mode.name}")
+    if claim.incarnation.node_id < 0 or claim.incarnation.boot_counter < 0:
+        return Outcome(Verdict.INVALID, f"{claim.incarnation} is no incarnation of a node")
+    if claim.claim_number < 0 or claim.leader_epoch < 0 or claim.local_log_start_offset < -1:
+        return Outcome(Verdict.INVALID, "claim number, epoch and local log start are not negative")
+    if any(entry.start_offset > OFFSET_MAX for entry in claim.leader_epochs):
+        return Outcome(Verdict.INVALID, f"an epoch starts above offset {OFFSET_MAX}")
+    if any(entry.epoch > EPOCH_MAX for entry in claim.leader_epochs):
+        return Outcome(Verdict.INVALID, f"no leader epoch is above {EPOCH_MAX}")
+    if len(claim.leader_epochs) > LINEAGE_EPOCHS_MAX:
+        return Outcome(
+            Verdict.INVALID, f"the checkpoint has more than {LINEAGE_EPOCHS_MAX} entries"
+        )
+    return None
+
+
+def _with_proven_head(draft: Draft, claim: PartitionClaim, log_start: int) -> Epochs:
+    """The recorded lineage; its first epoch begins where it serves, if only that still tells.
+
+    Look-ups leave the first epoch open downwards. A checkpoint that begins where it does, and does
+    not know it, would put it out of the lineage, and what is served below with it.
+    """
+    lineage = read_lineage(draft.rows, claim.partition)
+    if not lineage or not 0 <= log_start < lineage[0].start_offset:
+        return lineage
+    head = lineage[0]
+    if any(entry.epoch == head.epoch for entry in claim.leader_epochs):
+        return lineage
+    end = head.start_offset - 1
+    served = next(covered_ranges(draft.rows, claim.partition, head.epoch, log_start, end), None)
+    if served is None:
+        return lineage
+    return (head._replace(start_offset=max(served.start, log_start)), *lineage[1:])
+
+
+def _is_higher(row: PartitionRow, claim: PartitionClaim) -> bool:
+    last = row.claim
+    return row.cut_allowed or last is None or claim.leader_epoch > last.leader_epoch
+
+
+def _is_repeated(row: PartitionRow, claim: PartitionClaim) -> bool:
+    standing = row.standing_claim
+    return (
+        standing is not None
+        and standing.leader_epoch == claim.leader_epoch
+        and standing.incarnation == claim.incarnation
+        and standing.claim_number == claim.claim_number
+    )
+
+
+def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome | None:
+    last = row.claim
+    if last is None or claim.leader_epoch > last.leader_epoch:
+        return None
+    if claim.leader_epoch < last.leader_epoch:
+        return Outcome(
+            Verdict.FENCED,
+            f"epoch {claim.leader_epoch} of {claim.partition} is over: node "
+            f"{last.incarnation.node_id} claimed it at epoch {last.leader_epoch}",
+        )
+    if row.cut_allowed or _is_from_before_restart(draft, last):
+        return None
+    mine, theirs = claim.incarnation, last.incarnation
+    if mine.node_id == theirs.node_id and _took_over(draft, claim, last):
+        return None
+    if (mine.node_id, mine.directory_id) != (theirs.node_id, theirs.directory_id):
+        return Outcome(
+            Verdict.FENCED,
+            f"epoch {claim.leader_epoch} of {claim.partition} is claimed by node {theirs.node_id} "
+            f"with directory {theirs.directory_id}: one epoch has one leader",
+        )
+    if (mine.boot_counter, claim.claim_number) <= (theirs.boot_counter, last.claim_number):
+        return Outcome(
+            Verdict.FENCED,
+            f"claim {claim.claim_number} of boot {mine.boot_counter} is older than claim "
+            f"{last.claim_number} of boot {theirs.boot_counter}",
+        )
+    return None
+
+
+def _took_over(draft: Draft, claim: PartitionClaim, last: Claim) -> bool:
+    """The claimant's directory registered with the node id that another one had at the last claim:
+    the broker beside it may lead at that epoch still.
+    """
+    node = find_node(draft.rows, claim.incarnation.node_id)
+    return (
+        node is not None
+        and node.directory_id == claim.incarnation.directory_id != last.incarnation.directory_id
+        and node.voids(last)
+    )
+
+
+def _unregistered(draft: Draft, claim: PartitionClaim) -> Outcome | None:
+    """FENCED for a process that lost its node id to another, or shares it with one."""
+    mine = claim.incarnation
+    node = find_node(draft.rows, mine.node_id)
+    if node is None:
+        return None
+    if node.contested:
+        return Outcome(
+            Verdict.FENCED,
+            f"two living processes have node id {mine.node_id}: stop one of them, give it another "
+            "id if it is to go on, and start the other anew",
+        )
+    if node.directory_id != mine.directory_id:
+        return Outcome(
+            Verdict.FENCED,
+            f"node {mine.node_id} registered with directory {node.directory_id} at metadata offset "
+            f"{node.offset}: this process, with {mine.directory_id}, has lost its node id",
+        )
+    return None
+
+
+def _is_from_before_restart(draft: Draft, claim: Claim) -> bool:
+    """Its node is formatted anew, while the broker beside it may lead at the same epoch still."""
+    restart = read_restart(draft.rows)
+    return restart is not None and claim.token < restart.offset
+
+
+def _suspect(
+    draft: Draft,
+    row: PartitionRow,
+    before: Epochs,
+    merged: MergedLineage,
+    partition: TopicIdPartition,
+) -> Outcome | None:
+    if merged.cut_at is None or row.cut_allowed:
+        return None
+    highest = highest_copied(draft.rows, partition, before)
+    if highest is None:
+        return None
+    uncovered = highest[0] + 1 - max(merged.cut_at, row.log_start_offset)
+    if uncovered <= LINEAGE_CUT_OFFSETS_MAX:
+        return None
+    return Outcome(
+        Verdict.SUSPECT,
+        f"this claim would cut the lineage of {partition} at offset {merged.cut_at} and take "
+        f"{uncovered} copied offsets out of it (limit {LINEAGE_CUT_OFFSETS_MAX}): if the broker "
+        "really lost them, an admin resets the claim, then it is accepted",
+    )
+
+
+def _accept(
+    draft: Draft,
+    claim: PartitionClaim,
+    row: PartitionRow,
+    before: Epochs,
+    merged: MergedLineage,
+    *,
+    is_new: bool,
+) -> None:
+    partition = claim.partition
+    cut_at = merged.cut_at
+    log_start = _log_start(draft, claim, row, before, merged)
+    since_mode = row.claim is None or row.claim.token < row.mode_offset
+    row = row._replace(
+        claim=Claim(
+            token=draft.offset,
+            leader_epoch=claim.leader_epoch,
+            incarnation=claim.incarnation,
+            claim_number=claim.claim_number,
+            timestamp_ms=draft.record_time_ms,
+        ),
+        claim_voided=False,
+        cut_allowed=False,
+        log_start_offset=log_start if cut_at is None else min(log_start, cut_at),
+        local_log_start_offset=claim.local_log_start_offset,
+    )
+    draft.rows.put(keys.lineage_key(partition), values.encode_lineage(merged.epochs))
+    if cut_at is not None:
+        forget_lost_ranges(draft, partition, cut_at)
+        forget_lost_below(draft, partition, row.log_start_offset)
+    if log_start == UNKNOWN_OFFSET:
+        forget_lost_ranges(draft, partition, 0)
+    if row.mode is Mode.SIDECAR and since_mode:
+        row = settle_after_mode_change(draft, partition, row, merged)
+    elif row.mode is Mode.SIDECAR:
+        record_holes(draft, partition, row.log_start_offset, before, merged)
+    if is_new:
+        draft.create_partition(partition, row)
+    else:
+        draft.put_partition(partition, row)
+
+
+def _log_start(
+    draft: Draft, claim: PartitionClaim, row: PartitionRow, before: Epochs, merged: MergedLineage
+) -> int:
+    """Of a partition of which nothing was ever copied, where a leader's own log began and what that
+    leader had lost is that leader's word. A later one whose log begins lower has what was passed
+    over, and says it anew.
+    """
+    own = claim.local_log_start_offset
+    if row.mode is not Mode.SIDECAR or not 0 <= own < row.log_start_offset:
+        return row.log_start_offset
+    if is_adopting(draft.rows, claim.partition):
+        return row.log_start_offset
+    for lineage in (before, merged.epochs):
+        if highest_copied(draft.rows, claim.partition, lineage) is not None:
+            return row.log_start_offset
+    return UNKNOWN_OFFSET
+
+
+def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
+    """An admin's; voids the claim, so that whoever wrote in the old mode is fenced."""
+    partition = change.partition
+    problem = check_partition(partition) or is_gone(draft, partition)
+    if problem is not None:
+        return problem
+    row = read_partition_row(draft.rows, partition)
+    if row is None:
+        if change.replaces_offset != -1:
+            return Outcome(Verdict.CONFLICT, f"{partition} has no mode yet: name offset -1")
+        draft.create_partition(
+            partition, PartitionRow(partition.topic, change.mode, mode_offset=draft.offset)
+        )
+        return ACCEPTED
+    found = wrong_name(row, partition) or find_live(draft, partition)
+    if isinstance(found, Outcome):
+        return found
+    if row.mode is change.mode:
+        return NO_EFFECT
+    if row.mode_offset != change.replaces_offset:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"the mode of {partition} was set to {row.mode.name} at metadata offset "
+            f"{row.mode_offset}, not at {change.replaces_offset}: read it again, then decide",
+        )
+    draft.put_partition(
+        partition,
+        row._replace(
+            mode=change.mode,
+            mode_offset=draft.offset,
+            claim_voided=row.claim is not None,
+        ),
+    )
+    return ACCEPTED
+
+
+def apply_claim_reset(draft: Draft, reset: ClaimReset) -> Outcome:
+    """An admin's; see `ClaimReset`."""
+    row = find_live(draft, reset.partition)
+    if isinstance(row, Outcome):
+        return row
+    if row.claim is None or row.claim.token != reset.replaces_offset:
+        token = None if row.claim is None else row.claim.token
+        return Outcome(
+            Verdict.CONFLICT,
+            f"the last claim of {reset.partition} has token {token}, not {reset.replaces_offset}: "
+            "look at it again, then decide",
+        )
+    if row.cut_allowed:
+        return NO_EFFECT
+    draft.put_partition(reset.partition, row._replace(claim_voided=True, cut_allowed=True))
+    return ACCEPTED

@@ -1,0 +1,93 @@
+"""Which process has a node id. A directory that registers takes it over, with all claims of it: the
+tokens of the directory that had it before are void at once. If that one's process lives after all,
+it contests, and then neither writes anything until one of them is started anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_formats.kafka_uuid import Uuid
+from rlmm.apply.outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, Verdict
+from rlmm.records.control_records import NodeContested, NodeRegistration
+from rlmm.rows import keys
+from rlmm.rows.nodes import RegisteredNode, encode_node, find_node
+
+PAST_DIRECTORIES_MAX = 8
+"""An older one is forgotten, and is a new one if it comes back: it takes the node id over, without
+any of its claims, and the process that has the id, if it lives, contests that.
+"""
+
+
+def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
+    """Accepted from each later life of a directory, and from a directory that is new."""
+    mine = record.incarnation
+    if mine.node_id < 0 or mine.boot_counter < 0 or not any(mine.directory_id):
+        return Outcome(Verdict.INVALID, f"{mine} is no incarnation of a node")
+    known = find_node(draft.rows, mine.node_id)
+    if known is None:
+        _put(draft, record, ())
+        return ACCEPTED
+    if known.directory_id == mine.directory_id:
+        if mine.boot_counter < known.boot_counter:
+            return _older_life(known.boot_counter, record)
+        if mine.boot_counter == known.boot_counter:
+            return NO_EFFECT
+        again = replace(
+            known,
+            boot_counter=mine.boot_counter,
+            boot_offset=draft.offset,
+            timestamp_ms=draft.record_time_ms,
+            contested=False,
+            unknown_tags=record.unknown_tags,
+        )
+        draft.rows.put(keys.node_key(mine.node_id), encode_node(again))
+        return ACCEPTED
+    before = dict(known.past).get(mine.directory_id)
+    if before is not None and mine.boot_counter <= before:
+        return _older_life(before, record)
+    others = tuple(each for each in known.past if each[0] != mine.directory_id)
+    past = ((known.directory_id, known.boot_counter), *others)
+    _put(draft, record, past[:PAST_DIRECTORIES_MAX])
+    return ACCEPTED
+
+
+def _older_life(known: int, record: NodeRegistration) -> Outcome:
+    mine = record.incarnation
+    return Outcome(
+        Verdict.FENCED,
+        f"node {mine.node_id} with directory {mine.directory_id} registered with boot counter "
+        f"{known} before, and this is {mine.boot_counter}: an older life of it, or a copy of its "
+        "directory; stop this process",
+    )
+
+
+def _put(draft: Draft, record: NodeRegistration, past: tuple[tuple[Uuid, int], ...]) -> None:
+    mine = record.incarnation
+    node = RegisteredNode(
+        mine.node_id, mine.directory_id, mine.boot_counter, draft.offset, draft.offset,
+        draft.record_time_ms, past=past, unknown_tags=record.unknown_tags,
+    )  # fmt: skip
+    draft.rows.put(keys.node_key(mine.node_id), encode_node(node))
+
+
+def apply_node_contested(draft: Draft, record: NodeContested) -> Outcome:
+    """By a process that registered before, and has seen another take its node id."""
+    mine = record.incarnation
+    known = find_node(draft.rows, mine.node_id) if mine.node_id >= 0 else None
+    if known is None or known.boot_offset != record.registered_offset:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"node {mine.node_id} did not register at metadata offset {record.registered_offset} "
+            "for the last time: look again",
+        )
+    if dict(known.past).get(mine.directory_id) != mine.boot_counter:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"node {mine.node_id} with directory {mine.directory_id} and boot counter "
+            f"{mine.boot_counter} was not replaced: there is nothing to contest",
+        )
+    if known.contested:
+        return NO_EFFECT
+    draft.rows.put(keys.node_key(mine.node_id), encode_node(replace(known, contested=True)))
+    return ACCEPTED

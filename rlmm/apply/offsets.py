@@ -1,0 +1,158 @@
+"""Log start and lost ranges: what a leader says about the lower end and the holes of a log."""
+
+from __future__ import annotations
+
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.outcome import (
+    ACCEPTED,
+    NO_EFFECT,
+    Draft,
+    Outcome,
+    Verdict,
+    decided_otherwise,
+    deleting_paused,
+    find_live,
+    without_token,
+)
+from rlmm.partition_state import Mode
+from rlmm.records.control_records import LogStart, LostRange, OffsetsSkipped
+from rlmm.rows import keys, values
+from rlmm.rows.coverage import Range
+from rlmm.rows.reads import next_offset, read_lineage, read_lost_ranges
+from rlmm.segment import OFFSET_MAX
+
+
+def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
+    """Forward within the lineage; in sidecar mode never past what is copied or recorded as lost."""
+    partition = record.partition
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    if not 0 <= record.offset <= OFFSET_MAX:
+        return Outcome(Verdict.INVALID, f"{record.offset} is no offset")
+    problem = without_token(row, record.token, "a log start")
+    if problem is not None:
+        return problem
+    if record.offset == row.log_start_offset:
+        return NO_EFFECT
+    if record.offset < row.log_start_offset:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"log start of {partition} is {row.log_start_offset} and never goes back",
+        )
+    lineage = read_lineage(draft.rows, partition)
+    if not _is_in_epoch(lineage, record.offset, record.offset_epoch):
+        return Outcome(
+            Verdict.DIVERGED,
+            f"offset {record.offset} is not in epoch {record.offset_epoch} of the lineage of "
+            f"{partition}: read the lineage again",
+        )
+    following = next_offset(draft.rows, partition, lineage, row.log_start_offset)
+    if row.mode is Mode.SIDECAR and 0 <= following < record.offset:
+        return Outcome(
+            Verdict.GAP,
+            f"log start {record.offset} lies above the next offset {following} of {partition}: "
+            "record what is between as a lost range first",
+        )
+    if record.policy_offset is not None:
+        problem = deleting_paused(draft, partition)
+        problem = problem or decided_otherwise(draft, partition, record.policy_offset)
+        if problem is not None:
+            return problem
+    draft.put_partition(partition, row._replace(log_start_offset=record.offset))
+    forget_lost_below(draft, partition, record.offset)
+    return ACCEPTED
+
+
+def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) -> None:
+    """What was lost below a log start is nothing that anybody misses, and must not count as lost
+    where an earlier lineage comes back and serves it.
+    """
+    for lost in list(read_lost_ranges(draft.rows, partition, end=offset)):
+        if lost.start < offset:
+            draft.rows.delete(keys.lost_range_key(partition, lost.start))
+            if lost.end >= offset:
+                draft.rows.put(
+                    keys.lost_range_key(partition, offset),
+                    values.encode_lost_range(lost.end, lost.why),
+                )
+
+
+def _is_in_epoch(lineage: Epochs, offset: int, epoch: int) -> bool:
+    """Below the lineage's first entry its epoch counts: knowledge may begin a little too high."""
+    found = epoch_for_offset(lineage, offset)
+    if found is None:
+        return bool(lineage) and lineage[0].epoch == epoch
+    return found == epoch
+
+
+def apply_lost_range(draft: Draft, record: LostRange) -> Outcome:
+    """Only from the next offset on: a range in the middle would hide what is copied."""
+    partition = record.partition
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    if not 0 <= record.start <= record.end <= OFFSET_MAX:
+        return Outcome(Verdict.INVALID, f"{record.start}-{record.end} is no range of offsets")
+    if is_recorded(draft, record, row.log_start_offset):
+        return NO_EFFECT
+    problem = without_token(row, record.token, "a lost range")
+    if problem is not None:
+        return problem
+    if row.mode is not Mode.SIDECAR:
+        return Outcome(
+            Verdict.CONFLICT, f"{partition} is {row.mode.name}: the broker decides there"
+        )
+    lineage = read_lineage(draft.rows, partition)
+    following = next_offset(draft.rows, partition, lineage, row.log_start_offset)
+    if record.start != following:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"a lost range of {partition} starts at the next offset, {following}, not at "
+            f"{record.start}: read the state again, then decide",
+        )
+    put_joined(draft, record)
+    return ACCEPTED
+
+
+def is_recorded(draft: Draft, record: LostRange | OffsetsSkipped, log_start: int) -> bool:
+    """As far as log start has not passed it."""
+    start = max(record.start, log_start)
+    return any(
+        lost.start <= start and record.end <= lost.end and lost.why == record.why
+        for lost in read_lost_ranges(draft.rows, record.partition, start, start)
+    )
+
+
+def put_joined(draft: Draft, record: LostRange | OffsetsSkipped) -> None:
+    """As one with the range that ends right below, if that has the same reason. What an admin gave
+    up above the next offset is taken in.
+    """
+    shrink_lost_ranges(draft, record.partition, [(record.start, record.end)])
+    start = record.start
+    if start > 0:
+        for below in read_lost_ranges(draft.rows, record.partition, start - 1, start - 1):
+            if below.end + 1 == record.start and below.why == record.why:
+                start = below.start
+    draft.rows.put(
+        keys.lost_range_key(record.partition, start),
+        values.encode_lost_range(record.end, record.why),
+    )
+
+
+def shrink_lost_ranges(draft: Draft, partition: TopicIdPartition, served: list[Range]) -> None:
+    """The tier serves these offsets after all."""
+    for start, end in served:
+        for lost in list(read_lost_ranges(draft.rows, partition, start, end)):
+            draft.rows.delete(keys.lost_range_key(partition, lost.start))
+            if lost.start < start:
+                draft.rows.put(
+                    keys.lost_range_key(partition, lost.start),
+                    values.encode_lost_range(start - 1, lost.why),
+                )
+            if end < lost.end:
+                draft.rows.put(
+                    keys.lost_range_key(partition, end + 1),
+                    values.encode_lost_range(lost.end, lost.why),
+                )

@@ -1,0 +1,219 @@
+"""What became of a committed record, and the rows while one is being judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from kafka_formats.kafka_uuid import ZERO_UUID
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.partition_state import Totals
+from rlmm.rows import keys, values
+from rlmm.rows.nodes import is_voided
+from rlmm.rows.partitions import PartitionRow, encode_partition
+from rlmm.rows.reads import read_partition_row, read_policy, read_restart, read_totals
+from rlmm.rows.rows import OverlayRows
+from rlmm.segment import PartitionDeleteState
+
+
+class Verdict(Enum):
+    """ACCEPTED changed the state; every other verdict changed nothing of it.
+
+    NO_EFFECT   it was so already: as good as accepted
+    FENCED      somebody newer is in charge, or the token is not the current one
+    INVALID     no state could make this record right
+    SUSPECT     too much would be uncovered; an admin's ClaimReset has to allow it
+    CONFLICT    the state is not what the record expects
+    GONE        the segment or partition was deleted
+    DIVERGED    outside the merged lineage
+    GAP         it begins above the next offset
+    IN_USE      an offset at or above log start is served by this segment alone
+    """
+
+    ACCEPTED = "ACCEPTED"
+    NO_EFFECT = "NO_EFFECT"
+    FENCED = "FENCED"
+    INVALID = "INVALID"
+    SUSPECT = "SUSPECT"
+    CONFLICT = "CONFLICT"
+    GONE = "GONE"
+    DIVERGED = "DIVERGED"
+    GAP = "GAP"
+    IN_USE = "IN_USE"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The verdict with an instruction for whoever proposed the record."""
+
+    verdict: Verdict
+    message: str = ""
+
+
+ACCEPTED = Outcome(Verdict.ACCEPTED)
+NO_EFFECT = Outcome(Verdict.NO_EFFECT, "it was so already")
+
+
+class Draft:
+    """The rows with what the record under judgement writes; taken back unless it is accepted.
+
+    `offset` is the record's metadata offset, `record_time_ms` the record time including it, and
+    `timestamp_ms` its own batch's.
+    """
+
+    __slots__ = ("offset", "record_time_ms", "rows", "timestamp_ms")
+
+    def __init__(
+        self, rows: OverlayRows, offset: int, record_time_ms: int, timestamp_ms: int = -1
+    ) -> None:
+        self.rows = rows
+        self.offset = offset
+        self.record_time_ms = record_time_ms
+        self.timestamp_ms = timestamp_ms
+
+    def put_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
+        self.rows.put_decoded(keys.partition_key(partition), row, encode_partition)
+
+    def count(
+        self,
+        partition: TopicIdPartition,
+        row: PartitionRow,
+        *,
+        copy_started: int = 0,
+        copy_finished: int = 0,
+        delete_started: int = 0,
+        size_bytes: int = 0,
+    ) -> None:
+        """Add to the partition's counters and to the totals."""
+        changes = (copy_started, copy_finished, delete_started, size_bytes)
+        self.put_partition(partition, row.counted(*changes))
+        self._add_to_totals(*changes, 0)
+
+    def _add_to_totals(
+        self, started: int, finished: int, deleted: int, size_bytes: int, partitions: int
+    ) -> None:
+        before = read_totals(self.rows)
+        after = Totals(
+            before[0] + started,
+            before[1] + finished,
+            before[2] + deleted,
+            before[3] + size_bytes,
+            before[4] + partitions,
+        )
+        self.rows.put_decoded(keys.TOTALS_KEY, after, values.encode_totals)
+
+    def create_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
+        """The log meets a partition for the first time."""
+        self.put_partition(partition, row)
+        self.rows.put(keys.topic_name_key(partition), values.encode_offset(self.offset))
+        self._add_to_totals(0, 0, 0, 0, 1)
+        policy = read_policy(self.rows, partition.topic)
+        if policy.offset >= 0 and policy.topic_id == ZERO_UUID:
+            # Decided ahead, for the first topic that is known by the name.
+            bound = replace(policy, topic_id=partition.topic_id)
+            self.rows.put(keys.topic_policy_key(partition.topic), values.encode_policy(bound))
+
+    def remove_partition(self, partition: TopicIdPartition) -> None:
+        """The last of it goes; other rows about it are the caller's."""
+        self.rows.delete(keys.partition_key(partition))
+        self._add_to_totals(0, 0, 0, 0, -1)
+
+
+def deletes_held_back(draft: Draft) -> Outcome | None:
+    """CONFLICT from a restart from a snapshot until its reconciliation: what the state does not
+    know yet may be the only copy.
+    """
+    restart = read_restart(draft.rows)
+    if restart is None or restart.is_reconciled:
+        return None
+    return Outcome(
+        Verdict.CONFLICT,
+        "nothing is deleted until the state is reconciled with the store: the metadata was "
+        "restarted from a snapshot; run `strandline reconcile`",
+    )
+
+
+def deleting_paused(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
+    """CONFLICT while an admin has paused deleting of the topic: from the acknowledged record on
+    nothing of it is marked, whatever was under way on any node.
+    """
+    policy = read_policy(draft.rows, partition.topic)
+    if not policy.delete_paused:
+        return None
+    return Outcome(
+        Verdict.CONFLICT,
+        f"deleting of {partition.topic} is paused by its policy, set at metadata offset "
+        f"{policy.offset}: resume it first",
+    )
+
+
+def decided_otherwise(
+    draft: Draft, partition: TopicIdPartition, policy_offset: int | None
+) -> Outcome | None:
+    """CONFLICT unless the policy that a deletion was decided by, None for none, still stands."""
+    if policy_offset is None:
+        return None
+    standing = read_policy(draft.rows, partition.topic).offset
+    if standing == policy_offset:
+        return None
+    return Outcome(
+        Verdict.CONFLICT,
+        f"it was decided by the policy of {partition.topic} that was set at metadata offset "
+        f"{policy_offset} (-1: the defaults), and the one of {standing} stands: decide anew",
+    )
+
+
+def find_live(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
+    """The partition's row, if records of a leader may still change it; else why not."""
+    row = find(draft, partition)
+    if isinstance(row, Outcome) or row.delete_state is None:
+        return row
+    if row.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"{partition} is marked for deletion: undo that first, or stop writing to it",
+        )
+    return Outcome(Verdict.GONE, f"{partition} is being deleted: stop writing to it")
+
+
+def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
+    """The partition's row, whatever its delete state; else why there is none. A claim stands in it
+    only if its process still has the node id.
+    """
+    row = read_partition_row(draft.rows, partition)
+    if row is None:
+        return is_gone(draft, partition) or Outcome(
+            Verdict.FENCED, f"{partition} is not known: claim it before anything else"
+        )
+    if not row.claim_voided and is_voided(draft.rows, row.claim):
+        row = row._replace(claim_voided=True)
+    return wrong_name(row, partition) or row
+
+
+def is_gone(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
+    if draft.rows.get(keys.partition_tombstone_key(partition)) is None:
+        return None
+    return Outcome(Verdict.GONE, f"{partition} was deleted")
+
+
+def wrong_name(row: PartitionRow, partition: TopicIdPartition) -> Outcome | None:
+    if row.topic == partition.topic:
+        return None
+    return Outcome(
+        Verdict.INVALID,
+        f"topic id {partition.topic_id} belongs to topic {row.topic}, not to {partition.topic}",
+    )
+
+
+def without_token(row: PartitionRow, token: int, what: str) -> Outcome | None:
+    """FENCED unless `token` is that of the standing claim."""
+    claim = row.standing_claim
+    if claim is None:
+        return Outcome(Verdict.FENCED, f"{what} needs a claim, and none stands: claim first")
+    if claim.token != token:
+        return Outcome(
+            Verdict.FENCED,
+            f"{what} carries token {token}, and the standing claim is {claim.token} of node "
+            f"{claim.incarnation.node_id} at epoch {claim.leader_epoch}: stop this leadership",
+        )
+    return None

@@ -1,0 +1,139 @@
+"""After a restart from a snapshot: the state and the store are brought together again.
+
+The snapshot is older than the store. What was copied since is there without a row: each
+partition's claimant adds and finishes it, then says PartitionAdopted. What was deleted since has a
+row without objects: an admin who compared a full listing with the state says SegmentMissing for
+each, then Reconciled. Until Reconciled nothing is deleted (`deletes_held_back`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.offsets import forget_lost_below
+from rlmm.apply.outcome import (
+    ACCEPTED,
+    NO_EFFECT,
+    Draft,
+    Outcome,
+    Verdict,
+    find,
+    find_live,
+    without_token,
+)
+from rlmm.partition_state import Mode
+from rlmm.records.control_records import PartitionAdopted, Reconciled, SegmentMissing
+from rlmm.records.fixed_layout import encode_segment_row
+from rlmm.rows import keys, values
+from rlmm.rows.coverage import EpochRange, ranges_in_lineage, uncover
+from rlmm.rows.partitions import PartitionRow
+from rlmm.rows.reads import read_lineage, read_partition_row, read_restart, read_segment
+from rlmm.segment import SegmentState
+
+MISSING = "not in the store after a restart from a snapshot"
+
+
+def apply_partition_adopted(draft: Draft, record: PartitionAdopted) -> Outcome:
+    """The claimant's, once in the life of a partition."""
+    partition = record.partition
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    key = keys.adopted_key(partition)
+    if draft.rows.get(key) is not None:
+        return NO_EFFECT
+    problem = without_token(row, record.token, "the end of an adoption")
+    if problem is not None:
+        return problem
+    if read_restart(draft.rows) is None:
+        return _no_restart()
+    draft.rows.put(key, values.encode_offset(draft.offset))
+    return ACCEPTED
+
+
+def apply_reconciled(draft: Draft, record: Reconciled) -> Outcome:
+    """An admin's; names the restart whose state was compared."""
+    restart = read_restart(draft.rows)
+    if restart is None:
+        return _no_restart()
+    if restart.offset != record.restart_offset:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"the metadata was restarted at offset {restart.offset}, not at "
+            f"{record.restart_offset}: reconcile again",
+        )
+    if restart.is_reconciled:
+        return NO_EFFECT
+    reconciled = replace(restart, reconciled_offset=draft.offset)
+    draft.rows.put(keys.RESTART_KEY, values.encode_restart(reconciled))
+    return ACCEPTED
+
+
+def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
+    """An admin's, for a finished segment of the snapshot: it serves nothing any more.
+
+    What went at the low end was the predecessor's retention, and log start follows; what no other
+    segment serves above is lost.
+    """
+    partition = record.partition
+    restart = read_restart(draft.rows)
+    if restart is None:
+        return _no_restart()
+    known = read_segment(draft.rows, record.segment)
+    if known is None or known.segment_id.partition != partition:
+        return Outcome(
+            Verdict.CONFLICT, f"{partition} has no segment {record.segment}: reconcile again"
+        )
+    if known.finished_at != record.finished_at:
+        return Outcome(
+            Verdict.CONFLICT, f"segment {record.segment} was finished at {known.finished_at}"
+        )
+    if known.state is SegmentState.DELETE_SEGMENT_STARTED:
+        return NO_EFFECT
+    if known.state is not SegmentState.COPY_SEGMENT_FINISHED:
+        return Outcome(Verdict.CONFLICT, f"segment {record.segment} is {known.state.name}")
+    if restart.is_reconciled or known.finished_at >= restart.offset:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"only segments of the snapshot, up to offset {restart.offset}, may be missing, and "
+            "only until the reconciliation is recorded",
+        )
+    row = find(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    unserved = uncover(draft.rows, known)
+    gone = replace(known, state=SegmentState.DELETE_SEGMENT_STARTED)
+    draft.rows.put(keys.segment_key(record.segment), encode_segment_row(gone))
+    draft.rows.put(keys.unfinished_key(partition, record.segment), b"")
+    draft.count(partition, row, copy_finished=-1, delete_started=1, size_bytes=-known.size_bytes)
+    if row.mode is Mode.SIDECAR:
+        counted = read_partition_row(draft.rows, partition)
+        assert counted is not None, "written right above"
+        _let_go(draft, partition, counted, unserved)
+    return ACCEPTED
+
+
+def _let_go(
+    draft: Draft, partition: TopicIdPartition, row: PartitionRow, unserved: list[EpochRange]
+) -> None:
+    """Log start moves past what is gone at the low end; the rest is recorded as lost."""
+    log_start = row.log_start_offset
+    for start, end in ranges_in_lineage(read_lineage(draft.rows, partition), unserved):
+        if end < log_start:
+            continue
+        if max(start, 0) <= log_start:
+            log_start = end + 1
+            continue
+        draft.rows.put(
+            keys.lost_range_key(partition, start), values.encode_lost_range(end, MISSING)
+        )
+    if log_start != row.log_start_offset:
+        draft.put_partition(partition, row._replace(log_start_offset=log_start))
+        forget_lost_below(draft, partition, log_start)
+
+
+def _no_restart() -> Outcome:
+    return Outcome(
+        Verdict.CONFLICT, "the metadata was not restarted from a snapshot: nothing to reconcile"
+    )

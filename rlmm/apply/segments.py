@@ -1,0 +1,395 @@
+"""The life of a segment: COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED.
+
+The order is the same everywhere: a repetition with equal content has no effect whoever sends it,
+then comes who may write, then whether the state allows it. Broker id and event time are not
+content, and neither is the token: it says by what right, not what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.claims import check_partition
+from rlmm.apply.offsets import shrink_lost_ranges
+from rlmm.apply.outcome import (
+    ACCEPTED,
+    NO_EFFECT,
+    Draft,
+    Outcome,
+    Verdict,
+    decided_otherwise,
+    deletes_held_back,
+    deleting_paused,
+    find,
+    find_live,
+    is_gone,
+    without_token,
+)
+from rlmm.apply.purge import bury
+from rlmm.lineage import ascending, epoch_bounds, within_lineage
+from rlmm.partition_state import Mode
+from rlmm.records.fixed_layout import encode_segment_row
+from rlmm.rows import keys, values
+from rlmm.rows.coverage import EpochRange, Range, cover, epoch_ranges, ranges_in_lineage, uncover
+from rlmm.rows.partitions import PartitionRow
+from rlmm.rows.reads import (
+    highest_recorded,
+    is_adopting,
+    next_offset,
+    read_lineage,
+    read_segment,
+)
+from rlmm.segment import (
+    OFFSET_MAX,
+    SEGMENT_TRANSITIONS,
+    PartitionDeleteState,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+)
+
+SEGMENT_EPOCHS_MAX = 10_000
+CUSTOM_METADATA_BYTES_MAX = 4_096
+
+
+def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
+    """COPY_SEGMENT_STARTED: the log knows an id before the first byte of its objects."""
+    partition = added.segment_id.partition
+    problem = check_partition(partition) or check_segment(added)
+    if problem is not None:
+        return problem
+    known = read_segment(draft.rows, added.segment_id.id)
+    if known is not None and _equal_content(known, added):
+        return NO_EFFECT
+    if _is_tombstone(draft, added.segment_id.id):
+        return Outcome(Verdict.GONE, f"segment {added.segment_id.id} was deleted: take a new id")
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    problem = without_token(row, added.token, "an add")
+    if problem is not None:
+        return problem
+    claim = row.standing_claim
+    assert claim is not None
+    if added.writer != claim.incarnation:
+        return Outcome(
+            Verdict.FENCED, "an add names the incarnation of the node whose claim stands"
+        )
+    if known is not None:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"segment {added.segment_id.id} is known already, as {known.state.name}: every attempt "
+            "takes a new id",
+        )
+    _put_segment(draft, added if added.finished_at < 0 else replace(added, finished_at=-1))
+    draft.rows.put(keys.unfinished_key(partition, added.segment_id.id), b"")
+    draft.count(partition, row, copy_started=1)
+    return ACCEPTED
+
+
+def check_segment(added: RemoteLogSegmentMetadata) -> Outcome | None:
+    """INVALID for content that no segment can have."""
+    if added.state is not SegmentState.COPY_SEGMENT_STARTED:
+        return Outcome(Verdict.INVALID, f"an add says COPY_SEGMENT_STARTED, not {added.state.name}")
+    if not 0 <= added.start_offset <= added.end_offset <= OFFSET_MAX:
+        return Outcome(
+            Verdict.INVALID, f"{added.start_offset}-{added.end_offset} is no range of offsets"
+        )
+    if added.size_bytes < 0:
+        return Outcome(Verdict.INVALID, f"{added.size_bytes} is no size")
+    epochs = added.leader_epochs
+    if not epochs or not ascending(epochs) or epochs[-1][1] > added.end_offset:
+        return Outcome(
+            Verdict.INVALID,
+            "leader epochs of a segment are not empty, ascend, and begin at or below its end",
+        )
+    if len(epochs) > SEGMENT_EPOCHS_MAX:
+        return Outcome(Verdict.INVALID, f"a segment has at most {SEGMENT_EPOCHS_MAX} leader epochs")
+    return _check_custom_metadata(added.custom_metadata)
+
+
+def _check_custom_metadata(custom_metadata: bytes | None) -> Outcome | None:
+    if custom_metadata is None or len(custom_metadata) <= CUSTOM_METADATA_BYTES_MAX:
+        return None
+    return Outcome(
+        Verdict.INVALID, f"custom metadata has at most {CUSTOM_METADATA_BYTES_MAX} bytes"
+    )
+
+
+def _equal_content(known: RemoteLogSegmentMetadata, added: RemoteLogSegmentMetadata) -> bool:
+    return known == replace(
+        added,
+        broker_id=known.broker_id,
+        event_timestamp_ms=known.event_timestamp_ms,
+        token=known.token,
+        finished_at=known.finished_at,
+    )
+
+
+def apply_update(draft: Draft, update: RemoteLogSegmentMetadataUpdate) -> Outcome:
+    """COPY_SEGMENT_FINISHED, DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED."""
+    problem = _check_custom_metadata(update.custom_metadata)
+    if problem is not None:
+        return problem
+    if update.state is SegmentState.COPY_SEGMENT_STARTED:
+        return Outcome(Verdict.INVALID, "COPY_SEGMENT_STARTED is an add, not an update")
+    known = read_segment(draft.rows, update.segment_id.id)
+    if known is None:
+        return _without_row(draft, update)
+    if known.segment_id != update.segment_id:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"segment {update.segment_id.id} belongs to {known.segment_id.partition}, not to "
+            f"{update.segment_id.partition}",
+        )
+    if known.state is update.state:
+        return _repeated(known, update)
+    if update.state is SegmentState.COPY_SEGMENT_FINISHED:
+        return _copy_finished(draft, known, update)
+    if update.state is SegmentState.DELETE_SEGMENT_STARTED:
+        return _delete_started(draft, known, update)
+    return _delete_finished(draft, known, update)
+
+
+def _without_row(draft: Draft, update: RemoteLogSegmentMetadataUpdate) -> Outcome:
+    if _is_tombstone(draft, update.segment_id.id):
+        if update.state is SegmentState.DELETE_SEGMENT_FINISHED:
+            return NO_EFFECT
+        return Outcome(Verdict.GONE, f"segment {update.segment_id.id} was deleted")
+    return is_gone(draft, update.segment_id.partition) or Outcome(
+        Verdict.CONFLICT, f"segment {update.segment_id.id} is not known: it was never added"
+    )
+
+
+def _is_tombstone(draft: Draft, id_: bytes) -> bool:
+    return draft.rows.get(keys.segment_tombstone_key(id_)) is not None
+
+
+def _repeated(known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate) -> Outcome:
+    if update.custom_metadata in (None, known.custom_metadata):
+        return NO_EFFECT
+    return Outcome(
+        Verdict.CONFLICT,
+        f"segment {update.segment_id.id} is {known.state.name} with other custom metadata",
+    )
+
+
+def _wrong_state(
+    known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
+) -> Outcome | None:
+    if update.state in SEGMENT_TRANSITIONS[known.state]:
+        return None
+    return Outcome(
+        Verdict.CONFLICT,
+        f"segment {update.segment_id.id} is {known.state.name}, which {update.state.name} does not "
+        "follow: read it again, then decide",
+    )
+
+
+def _copy_finished(
+    draft: Draft, known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
+) -> Outcome:
+    partition = update.segment_id.partition
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    claim = row.standing_claim
+    # After a restart from a snapshot the claimant finishes what others started and uploaded whole.
+    started_here = known.writer == update.writer or is_adopting(draft.rows, partition)
+    if claim is None or update.writer != claim.incarnation or not started_here:
+        return Outcome(
+            Verdict.FENCED,
+            f"segment {update.segment_id.id} is finished by the node that started it while its own "
+            "claim stands: stop this copy",
+        )
+    ranges = epoch_ranges(known)
+    lineage = read_lineage(draft.rows, partition)
+    served = ranges_in_lineage(lineage, ranges)
+    problem = _wrong_state(known, update) or _out_of_place(draft, row, known, lineage, served)
+    if problem is not None:
+        return problem
+    finished = replace(
+        known,
+        state=SegmentState.COPY_SEGMENT_FINISHED,
+        broker_id=update.broker_id,
+        event_timestamp_ms=update.event_timestamp_ms,
+        custom_metadata=_kept(known, update),
+        max_timestamp_ms=(
+            known.max_timestamp_ms if update.max_timestamp_ms < 0 else update.max_timestamp_ms
+        ),
+        finished_at=draft.offset,
+    )
+    _put_segment(draft, finished)
+    draft.rows.delete(keys.unfinished_key(partition, update.segment_id.id))
+    cover(draft.rows, finished)
+    _raise_highest_copied(draft, partition, ranges)
+    shrink_lost_ranges(draft, partition, served)
+    draft.count(partition, row, copy_started=-1, copy_finished=1, size_bytes=finished.size_bytes)
+    return ACCEPTED
+
+
+def _out_of_place(
+    draft: Draft,
+    row: PartitionRow,
+    known: RemoteLogSegmentMetadata,
+    lineage: Epochs,
+    served: list[Range],
+) -> Outcome | None:
+    """In sidecar mode a copy lies in the lineage, which serves `served` of it, and leaves no gap;
+    the broker's own RLM decides for itself in delegated mode.
+    """
+    if row.mode is not Mode.SIDECAR:
+        return None
+    partition = known.segment_id.partition
+    if not within_lineage(known.start_offset, known.end_offset, known.leader_epochs, lineage, None):
+        return Outcome(
+            Verdict.DIVERGED,
+            f"segment {known.segment_id.id} lies outside the lineage of {partition}: give it up",
+        )
+    following = next_offset(draft.rows, partition, lineage, row.log_start_offset)
+    if following < 0:
+        return Outcome(
+            Verdict.GAP, f"the log start of {partition} is not known: record a log start first"
+        )
+    first = served[0][0] if served else known.start_offset
+    if first > following:
+        return Outcome(
+            Verdict.GAP,
+            f"segment {known.segment_id.id} serves from {first} on, above the next offset "
+            f"{following} of {partition}: copy or record as lost what is between",
+        )
+    return None
+
+
+def _raise_highest_copied(
+    draft: Draft, partition: TopicIdPartition, ranges: tuple[EpochRange, ...]
+) -> None:
+    for epoch, _, end in ranges:
+        before = highest_recorded(draft.rows, partition, epoch)
+        if before is None or before < end:
+            draft.rows.put(keys.highest_copied_key(partition, epoch), values.encode_offset(end))
+
+
+def _delete_started(
+    draft: Draft, known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
+) -> Outcome:
+    partition = update.segment_id.partition
+    row = find(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    partition_goes = row.delete_state is PartitionDeleteState.DELETE_PARTITION_STARTED
+    problem = None if partition_goes else without_token(row, update.token, "a delete")
+    problem = problem or _not_expected(known, update) or _wrong_state(known, update)
+    problem = problem or deletes_held_back(draft)
+    ours = partition_goes or row.mode is Mode.SIDECAR
+    if known.state is SegmentState.COPY_SEGMENT_FINISHED and ours:
+        problem = problem or deleting_paused(draft, partition)
+        problem = problem or decided_otherwise(draft, partition, update.policy_offset)
+    if problem is None and not partition_goes and is_adopting(draft.rows, partition):
+        problem = Outcome(
+            Verdict.CONFLICT,
+            f"what the store holds of {partition} is not recorded yet: nothing is deleted before",
+        )
+    if problem is not None:
+        return problem
+    served_alone: list[EpochRange] = []
+    if known.state is SegmentState.COPY_SEGMENT_FINISHED:
+        served_alone = uncover(draft.rows, known)
+    if row.mode is Mode.SIDECAR and not partition_goes:
+        in_use = _needed(draft, row, partition, served_alone)
+        if in_use is not None:
+            return in_use
+    was_finished = known.state is SegmentState.COPY_SEGMENT_FINISHED
+    deleted = replace(
+        known,
+        state=SegmentState.DELETE_SEGMENT_STARTED,
+        broker_id=update.broker_id,
+        event_timestamp_ms=update.event_timestamp_ms,
+        custom_metadata=_kept(known, update),
+    )
+    _put_segment(draft, deleted)
+    draft.rows.put(keys.unfinished_key(partition, update.segment_id.id), b"")
+    draft.count(
+        partition,
+        row,
+        copy_started=0 if was_finished else -1,
+        copy_finished=-1 if was_finished else 0,
+        delete_started=1,
+        size_bytes=-known.size_bytes if was_finished else 0,
+    )
+    return ACCEPTED
+
+
+def _not_expected(
+    known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
+) -> Outcome | None:
+    """Compare and set: a clean-up must not take away what was finished meanwhile."""
+    if update.expected_state is None:
+        return Outcome(Verdict.INVALID, "a delete names the state it expects the segment in")
+    if update.expected_state is not known.state:
+        return Outcome(
+            Verdict.CONFLICT,
+            f"segment {update.segment_id.id} is {known.state.name}, not "
+            f"{update.expected_state.name}: read it again, then decide",
+        )
+    if known.custom_metadata is not None and update.custom_metadata not in (
+        None,
+        known.custom_metadata,
+    ):
+        return Outcome(
+            Verdict.CONFLICT,
+            f"segment {update.segment_id.id} has other custom metadata: send it back unchanged, or "
+            "none",
+        )
+    return None
+
+
+def _needed(
+    draft: Draft, row: PartitionRow, partition: TopicIdPartition, served_alone: list[EpochRange]
+) -> Outcome | None:
+    """IN_USE if the lineage, from log start on, would lose an offset."""
+    if not served_alone:
+        return None
+    lineage = read_lineage(draft.rows, partition)
+    for epoch, start, end in served_alone:
+        bounds = epoch_bounds(lineage, epoch)
+        if bounds is None:
+            continue
+        first = max(start, bounds[0], row.log_start_offset)
+        last = min(end, bounds[1])
+        if first <= last:
+            return Outcome(
+                Verdict.IN_USE,
+                f"offsets {first}-{last} of epoch {epoch} of {partition} are served by this "
+                f"segment alone, and log start is {row.log_start_offset}: move log start first",
+            )
+    return None
+
+
+def _delete_finished(
+    draft: Draft, known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
+) -> Outcome:
+    """Any node's: nothing but the row is left by now."""
+    partition = update.segment_id.partition
+    problem = _wrong_state(known, update) or deletes_held_back(draft)
+    if problem is not None:
+        return problem
+    row = find(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    draft.rows.delete(keys.segment_key(update.segment_id.id))
+    draft.rows.delete(keys.unfinished_key(partition, update.segment_id.id))
+    bury(draft, keys.segment_tombstone_key(update.segment_id.id), keys.partition_bytes(partition))
+    draft.count(partition, row, delete_started=-1)
+    return ACCEPTED
+
+
+def _kept(known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate) -> bytes | None:
+    """An update without custom metadata keeps the stored one."""
+    return known.custom_metadata if update.custom_metadata is None else update.custom_metadata
+
+
+def _put_segment(draft: Draft, segment: RemoteLogSegmentMetadata) -> None:
+    draft.rows.put(keys.segment_key(segment.segment_id.id), encode_segment_row(segment))

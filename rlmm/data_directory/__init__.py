@@ -1,0 +1,1 @@
+"""A node's data directory: made once, opened by one node, restarted from a snapshot."""

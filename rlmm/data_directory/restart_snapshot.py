@@ -1,0 +1,75 @@
+"""A new cluster's first snapshot, made from its predecessor's (design 5.1 (10)). Blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_formats.control_record import ControlType, parse_control_key
+from kafka_formats.errors import CorruptData, InvalidRequest
+from kafka_formats.record_batch import iter_records
+from rlmm.log import quorum_state_file as quorum_state
+from rlmm.log.disk import Disk
+from rlmm.log.quorum_records import Voter, decode_snapshot_header
+from rlmm.log.quorum_state_file import QuorumState
+from rlmm.log.snapshot_files import (
+    SnapshotWriter,
+    parse_snapshot_file_name,
+    read_snapshot,
+    snapshot_batches,
+)
+from rlmm.metadata_log import SnapshotId
+from rlmm.rows.restart_rows import restarted
+from rlmm.rows.snapshot_rows import from_proposals, to_proposals
+
+
+def snapshot_id_of(path: Path) -> SnapshotId:
+    """The id in a snapshot file's name; InvalidRequest for any other name, and an empty one."""
+    snapshot = parse_snapshot_file_name(path.name)
+    if snapshot is None or snapshot.end_offset == 0:
+        raise InvalidRequest(
+            f"{path.name!r} is no snapshot of a metadata log: give a file named as the node named "
+            "it, `<20 digits>-<10 digits>.checkpoint`",
+            field="--from-snapshot",
+        )
+    return snapshot
+
+
+def write_restart_snapshot(
+    disk: Disk, directory: Path, source: Path, voters: tuple[Voter, ...]
+) -> SnapshotId:
+    """Make `directory` begin where the snapshot `source` ends, in a later epoch. Durable on return.
+
+    The voters are the new ones. CorruptData: the source fails its checks, and nothing counts.
+    """
+    snapshot = snapshot_id_of(source)
+    writer = SnapshotWriter(
+        disk,
+        directory,
+        snapshot,
+        last_contained_timestamp_ms=_timestamp_ms(disk, source),
+        voters=voters,
+    )
+    try:
+        rows = from_proposals(read_snapshot(disk, source))
+        writer.add(to_proposals(restarted(rows, end_offset=snapshot.end_offset)))
+    except BaseException:
+        writer.abandon()
+        raise
+    writer.finish()
+    # The next epoch is above this one: no (offset, epoch) is ever written twice.
+    quorum_state.store(disk, directory, QuorumState(snapshot.epoch))
+    return snapshot
+
+
+def _timestamp_ms(disk: Disk, path: Path) -> int:
+    """The time of the last record in a snapshot, as its header has it."""
+    source = str(path)
+    for batch in snapshot_batches(disk, path):
+        for record in iter_records(batch.data, source=source, position=batch.position):
+            if not batch.header.is_control:
+                break
+            kind = parse_control_key(record.key, source=source, position=batch.position)
+            if kind == ControlType.SNAPSHOT_HEADER:
+                return decode_snapshot_header(record.value or b"", source=source)
+        break
+    raise CorruptData("no snapshot header", source=source, position=0)

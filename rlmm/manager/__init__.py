@@ -1,0 +1,1 @@
+"""The remote log metadata manager: writes, reads, and following the log."""

@@ -1,0 +1,270 @@
+"""Follows the metadata log and applies it to the view, in order, in short steps.
+
+One view commit per step: rows, applied offset, epoch and digest change together. Only after the
+commit do proposers hear the outcome, so what they wrote is readable here.
+
+A feature level that this program does not know ends applying before the record that sets it: later
+records may mean something else then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from kafka_formats.errors import NotFound
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.usual_adds import judged
+from rlmm.manager.apply_loop_pace import ApplyPace
+from rlmm.manager.metadata_limits import MetadataLimits
+from rlmm.manager.proposal_waiters import Decision, PartitionReading, ProposalWaiters
+from rlmm.metadata_log import CommittedGroup, CommittedRecord, MetadataLog
+from rlmm.records.records import ControlRecordType
+from rlmm.records.segment_records import SEGMENT_FRONT
+from rlmm.rows import queries
+from rlmm.rows.feature_level import check_feature_level
+from rlmm.rows.rows import OverlayRows
+from rlmm.view.hot_rows import HotRows
+from rlmm.view.snapshots import install_if_needed
+from rlmm.view.view import View
+
+T = TypeVar("T")
+
+COST_OF_OTHERS = 10
+"""How many added segments any other record counts for: these read and write coverage and more."""
+
+FULL_GROUP_RECORDS = 256
+"""Behind a group of so many there are more: there is no rest before these."""
+
+
+_ABOUT_NODES = frozenset({ControlRecordType.NODE_REGISTRATION, ControlRecordType.NODE_CONTESTED})
+"""What these change is whether claims stand, in the states of any partitions."""
+
+_NOWHERE = -2
+"""Behind this no state is known."""
+
+
+class ApplyLoop:
+    """`run` is a task of the manager; `flush` may be called from another."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        view: View,
+        waiters: ProposalWaiters,
+        limits: MetadataLimits,
+        committed: Callable[[Iterable[TopicIdPartition], int], None],
+    ) -> None:
+        """`committed` hears of the partitions that committed records are about, and behind which
+        offset those are, before anybody else runs.
+        """
+        self._log = log
+        self._view = view
+        self._rows = HotRows(view)
+        self._waiters = waiters
+        self._limits = limits
+        self._committed = committed
+        self._pace = ApplyPace(limits.apply_rest_ms, proposing=lambda: waiters.may_ask)
+        waiters.on_proposal = self._pace.awaited
+        self._flush_lock = asyncio.Lock()
+        self._group_lock = asyncio.Lock()
+        self._claims: Counter[bytes] = Counter()
+        self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ended = False
+        self._unflushed_records = 0
+        self.flush_due = asyncio.Event()
+        self.snapshot_due = asyncio.Event()
+        self._records_since_snapshot = 0
+        self._bytes_since_snapshot = 0
+        self._count_for_snapshot(_records_behind(log, view), 0)
+
+    @contextmanager
+    def reading_claim(self, value: bytes) -> Iterator[None]:
+        """While this lasts, a claim with these bytes has its partition read at its own offset."""
+        self._claims[value] += 1
+        try:
+            yield
+        finally:
+            self._claims[value] -= 1
+            if not self._claims[value]:
+                del self._claims[value]
+
+    async def run(self) -> None:
+        """Apply until the log ends; go on from a snapshot where it left the view behind (KIP-630).
+
+        Whatever else `follow` raises ends it.
+        """
+        try:
+            while True:
+                try:
+                    async for group in self._log.follow(self._view.applied_offset + 1):
+                        await self._apply_group(group)
+                        if len(group.records) < FULL_GROUP_RECORDS:
+                            await self._pace.rest()
+                    return
+                except NotFound:
+                    await self._install_snapshot()
+        finally:
+            self._ended = True
+            self._wake()
+
+    async def _install_snapshot(self) -> None:
+        """The log starts above the view: proposers in between never hear their outcome."""
+        async with self._flush_lock:
+            await install_if_needed(self._log, self._view, self._limits.feature_levels)
+            self._rows.forget()
+            self._log.allow_truncation_to(self._view.flushed_offset + 1)
+        self._waiters.passed_over(self._view.applied_offset)
+        self._unflushed_records = 0
+        self.snapshot_begun()
+        self._wake()
+
+    async def wait_for(self, offset: int) -> bool:
+        """Wait until `offset` is applied; False if that will not happen any more."""
+        if self._view.applied_offset < offset:
+            with self._pace.waiting():
+                while self._view.applied_offset < offset:
+                    if self._ended:
+                        return False
+                    await asyncio.shield(self._advanced)
+        return True
+
+    async def between_groups(self, call: Callable[[], T]) -> T:
+        """Run `call` while the view ends where a group, and with it a record batch, does."""
+        async with self._group_lock:
+            return call()
+
+    async def flush(self, *, busy: bool | None = None) -> None:
+        """Make the view durable up to what is applied, and let the log be cut so far; `busy` as
+        `View.flush` takes it.
+        """
+        async with self._flush_lock:
+            self._unflushed_records = 0
+            self.flush_due.clear()
+            # The log first: should the view get lost, what it held is known to be the log's.
+            known_end = await self._log.store_recovery_point()
+            flush = partial(self._view.flush, busy=busy)
+            flushing = asyncio.get_running_loop().run_in_executor(None, flush)
+            try:
+                await asyncio.shield(flushing)
+            except asyncio.CancelledError:
+                # The thread goes on all the same, and nobody may close the view under it.
+                await asyncio.wait([flushing])
+                raise
+            if self._view.flushed_offset >= known_end:  # applied meanwhile
+                await self._log.store_recovery_point()
+            self._log.allow_truncation_to(self._view.flushed_offset + 1)
+
+    def snapshot_begun(self) -> None:
+        """Count anew, from what is applied now."""
+        self._records_since_snapshot = self._bytes_since_snapshot = 0
+        self.snapshot_due.clear()
+
+    def _count_for_snapshot(self, records: int, size_bytes: int) -> None:
+        self._records_since_snapshot += records
+        self._bytes_since_snapshot += size_bytes
+        if (
+            self._records_since_snapshot >= self._limits.snapshot_records
+            or self._bytes_since_snapshot >= self._limits.snapshot_bytes
+        ):
+            self.snapshot_due.set()
+
+    async def _apply_group(self, group: CommittedGroup) -> None:
+        async with self._group_lock:
+            await self._apply_steps(group)
+
+    async def _apply_steps(self, group: CommittedGroup) -> None:
+        records = group.records
+        # A group without records still moves the applied offset, over records of the log's own.
+        start = 0
+        while start < len(records) or not start:
+            end = _step_end(records, start, self._limits.apply_cost_max)
+            part = records[start:end]
+            if end < len(records):
+                self._apply_step(part, part[-1].offset, part[-1].epoch)
+            else:
+                self._apply_step(part, group.end_offset - 1, group.end_epoch)
+            await _Turn()
+            start = max(end, 1)
+
+    def _apply_step(
+        self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
+    ) -> None:
+        decisions = self._commit(records, last_offset, last_epoch)
+        self._unflushed_records += len(records)
+        if self._unflushed_records >= self._limits.view_flush_records:
+            self.flush_due.set()
+        self._count_for_snapshot(len(records), sum(len(record.value) for record in records))
+        for offset, decision in decisions:
+            self._waiters.decided(offset, decision)
+        self._wake()
+
+    def _commit(
+        self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
+    ) -> list[tuple[int, Decision]]:
+        """What became of each record, if anybody may ask."""
+        overlay = OverlayRows(self._rows)
+        decisions = []
+        partitions = set()
+        told, of_all = self._waiters.may_ask, False
+        last: TopicIdPartition | None = None
+        for record, outcome, partition in judged(overlay, records):
+            if partition is not last and partition is not None:
+                partitions.add(partition)
+                last = partition
+            if record.control_type == ControlRecordType.FEATURE_LEVEL:
+                check_feature_level(overlay, self._limits.feature_levels)
+            of_all = of_all or record.control_type in _ABOUT_NODES
+            if told:
+                reading = self._reading(overlay, record, partition) if self._claims else None
+                decisions.append((record.offset, Decision(outcome, reading)))
+        before = self._view.applied_offset
+        changes = overlay.changes()
+        self._view.commit_changes(changes, applied_offset=last_offset, epoch=last_epoch)
+        self._rows.committed(changes)
+        self._committed(partitions, _NOWHERE if of_all else before)
+        return decisions
+
+    def _reading(
+        self, rows: OverlayRows, record: CommittedRecord, partition: TopicIdPartition | None
+    ) -> PartitionReading | None:
+        if partition is None or record.value not in self._claims:
+            return None
+        state = queries.partition_state(rows, partition)
+        if state is None:
+            return None
+        return PartitionReading(state, queries.left_overs(rows, partition))
+
+    def _wake(self) -> None:
+        advanced, self._advanced = self._advanced, asyncio.get_running_loop().create_future()
+        advanced.set_result(None)
+
+
+def _records_behind(log: MetadataLog, view: View) -> int:
+    """How many offsets the newest snapshot lacks, so that short lives add up to a snapshot too."""
+    snapshot = log.latest_snapshot()
+    start = log.describe().log_start_offset if snapshot is None else snapshot.end_offset
+    return max(view.applied_offset + 1 - start, 0)
+
+
+def _step_end(records: Sequence[CommittedRecord], start: int, cost_max: int) -> int:
+    """Where the step from `start` on ends; one record at least."""
+    cost = 0
+    for index in range(start, len(records)):
+        record = records[index]
+        is_add = record.control_type is None and record.value.startswith(SEGMENT_FRONT)
+        cost += 1 if is_add else COST_OF_OTHERS
+        if cost >= cost_max:
+            return index + 1
+    return len(records)
+
+
+class _Turn:
+    """Awaiting it lets the event loop run everything else that is ready, once."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield

@@ -1,0 +1,463 @@
+"""The remote log metadata manager: Kafka's RemoteLogMetadataManager (KIP-405) over our log.
+
+Writes are proposed to the log and decided when they are applied; a caller hears the outcome once
+the row is readable here (reads: `rlmm/manager/metadata_reads.py`). Ours beyond Kafka's methods:
+claims, log start, lost ranges, modes, policies (design 5.3).
+
+Writes raise Fenced (somebody newer leads), Conflict (its reason is the verdict of apply),
+InvalidRequest (nothing changed), RetryLater (nothing appended), OutcomeUnknown (read the row).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from kafka_formats.errors import (
+    InternalError,
+    InvalidRequest,
+    OutcomeUnknown,
+    RetryLater,
+)
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.outcome_errors import raise_unless_done
+from rlmm.manager.apply_loop import ApplyLoop
+from rlmm.manager.history import HistoryEntry, read_history
+from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
+from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
+from rlmm.manager.readiness import Readiness
+from rlmm.manager.time_passing import TimePassing
+from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
+from rlmm.partition_state import PartitionState
+from rlmm.records.records import (
+    ClaimReset,
+    FeatureLevel,
+    GapsAllowed,
+    LogStart,
+    LostRange,
+    MetadataRecord,
+    NodeContested,
+    NodeRegistration,
+    OffsetsSkipped,
+    PartitionAdopted,
+    PartitionClaim,
+    PartitionDeleteUndo,
+    PartitionModeChange,
+    Reconciled,
+    SegmentMissing,
+    TimePassed,
+    TopicPolicyChange,
+    encode,
+)
+from rlmm.rows.feature_level import check_feature_level
+from rlmm.rows.reads import read_feature_level
+from rlmm.segment import (
+    Incarnation,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    SegmentState,
+)
+from rlmm.view.snapshots import install_if_needed, view_now, write_snapshot
+from rlmm.view.view import View
+
+__all__ = ["ClaimAnswer", "MetadataLimits", "RemoteLogMetadataManager"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer:
+    """An accepted claim: its token, and the partition exactly at the token's offset."""
+
+    token: int
+    state: PartitionState
+    left_overs: tuple[RemoteLogSegmentMetadata, ...]
+
+
+class RemoteLogMetadataManager(MetadataReads):
+    """Make it with `start`. Who opened log and view closes them, after `close`."""
+
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        view: View,
+        *,
+        incarnation: Incarnation,
+        now_ms: Callable[[], int],
+        limits: MetadataLimits,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        super().__init__(view, states_kept_max=limits.states_kept_max)
+        self.incarnation = incarnation
+        self._log = metadata_log
+        self._now_ms = now_ms
+        self._limits = limits
+        self._on_failure = on_failure
+        self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
+        committed = self._states.committed
+        self._applying = ApplyLoop(metadata_log, view, self._waiters, limits, committed=committed)
+        self._readiness = Readiness(metadata_log, self._applying.wait_for)
+        self._snapshot_lock = asyncio.Lock()
+        self._snapshot_taken_ms: int | None = None
+        self._failure: str | None = None
+        self._failure_error: BaseException | None = None
+        self._closed = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(
+        cls,
+        log: MetadataLog,
+        view: View,
+        *,
+        incarnation: Incarnation,
+        now_ms: Callable[[], int],
+        limits: MetadataLimits | None = None,
+        on_failure: Callable[[str], None] | None = None,
+        monotonic: Callable[[], float] | None = None,
+    ) -> Self:
+        """Bring the view to the log's high watermark and follow it from there.
+
+        `on_failure` is called once if applying stops: the node has to stop then. CorruptData: the
+        log starts above the view and no snapshot closes the gap. `monotonic`: by which time is
+        measured for the log; None: this node measures none.
+        """
+        limits = limits or MetadataLimits()
+        await install_if_needed(log, view, limits.feature_levels)
+        check_feature_level(view, limits.feature_levels)
+        self = cls(
+            log,
+            view,
+            incarnation=incarnation,
+            now_ms=now_ms,
+            limits=limits,
+            on_failure=on_failure or (lambda _: None),
+        )
+        self._tasks = [
+            asyncio.create_task(self._apply_task(), name="metadata-apply"),
+            asyncio.create_task(self._snapshot_task(), name="metadata-snapshots"),
+            asyncio.create_task(self._flush_task(), name="metadata-view-flush"),
+        ]
+        if monotonic is not None:
+            passing = TimePassing(view, monotonic, self._leads, self._record_time_passed)
+            self._tasks.append(asyncio.create_task(passing.run(), name="metadata-time"))
+        try:
+            if not await self._applying.wait_for(log.describe().high_watermark - 1):
+                raise self._failure_error or RetryLater("the metadata log was closed")
+        except BaseException:
+            await self.close()
+            raise
+        self._tasks.append(asyncio.create_task(self._readiness.run(), name="metadata-readiness"))
+        return self
+
+    # ---- state
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is applied any more; None while all is well."""
+        return self._failure
+
+    async def wait_for_offset(self, offset: int, *, deadline_s: float) -> None:
+        """Return once `offset` is applied here. RetryLater: not within the deadline."""
+        self._check_open()
+        try:
+            async with asyncio.timeout(deadline_s):
+                if await self._applying.wait_for(offset):
+                    return
+        except TimeoutError as error:
+            raise RetryLater(
+                f"metadata offset {offset} is not applied here yet ({self.applied_offset} is)"
+            ) from error
+        self._check_open()
+        raise RetryLater("the metadata log was closed")
+
+    def describe(self) -> LogDescription:
+        """The metadata log as this node sees it."""
+        return self._log.describe()
+
+    def snapshot_age_ms(self) -> int | None:
+        """How long ago this process last took a snapshot; None if it has not yet."""
+        taken = self._snapshot_taken_ms
+        return None if taken is None else self._now_ms() - taken
+
+    # ---- Kafka's writes
+
+    async def add_remote_log_segment_metadata(
+        self, metadata: RemoteLogSegmentMetadata, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """A copy begins: state COPY_SEGMENT_STARTED. Repeating it has no further effect."""
+        if metadata.state is not SegmentState.COPY_SEGMENT_STARTED:
+            raise InvalidRequest(
+                f"a segment is added as COPY_SEGMENT_STARTED, not {metadata.state.name}",
+                field="state",
+            )
+        return await self._write(metadata, deadline_s)
+
+    async def update_remote_log_segment_metadata(
+        self, update: RemoteLogSegmentMetadataUpdate, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Any later state of a known segment. Repeating it has no further effect."""
+        if update.state is SegmentState.COPY_SEGMENT_STARTED:
+            raise InvalidRequest("COPY_SEGMENT_STARTED is an add, not an update", field="state")
+        return await self._write(update, deadline_s)
+
+    async def put_remote_partition_delete_metadata(
+        self, metadata: RemotePartitionDeleteMetadata, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """A step in the deletion of a whole partition."""
+        return await self._write(metadata, deadline_s)
+
+    # ---- our writes
+
+    async def claim_partition(
+        self, claim: PartitionClaim, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> ClaimAnswer:
+        """Become the partition's one writer. The answer is the state at the claim's own offset:
+        nothing read before it counts.
+        """
+        proposal = encode(claim)
+        with self._applying.reading_claim(proposal.value):
+            offset, decision = await self._decide(proposal, deadline_s)
+        raise_unless_done(decision.outcome, offset)
+        reading = decision.reading
+        if reading is None or reading.state.claim is None:
+            raise InternalError(f"the claim at metadata offset {offset} left no standing claim")
+        return ClaimAnswer(reading.state.claim.token, reading.state, reading.left_overs)
+
+    async def record_log_start(
+        self, record: LogStart, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Move the tier's log start forward."""
+        return await self._write(record, deadline_s)
+
+    async def record_lost_range(
+        self, record: LostRange, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Record that offsets were gone before they could be copied."""
+        return await self._write(record, deadline_s)
+
+    async def record_gaps_allowed(
+        self, record: GapsAllowed, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Offsets without a batch are legal in a partition from here on."""
+        return await self._write(record, deadline_s)
+
+    async def skip_offsets(
+        self, record: OffsetsSkipped, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """An admin gives up offsets that can't be copied."""
+        return await self._write(record, deadline_s)
+
+    async def set_partition_mode(
+        self, record: PartitionModeChange, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Who copies and expires the partition; voids the standing claim."""
+        return await self._write(record, deadline_s)
+
+    async def set_topic_policy(
+        self, record: TopicPolicyChange, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Retention and kill switches of a topic."""
+        return await self._write(record, deadline_s)
+
+    async def reset_claim(self, record: ClaimReset, *, deadline_s: float = WRITE_DEADLINE_S) -> int:
+        """An admin voids the standing claim."""
+        return await self._write(record, deadline_s)
+
+    async def undo_partition_delete(
+        self, record: PartitionDeleteUndo, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Take a partition's deletion mark back."""
+        return await self._write(record, deadline_s)
+
+    async def record_partition_adopted(
+        self, record: PartitionAdopted, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """What the store holds of a partition is recorded, after a restart from a snapshot."""
+        return await self._write(record, deadline_s)
+
+    async def record_segment_missing(
+        self, record: SegmentMissing, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """The store does not have a segment of the snapshot any more."""
+        return await self._write(record, deadline_s)
+
+    async def record_reconciled(
+        self, record: Reconciled, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """State and store were compared since the restart: deletes are allowed again."""
+        return await self._write(record, deadline_s)
+
+    async def register_node(
+        self, record: NodeRegistration, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """This process has its node id from here on."""
+        return await self._write(record, deadline_s)
+
+    async def contest_node(
+        self, record: NodeContested, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Another process has this one's node id, and this one lives."""
+        return await self._write(record, deadline_s)
+
+    async def finalise_feature_level(
+        self, level: int, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """On every node, for good: `feature_level.check_may_finalise` says whether all know it."""
+        _, replaces_offset = read_feature_level(self._view)
+        return await self._write(FeatureLevel(level, replaces_offset), deadline_s)
+
+    # ---- reads that ask more than the view
+
+    def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
+        """Kafka's: these have another leader or epoch now, as this node's broker says. None of them
+        is ready until a barrier taken from now on is applied here."""
+        self._readiness.changed(tips)
+
+    def is_ready(self, tip: TopicIdPartition) -> bool:
+        """Whether an empty answer means that there is nothing. One while it is False would make a
+        broker move its log start and lose the tier (design 6.4)."""
+        return self._failure is None and not self._closed and self._readiness.is_ready(tip)
+
+    def is_caught_up(self) -> bool:
+        """Whether everything completed before this start is applied here: a barrier says so."""
+        return self._readiness.is_caught_up
+
+    async def segment_history(
+        self, segment_id: RemoteLogSegmentId, *, limit: int
+    ) -> tuple[HistoryEntry, ...]:
+        """What the retained log says about a segment, oldest first."""
+        self._check_open()
+        records = self._limits.history_read_records
+        return await read_history(self._log, segment_id, limit=limit, read_records=records)
+
+    # ---- snapshots and the end
+
+    async def take_snapshot(self) -> SnapshotId:
+        """Write a snapshot of the present state, let the log be cut to it; the one there if new."""
+        self._check_open()
+        async with self._snapshot_lock:
+            newest = self._log.latest_snapshot()
+            if newest is not None and newest.end_offset == self.applied_offset + 1:
+                self._applying.snapshot_begun()
+                return newest
+            # The log may be cut no further than the view is flushed, so the view goes first.
+            await self._applying.flush()
+            # Only now: what was applied during the flush is in it. Still due, it would be for ever.
+            self._applying.snapshot_begun()
+            # A snapshot that ended inside a batch would leave who installs it with half of that.
+            taken = await self._applying.between_groups(partial(view_now, self._view))
+            slice_rows = self._limits.snapshot_slice_rows
+            snapshot = await write_snapshot(
+                self._log, taken, slice_rows=slice_rows, check_open=self._check_open
+            )
+            self._snapshot_taken_ms = self._now_ms()
+            return snapshot
+
+    async def close(self) -> None:
+        """Stop, with the view flushed. Waiters hear OutcomeUnknown, later calls RetryLater."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._waiters.end("the node was shut down before the outcome was known")
+        # A snapshot that a caller asked for ends at its next slice; it reads the view until then.
+        async with self._snapshot_lock:
+            if self._failure is None:
+                await self._applying.flush()
+
+    async def _apply_task(self) -> None:
+        message = "the metadata log was closed"
+        try:
+            await self._applying.run()
+            return
+        except asyncio.CancelledError:
+            message = "the node was shut down before the outcome was known"
+            raise
+        except Exception as error:  # noqa: BLE001 - a task's top: it is logged and reported
+            message = f"applying the metadata log failed: {error}"
+            self._fail("applying the metadata log", error)
+        finally:
+            self._waiters.end(message)
+
+    def _leads(self) -> bool:
+        found = self._log.describe()
+        return found.leader_id == found.node_id
+
+    async def _record_time_passed(self, record: TimePassed) -> int:
+        return await self._write(record, WRITE_DEADLINE_S)
+
+    async def _snapshot_task(self) -> None:
+        while True:
+            await self._applying.snapshot_due.wait()
+            try:
+                await self.take_snapshot()
+            except Exception as error:
+                self._applying.snapshot_begun()
+                log.error("no snapshot of the metadata could be taken", exc_info=error)
+
+    async def _flush_task(self) -> None:
+        """Flushes that follow one another soon are those of a busy log, until none does."""
+        busy, quiet_s = False, None
+        while True:
+            due = await self._flush_is_due(quiet_s)
+            was_busy, busy = busy, due and quiet_s is not None
+            quiet_s = self._limits.view_quiet_s if due else None
+            if not due and not was_busy:
+                continue
+            try:
+                await self._applying.flush(busy=busy)
+            except Exception as error:  # noqa: BLE001 - a task's top: it is kept and reported
+                self._fail("flushing the view", error)
+                return
+
+    async def _flush_is_due(self, within_s: float | None) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._applying.flush_due.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _fail(self, what: str, error: BaseException) -> None:
+        """The node cannot go on; say so once."""
+        log.error("%s failed", what, exc_info=error)
+        if self._failure is None:
+            self._failure, self._failure_error = f"{what} failed: {error}", error
+            self._on_failure(self._failure)
+
+    async def _write(self, record: MetadataRecord, deadline_s: float) -> int:
+        offset, decision = await self._decide(encode(record), deadline_s)
+        raise_unless_done(decision.outcome, offset)
+        return offset
+
+    async def _decide(self, proposal: Proposal, deadline_s: float) -> tuple[int, Decision]:
+        self._check_open()
+        with self._waiters.proposal():
+            try:
+                async with asyncio.timeout(deadline_s) as limit:
+                    due = limit.when()
+                    limit.reschedule(None)  # the log keeps it, and knows if anything was appended
+                    offset = await self._log.propose((proposal,), deadline_s=deadline_s)
+                    limit.reschedule(due)
+                    return offset, await self._waiters.wait(offset)
+            except TimeoutError as error:
+                raise OutcomeUnknown(
+                    f"no outcome within {deadline_s} s: read the row by its id before deciding "
+                    "anything"
+                ) from error
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise RetryLater(f"{self._failure}. Restart the node")
+        if self._closed:
+            raise RetryLater("the metadata manager is closed: the node is shutting down")

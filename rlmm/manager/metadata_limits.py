@@ -1,0 +1,37 @@
+"""Bounds of the remote log metadata manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
+
+WRITE_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLimits:
+    """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (what other
+    records count for: `apply_loop.COST_OF_OTHERS`); for `apply_rest_ms` after records were applied
+    no others are, while nobody waits for any (`apply_loop_pace`); `view_flush_records` how
+    much is replayed after a crash. Flushes less than `view_quiet_s` apart are those of a busy log:
+    the view merges its files less often then. A snapshot is made after so many records or bytes of
+    them. It is the whole state, and a node starts from its view, so they are far apart: what a
+    fresh node has to apply behind one is bounded, and the log's size (Kafka, which starts from
+    snapshots, makes one every 20 MiB).
+    `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
+    `states_kept_max` partition states are remembered while nothing changes them. Records of another
+    level than `feature_levels` are not applied at all.
+    """
+
+    apply_cost_max: int = 120
+    apply_rest_ms: int = 20
+    view_flush_records: int = 10_000
+    view_quiet_s: float = 60.0
+    snapshot_records: int = 100_000
+    snapshot_bytes: int = 128 * 1024 * 1024
+    snapshot_slice_rows: int = 400
+    outcomes_kept_max: int = 65_536
+    states_kept_max: int = 20_000
+    history_read_records: int = 100
+    feature_levels: FeatureLevels = LEVELS_KNOWN

@@ -1,0 +1,139 @@
+"""The reads of the remote log metadata manager: local, from the view, true at `applied_offset`.
+
+Kafka's (KIP-405) first of all; ours beyond them are the states of partitions, policies, and what
+readers without a broker ask. Whether an empty answer means that there is nothing is not said here:
+`is_ready` of the manager says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
+from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
+from rlmm.rows import queries
+from rlmm.rows.nodes import RegisteredNode, find_node
+from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
+from rlmm.rows.reads import read_restart
+from rlmm.segment import RemoteLogSegmentMetadata
+from rlmm.view.partition_states import PartitionStates
+from rlmm.view.view import View
+
+
+class MetadataReads:
+    """Whoever applies the log tells `_states` what is committed."""
+
+    def __init__(self, view: View, *, states_kept_max: int) -> None:
+        self._view = view
+        self._states = PartitionStates(view, kept_max=states_kept_max)
+
+    @property
+    def applied_offset(self) -> int:
+        """Every read is true at this metadata offset; -1 before the first record."""
+        return self._view.applied_offset
+
+    def digest(self) -> bytes:
+        """16 bytes, equal on every node at the same applied offset."""
+        return self._view.digest()
+
+    def feature_level(self) -> int:
+        """The finalised one."""
+        return queries.feature_level(self._view)
+
+    def restart(self) -> Restart | None:
+        """The restart from a snapshot that this cluster began with; None: it began empty."""
+        return read_restart(self._view)
+
+    def registered_node(self, node_id: int) -> RegisteredNode | None:
+        """Which process has a node id; None: none ever registered with it."""
+        return find_node(self._view, node_id)
+
+    def remote_log_segment_metadata(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> SegmentAnswer | None:
+        """The finished segment that serves `offset` in `leader_epoch`, clamped to the lineage."""
+        return queries.segment_for_offset(self._view, tip, leader_epoch, offset)
+
+    def next_segment_with_txn_index(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int
+    ) -> SegmentAnswer | None:
+        """The first such segment at or after `offset` that has a transaction index."""
+        return queries.next_segment_with_txn_index(self._view, tip, leader_epoch, offset)
+
+    def highest_offset_for_epoch(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
+        """The highest offset ever copied in the epoch, inclusive; None if none was."""
+        return queries.highest_offset_for_epoch(self._view, tip, leader_epoch)
+
+    def forecast_claim(self, asked: AskedClaim) -> ClaimForecast:
+        """What a claim would leave, by the very rules that would judge it; nothing is written."""
+        return forecast_claim(self._view, asked)
+
+    def list_remote_log_segments(
+        self,
+        tip: TopicIdPartition,
+        leader_epoch: int | None = None,
+        *,
+        after: ListPosition | None = None,
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """Of every state but DELETE_SEGMENT_FINISHED, by `list_position`, those behind `after`."""
+        return queries.list_segments(self._view, tip, leader_epoch, after=after)
+
+    def remote_log_size(self, tip: TopicIdPartition, leader_epoch: int) -> int:
+        """Bytes of all listed segments of the epoch, whatever their state (as Kafka's does)."""
+        return sum(each.size_bytes for each in self.list_remote_log_segments(tip, leader_epoch))
+
+    def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
+        """Everything known of the partition; None if no record ever named it."""
+        return self._states.state(tip)
+
+    def is_deleted(self, tip: TopicIdPartition) -> bool:
+        """Whether the partition was known, and its deletion is finished."""
+        return queries.is_partition_tombstone(self._view, tip)
+
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        """Every partition that has a row."""
+        return queries.partitions(self._view)
+
+    def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
+        """The partition in the newest incarnation of the topic."""
+        return queries.find_partition(self._view, topic, partition)
+
+    def met_partitions(self, topic: str) -> Iterator[MetPartition]:
+        """The partitions of all topics of this name, each with where the log first met it."""
+        return queries.met_partitions(self._view, topic)
+
+    def served_segments(self, of: PartitionState, first: int, last: int) -> Iterator[ServedSegment]:
+        """Which segment serves which of the readable offsets `first` to `last`, ascending."""
+        return queries.served_segments(self._view, of, first, last)
+
+    def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """One segment's row."""
+        return queries.segment(self._view, tip, segment_uuid)
+
+    def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """One segment's row, by its id alone."""
+        return queries.find_segment(self._view, segment_uuid)
+
+    def left_overs(self, tip: TopicIdPartition) -> tuple[RemoteLogSegmentMetadata, ...]:
+        """Rows in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED."""
+        return queries.left_overs(self._view, tip)
+
+    def newest_topic_id(self, topic: str) -> Uuid:
+        """Of the newest topic of that name; zero: none is known."""
+        return queries.newest_topic_id(self._view, topic)
+
+    def topic_policy(self, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
+        """The policy of a topic name; the defaults if none was set. With `topic_id`: what of it
+        holds for that topic.
+        """
+        return queries.topic_policy(self._view, topic, topic_id)
+
+    def measured_time_ms(self) -> int:
+        """How much time nodes have measured since the log began."""
+        return queries.measured_time(self._view).ms
+
+    def totals(self) -> Totals:
+        """Counts over everything."""
+        return queries.totals(self._view)

@@ -1,0 +1,67 @@
+"""The task that measures how much time passes and says so to the log (`rlmm/apply/purge.py`).
+
+Every node measures, by its monotonic clock, since it applied the last TimePassed; the
+quorum's leader proposes, and only while something waits for time: marked partitions, tombstones. A
+quiet cluster stays quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kafka_formats.errors import StrandlineError
+from rlmm.apply.purge import TIME_STEP_MS_MAX
+from rlmm.records.records import TimePassed
+from rlmm.rows import queries
+from rlmm.rows.rows import RowReader
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 60.0
+
+
+class TimePassing:
+    """One per node. `leads` says whether it leads the quorum now."""
+
+    def __init__(
+        self,
+        rows: RowReader,
+        monotonic: Callable[[], float],
+        leads: Callable[[], bool],
+        propose: Callable[[TimePassed], Awaitable[int]],
+    ) -> None:
+        self._rows = rows
+        self._monotonic = monotonic
+        self._leads = leads
+        self._propose = propose
+        self._since: tuple[int, float] | None = None
+
+    async def run(self) -> None:
+        """For as long as the node runs; what fails is repeated at the next look."""
+        while True:
+            try:
+                await self.look()
+            except StrandlineError as error:
+                log.info("the time that passed is not recorded yet: %s", error)
+            await self._pause()
+
+    async def look(self) -> None:
+        """Begin to measure from the last record on, or record what was measured since."""
+        now_s = self._monotonic()
+        measured_ms, offset, until_ms = queries.measured_time(self._rows)
+        if self._since is None or self._since[0] != offset:
+            self._since = (offset, now_s)
+            return
+        passed_ms = int((now_s - self._since[1]) * 1000)
+        if passed_ms < TIME_STEP_MS_MAX or measured_ms >= until_ms or not self._leads():
+            return
+        await self._propose(TimePassed(offset, passed_ms))
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_INTERVAL_S):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,44 @@
+"""Which segments the log deleted to the end: their ids are kept for 30 days of record time."""
+
+from __future__ import annotations
+
+from kafka_formats.kafka_uuid import Uuid
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.metadata_log import MetadataLog
+from rlmm.rows import keys
+from rlmm.rows.rows import RowReader
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
+
+
+class KnownSegments:
+    """What the log knows or knew, as true as the last `barrier`."""
+
+    def __init__(
+        self, log: MetadataLog, manager: RemoteLogMetadataManager, rows: RowReader
+    ) -> None:
+        self._log = log
+        self._manager = manager
+        self._rows = rows
+
+    async def barrier(self, *, deadline_s: float) -> None:
+        """Return once everything that was completed before is applied here. RetryLater: it can't
+        be, without a quorum leader.
+        """
+        end = await self._log.barrier(deadline_s=deadline_s)
+        await self._manager.wait_for_offset(end - 1, deadline_s=deadline_s)
+
+    def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
+        """A segment's row by its id alone."""
+        return self._manager.find_segment(segment_uuid)
+
+    def is_deleted(self, segment_id: RemoteLogSegmentId) -> bool:
+        """Whether the log knows that this segment of this partition was deleted to the end."""
+        return is_deleted_segment(self._rows, segment_id)
+
+
+def is_deleted_segment(rows: RowReader, segment_id: RemoteLogSegmentId) -> bool:
+    """True for a segment of exactly this partition. Any other id that has no row is foreign: never
+    delete its objects.
+    """
+    buried = rows.get(keys.segment_tombstone_key(segment_id.id))
+    return buried == keys.partition_bytes(segment_id.partition)

@@ -1,0 +1,116 @@
+"""What the quorum's driver needs from a network, and what a network finds in it.
+
+`rlmm/wire` implements `Peers` and calls a `QuorumServer`; tests connect drivers in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlmm.raft.messages import Error, PeerRequest, PeerResponse, Request, Response
+from rlmm.rows.feature_level import FeatureLevels
+
+NO_OFFSET = -1
+
+
+class PeerFailedError(Exception):
+    """No usable answer. Never leaves the driver.
+
+    `unsupported_version`: the peer does not know this version of the RPC. `sent`: the peer may have
+    seen the request, so a Produce may have been appended.
+    """
+
+    def __init__(self, message: str, *, unsupported_version: bool = False, sent: bool = True):
+        super().__init__(message)
+        self.unsupported_version = unsupported_version
+        self.sent = sent
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceAnswer:
+    """`base_offset` is that of the first record, -1 with an error.
+
+    `appended`: in spite of the error the records may be committed (outcome unknown).
+    `leader_epoch`: in which the records, handed on by a node, were committed; else -1.
+    """
+
+    error: Error
+    base_offset: int = NO_OFFSET
+    appended: bool = False
+    leader_id: int = -1
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response with the bytes it announces: stored batches of a Fetch, part of a snapshot."""
+
+    response: Response
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerView:
+    """What read-only clients may know; `nodes` are (node id, host, port) of the voters."""
+
+    leader_id: int
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    nodes: tuple[tuple[int, str, int], ...]
+
+
+class Peers(Protocol):
+    """Requests to other nodes of the quorum."""
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Where nodes listen, by node id; what is left out is no longer to be asked."""
+        ...
+
+    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
+        """The decoded answer. PeerFailedError within the deadline otherwise."""
+        ...
+
+    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
+        """Hand this node's proposals to the leader. PeerFailedError: no answer within the
+        deadline.
+        """
+        ...
+
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
+        """Which ones the program that runs there knows. PeerFailedError: it did not say in time."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection. Idempotent."""
+        ...
+
+
+class QuorumServer(Protocol):
+    """What a listener hands over, already authenticated, of the right cluster and topic."""
+
+    async def answer(self, request: Request) -> Answer:
+        """A request of a peer, a tool or an operator."""
+        ...
+
+    async def produce(self, records: bytes) -> ProduceAnswer:
+        """Append what another node proposes and wait until it is committed or lost. Refused where
+        this node does not lead: a proposal is handed on once, by the node that took it.
+        """
+        ...
+
+    async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
+        """Take a client's batches among this node's own proposals, whoever leads."""
+        ...
+
+    async def read_committed(self, from_offset: int, bytes_max: int) -> bytes:
+        """Whole batches below the high watermark, for consumers; empty at it. NotFound: below the
+        log start.
+        """
+        ...
+
+    def view(self) -> ListenerView:
+        """Leader, offsets and addresses as this node knows them."""
+        ...

@@ -1,0 +1,258 @@
+"""Strandline's own metadata records: control records with private type ids, which Kafka skips.
+
+Their bytes are the matter of `rlmm/records/control_encoding.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.partition_state import Mode, TopicPolicy
+from rlmm.records.record_fields import Tags
+from rlmm.segment import Incarnation
+
+WHY_CHARACTERS_MAX = 500
+
+
+class ControlRecordType(IntEnum):
+    """Private control record types. Numbers are on the wire and never given twice."""
+
+    PARTITION_CLAIM = 1000
+    LOG_START = 1001
+    LOST_RANGE = 1002
+    PARTITION_MODE = 1003
+    TOPIC_POLICY = 1004
+    CLAIM_RESET = 1005
+    PARTITION_DELETE_UNDO = 1006
+    FEATURE_LEVEL = 1007
+    PARTITION_ADOPTED = 1008
+    SEGMENT_MISSING = 1009
+    RECONCILED = 1010
+    GAPS_ALLOWED = 1011
+    OFFSETS_SKIPPED = 1012
+    NODE_REGISTRATION = 1013
+    NODE_CONTESTED = 1014
+    TIME_PASSED = 1016
+    SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/rows/snapshot_rows.py
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionClaim:
+    """A node became leader of the partition. Its metadata offset is the token of that leadership.
+
+    `leader_epochs` is the broker's leader epoch checkpoint, whose last epoch is `leader_epoch`.
+    `claim_number` counts the claims of this incarnation, upwards. `local_log_start_offset` is the
+    broker's own at the claim, for information; -1 if not known.
+    """
+
+    partition: TopicIdPartition
+    mode: Mode
+    leader_epoch: int
+    incarnation: Incarnation
+    claim_number: int
+    leader_epochs: Epochs
+    local_log_start_offset: int = -1
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """The tier's log start moves forward to `offset`, which lies in epoch `offset_epoch`.
+
+    `policy_offset`: the `offset` of the topic's policy by which retention moves it; None where it
+    is not retention that does.
+    """
+
+    partition: TopicIdPartition
+    token: int
+    offset_epoch: int
+    offset: int
+    unknown_tags: Tags = ()
+    policy_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Offsets [`start`, `end`] (inclusive) were gone before they could be copied."""
+
+    partition: TopicIdPartition
+    token: int
+    start: int
+    end: int
+    why: str
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionModeChange:
+    """An admin's change of mode. `replaces_offset` is the `mode_offset` it saw, -1 for none."""
+
+    partition: TopicIdPartition
+    mode: Mode
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicyChange:
+    """An admin's policy for a topic; its own `policy.offset` is not sent.
+
+    `replaces_offset` is the `offset` of the policy it saw, -1 for the defaults. A `policy.topic_id`
+    of zero is that of the newest topic of the name, or of the first that will be known by it.
+    """
+
+    topic: str
+    policy: TopicPolicy
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReset:
+    """An admin voids the claim with the token `replaces_offset`.
+
+    The next claim may come from any node at the same or a higher leader epoch, and may cut the
+    lineage without limit.
+    """
+
+    partition: TopicIdPartition
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDeleteUndo:
+    """Takes back the DELETE_PARTITION_MARKED at metadata offset `replaces_offset`."""
+
+    partition: TopicIdPartition
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevel:
+    """From here on records mean what `level` says.
+
+    `replaces_offset` is the metadata offset of the level before, -1 for the first.
+    """
+
+    level: int
+    replaces_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAdopted:
+    """After a restart from a snapshot: the claimant has recorded what the store holds whole of the
+    partition. Until then nobody else's unfinished copies are taken back.
+    """
+
+    partition: TopicIdPartition
+    token: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMissing:
+    """An admin's word that the store does not have a segment of the snapshot any more.
+
+    `finished_at` is that of the row it saw.
+    """
+
+    partition: TopicIdPartition
+    segment: Uuid
+    finished_at: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """An admin's word that a full listing was compared with the state since the restart at
+    `restart_offset`. From here on deletes are allowed again.
+    """
+
+    restart_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GapsAllowed:
+    """Offsets without a batch are legal in this partition from here on: a cleaner of Kafka's was
+    seen to have been at work in it, or an admin says that it is so. `why` tells which.
+    """
+
+    partition: TopicIdPartition
+    why: str
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsSkipped:
+    """An admin gives up [`start`, `end`] (inclusive), which can't be copied: a lost range with a
+    name behind it. It may lie above the next offset, never below it. `token` is that of the claim
+    that stands, as the admin saw it.
+    """
+
+    partition: TopicIdPartition
+    token: int
+    start: int
+    end: int
+    why: str
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRegistration:
+    """A process began to work with this incarnation; before its first claim. What the node id had
+    claimed with another directory is void from here on. Whatever else is to be known of a node will
+    be in tagged fields, which its row keeps.
+    """
+
+    incarnation: Incarnation
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContested:
+    """The process with this incarnation lives, though another directory registered with its node id
+    at metadata offset `registered_offset`: neither may write.
+    """
+
+    incarnation: Incarnation
+    registered_offset: int
+    unknown_tags: Tags = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """A node measured, by its monotonic clock, that `passed_ms` went by since it applied the record
+    before this one, at `since_offset` (-1: there was none).
+    """
+
+    since_offset: int
+    passed_ms: int
+    unknown_tags: Tags = ()
+
+
+ControlRecord = (
+    PartitionClaim
+    | LogStart
+    | LostRange
+    | PartitionModeChange
+    | TopicPolicyChange
+    | ClaimReset
+    | PartitionDeleteUndo
+    | FeatureLevel
+    | PartitionAdopted
+    | SegmentMissing
+    | Reconciled
+    | GapsAllowed
+    | OffsetsSkipped
+    | NodeRegistration
+    | NodeContested
+    | TimePassed
+)

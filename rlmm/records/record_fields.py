@@ -1,0 +1,58 @@
+"""Fields that our own metadata records and rows have in common, both ways."""
+
+from __future__ import annotations
+
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from kafka_formats.primitives import Reader, Writer
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.partition_state import Mode
+from rlmm.segment import Incarnation
+
+Tags = tuple[tuple[int, bytes], ...]
+
+
+def write_partition(writer: Writer, partition: TopicIdPartition, tags: Tags = ()) -> None:
+    """Kafka's TopicIdPartitionEntry."""
+    writer.string(partition.topic)
+    writer.uuid(partition.topic_id)
+    writer.int32(partition.partition)
+    writer.tagged_fields(tags)
+
+
+def read_partition(reader: Reader) -> tuple[TopicIdPartition, Tags]:
+    """Kafka's TopicIdPartitionEntry with the tagged fields we do not know."""
+    topic = reader.string()
+    topic_id = reader.uuid()
+    partition = reader.int32()
+    return TopicIdPartition(topic, topic_id, partition), reader.tagged_fields()
+
+
+def write_incarnation(writer: Writer, incarnation: Incarnation) -> None:
+    writer.int32(incarnation.node_id)
+    writer.uuid(incarnation.directory_id)
+    writer.int64(incarnation.boot_counter)
+
+
+def read_incarnation(reader: Reader) -> Incarnation:
+    node_id = reader.int32()
+    directory_id = reader.uuid()
+    return Incarnation(node_id, directory_id, reader.int64())
+
+
+def write_epochs(writer: Writer, epochs: Epochs) -> None:
+    writer.array_length(len(epochs))
+    for entry in epochs:
+        writer.int32(entry.epoch)
+        writer.int64(entry.start_offset)
+
+
+def read_epochs(reader: Reader) -> Epochs:
+    return tuple(EpochEntry(reader.int32(), reader.int64()) for _ in range(reader.array_length()))
+
+
+def read_mode(reader: Reader) -> Mode:
+    number = reader.int8()
+    try:
+        return Mode(number)
+    except ValueError:
+        raise reader.corrupt(f"{number} is no partition mode") from None

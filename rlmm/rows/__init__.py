@@ -1,0 +1,1 @@
+"""The rows of the metadata state: keys, values, and questions to them."""

@@ -1,0 +1,100 @@
+"""Which feature levels of the metadata a program can apply. Pure.
+
+The level is Kafka's `metadata.version` (KIP-584): finalised in the log, it only goes up, and what a
+record means changes with it alone. So programs of several releases come to the same state while the
+level is one that all of them know, and a release can be taken back until it is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from kafka_formats.errors import Conflict, InvalidRequest, Refused
+from rlmm.rows.keys import FEATURE_LEVEL_KEY
+from rlmm.rows.reads import FIRST_FEATURE_LEVEL, read_feature_level
+from rlmm.rows.rows import RowReader
+from rlmm.rows.values import decode_feature_level
+
+FEATURE = "metadata.version"
+"""What the level is called on the wire, as in Kafka."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevels:
+    """A program's range; both ends inclusive."""
+
+    lowest: int
+    highest: int
+
+    def __str__(self) -> str:
+        return f"{self.lowest} to {self.highest}"
+
+    def __contains__(self, level: int) -> bool:
+        return self.lowest <= level <= self.highest
+
+
+LEVELS_KNOWN = FeatureLevels(FIRST_FEATURE_LEVEL, 1)
+"""Those of this program."""
+
+
+def check_feature_level(rows: RowReader, known: FeatureLevels) -> None:
+    """Refused: the rows are of a level whose rules this program does not have (any more)."""
+    _check(read_feature_level(rows)[0], known)
+
+
+def of_known_level(
+    rows: Iterable[tuple[bytes, bytes]], known: FeatureLevels
+) -> Iterator[tuple[bytes, bytes]]:
+    """The same rows of a snapshot, once their level is known: it is the first in key order."""
+    rest = iter(rows)
+    first = next(rest, None)
+    if first is None or first[0] != FEATURE_LEVEL_KEY:
+        _check(FIRST_FEATURE_LEVEL, known)
+    else:
+        _check(decode_feature_level(first[1])[0], known)
+    return rest if first is None else chain((first,), rest)
+
+
+def _check(level: int, known: FeatureLevels) -> None:
+    if level > known.highest:
+        raise Refused(
+            f"the metadata has feature level {level}, and this program knows {known}: run a newer "
+            "Strandline on this node. Its data directory is whole"
+        )
+    if level < known.lowest:
+        raise Refused(
+            f"the metadata has feature level {level}, and this program knows {known}: run the "
+            f"release before it on every node, `strandline quorum finalize {known.lowest}`, then "
+            "upgrade"
+        )
+
+
+def check_may_finalise(
+    level: int, finalised: int, levels: Mapping[int, FeatureLevels], unasked: tuple[int, ...]
+) -> None:
+    """Whether every node can go on at `level`, by what each of `levels` said of itself, by node id.
+    Nobody could ask those in `unasked`.
+
+    InvalidRequest: it does not go up. Conflict: a node would stop, or might.
+    """
+    if level < finalised:
+        raise InvalidRequest(
+            f"the feature level is {finalised} and only goes up", field="feature_level"
+        )
+    behind = [f"node {node} knows {known}" for node, known in sorted(levels.items())
+              if level not in known]  # fmt: skip
+    if behind:
+        raise Conflict(
+            f"feature level {level} is not known everywhere: {', '.join(behind)}. Nothing was "
+            "changed; upgrade those nodes first",
+            reason="UNSUPPORTED_FEATURE_LEVEL",
+        )
+    if unasked:
+        raise Conflict(
+            f"the observers {', '.join(map(str, unasked))} cannot be asked which feature levels "
+            f"they know, and would stop if they don't know {level}. Upgrade them, then say that "
+            "observers are upgraded",
+            reason="OBSERVERS_NOT_ASKED",
+        )

@@ -1,0 +1,92 @@
+"""Rows of registered nodes, both ways. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.primitives import Reader, Writer
+from rlmm.partition_state import Claim
+from rlmm.records.record_fields import Tags
+from rlmm.rows import keys
+from rlmm.rows.rows import RowReader, read_decoded
+
+VERSION = 0
+_SOURCE = "node row"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredNode:
+    """A node id, and the directory whose process has it.
+
+    `offset` is the metadata offset at which this directory took the node id on, `boot_offset` that
+    of its latest registration, at `timestamp_ms` (record time). `past` are directories that had the
+    id before, latest first, each with its last boot counter. `contested`: a process of one of these
+    still lived when this one registered. `unknown_tags` are those of the registration.
+    """
+
+    node_id: int
+    directory_id: Uuid
+    boot_counter: int
+    offset: int
+    boot_offset: int
+    timestamp_ms: int
+    contested: bool = False
+    past: tuple[tuple[Uuid, int], ...] = ()
+    unknown_tags: Tags = ()
+
+    def voids(self, claim: Claim) -> bool:
+        """Whether a claim of this node id is nobody's any more: the process that made it has lost
+        the id since, or two have it.
+        """
+        if self.contested:
+            return True
+        moved = bool(self.past) or self.directory_id != claim.incarnation.directory_id
+        return moved and claim.token < self.offset
+
+
+def encode_node(node: RegisteredNode) -> bytes:
+    """All but the node id, which is the key's."""
+    writer = Writer()
+    writer.int16(VERSION)
+    writer.uuid(node.directory_id)
+    for number in (node.boot_counter, node.offset, node.boot_offset, node.timestamp_ms):
+        writer.int64(number)
+    writer.boolean(node.contested)
+    writer.array_length(len(node.past))
+    for directory_id, boot_counter in node.past:
+        writer.uuid(directory_id)
+        writer.int64(boot_counter)
+    writer.tagged_fields(node.unknown_tags)
+    return writer.done()
+
+
+def decode_node(node_id: int, value: bytes) -> RegisteredNode:
+    """CorruptData for what no encoder wrote."""
+    reader = Reader(value, _SOURCE)
+    version = reader.int16()
+    if version != VERSION:
+        raise reader.corrupt(f"version {version}, known is {VERSION}")
+    directory_id = reader.uuid()
+    boot_counter, offset, boot_offset, timestamp_ms = (reader.int64() for _ in range(4))
+    contested = reader.boolean()
+    past = tuple((reader.uuid(), reader.int64()) for _ in range(reader.array_length()))
+    tags = reader.tagged_fields()
+    reader.expect_end()
+    return RegisteredNode(
+        node_id, directory_id, boot_counter, offset, boot_offset, timestamp_ms,
+        contested, past, tags,
+    )  # fmt: skip
+
+
+def find_node(rows: RowReader, node_id: int) -> RegisteredNode | None:
+    """None: no process with this id ever registered."""
+    return read_decoded(rows, keys.node_key(node_id), lambda value: decode_node(node_id, value))
+
+
+def is_voided(rows: RowReader, claim: Claim | None) -> bool:
+    """Whether what was registered since voids a claim."""
+    if claim is None or claim.incarnation.node_id < 0:
+        return False
+    node = find_node(rows, claim.incarnation.node_id)
+    return node is not None and node.voids(claim)

@@ -1,0 +1,52 @@
+"""The rows of a snapshot as a new cluster begins with them (design 5.1 (10)). Pure.
+
+All claims are void, and the row of the restart says from which offset on records are its own. So
+are marks for deletion: one may have been taken back after the snapshot, and its grace be over by
+now. A deletion that had started goes on, once the reconciliation is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rlmm.partition_state import UNKNOWN_OFFSET, Restart
+from rlmm.rows import keys, values
+from rlmm.rows.keys import RowKind
+from rlmm.rows.partitions import decode_partition, encode_partition
+from rlmm.segment import PartitionDeleteState
+
+_PARTITION = bytes((RowKind.PARTITION,))
+_ADOPTED = bytes((RowKind.ADOPTED,))
+
+
+def restarted(
+    rows: Iterable[tuple[bytes, bytes]], *, end_offset: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """`rows` of a snapshot of everything below `end_offset`, in key order, and so is the answer.
+
+    What an earlier restart left in them is over: it is adopted and reconciled anew.
+    """
+    written = False
+    for key, value in rows:
+        if key == keys.RESTART_KEY or key.startswith(_ADOPTED):
+            continue
+        if not written and key > keys.RESTART_KEY:
+            written = True
+            yield keys.RESTART_KEY, values.encode_restart(Restart(end_offset))
+        yield key, _voided(value) if key.startswith(_PARTITION) else value
+    if not written:
+        yield keys.RESTART_KEY, values.encode_restart(Restart(end_offset))
+
+
+def _voided(value: bytes) -> bytes:
+    row = decode_partition(value)
+    void = row._replace(claim_voided=row.claim is not None, cut_allowed=False)
+    if row.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
+        # As an undo leaves it; `delete_offset` stays, so that only an admin marks it again.
+        void = void._replace(
+            delete_state=None,
+            delete_marked_at_ms=UNKNOWN_OFFSET,
+            delete_grace_ms=-1,
+            delete_counts_from_ms=-1,
+        )
+    return encode_partition(void)

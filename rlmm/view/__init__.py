@@ -1,0 +1,1 @@
+"""The rows in RocksDB."""

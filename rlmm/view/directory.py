@@ -1,0 +1,62 @@
+"""The view's directory and those beside it: the swap for a new one, and where a damaged one goes.
+All of it blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from kafka_formats.errors import CorruptData
+from rlmm.log.synced_path import sync_path
+
+log = logging.getLogger(__name__)
+
+
+def settle_swap(path: Path) -> None:
+    """End or take back what a crash left of `install_from`, whose order is: build `.new` whole and
+    durably, rename the view to `.old`, rename `.new` to the view, remove `.old`.
+    """
+    new, old = beside(path, ".new"), beside(path, ".old")
+    if not path.exists() and old.exists():
+        # Only a complete .new makes the view step aside. Where .new is missing as well, somebody
+        # removed it: the old view is still a true one.
+        (new if new.exists() else old).rename(path)
+        sync_path(path.parent)
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def damage_mark(path: Path) -> Path:
+    return beside(path, ".damage-found")
+
+
+def mark_damage(path: Path, found: CorruptData) -> None:
+    """Remember it beside the view, for the next `View.open`."""
+    try:
+        damage_mark(path).touch()
+    except OSError as unmarked:
+        log.error("%s: remove this directory before the next start: %s", found, unmarked)
+
+
+def set_aside(path: Path, reason: str) -> None:
+    """Make room for a new view. The old one is kept for whoever looks for the cause."""
+    damaged = beside(path, ".damaged")
+    log.error(
+        "the view %s is damaged (%s): it is kept as %s and made again from the newest snapshot and "
+        "the metadata log. Check the disk",
+        path,
+        reason,
+        damaged.name,
+    )
+    shutil.rmtree(damaged, ignore_errors=True)
+    if path.exists():
+        path.rename(damaged)
+    # The mark goes last and durably: a crash before only repeats this.
+    damage_mark(path).unlink(missing_ok=True)
+    sync_path(path.parent)
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

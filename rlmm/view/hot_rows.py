@@ -1,0 +1,71 @@
+"""The view's rows as step after step of apply reads them: the few that nearly every record needs
+are not read again of the database as long as only these steps change them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlmm.rows.keys import RowKind
+from rlmm.rows.rows import OverlayRows, RowChange
+
+HOT_ROWS_MAX = 4_096
+HOT_VALUE_BYTES_MAX = 1_024
+_HOT = frozenset(
+    {
+        RowKind.RECORD_TIME,
+        RowKind.TOTALS,
+        RowKind.RESTART,
+        RowKind.NODE,
+        RowKind.PARTITION,
+    }
+)
+_SEARCHED = frozenset({RowKind.PURGE, RowKind.LOST_RANGE})
+"""Kinds of which `lowest_key` is asked."""
+
+
+class HotRows(OverlayRows):
+    """Nothing is ever written here: a step writes into an overlay over this.
+
+    Invariant: whoever changes the base says so, by `committed` or by `forget`, before anybody reads
+    here again.
+    """
+
+    __slots__ = ()
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._in_base(key)  # nothing is pending
+
+    def lowest_key(self, prefix: bytes) -> bytes | None:
+        if len(self._lowest) >= HOT_ROWS_MAX:
+            self._lowest.clear()
+        return super().lowest_key(prefix)
+
+    def _in_base(self, key: bytes) -> bytes | None:
+        if key in self._read:
+            return self._read[key]
+        value = self._base.get(key)
+        if key[0] in _HOT:
+            self._keep(key, value)
+        return value
+
+    def _keep(self, key: bytes, value: bytes | None) -> None:
+        if value is not None and len(value) > HOT_VALUE_BYTES_MAX:
+            self._read.pop(key, None)
+            return
+        if len(self._read) >= HOT_ROWS_MAX:
+            self._read.clear()
+        self._read[key] = value
+
+    def committed(self, changes: Iterable[RowChange]) -> None:
+        """The base has these changes now, and no others since it was read."""
+        for key, _, after in changes:
+            if key[0] in _HOT:
+                self._keep(key, after)
+            elif key[0] in _SEARCHED:
+                self._lowest.clear()
+
+    def forget(self) -> None:
+        """The base may have become any other."""
+        self._read.clear()
+        self._lowest.clear()

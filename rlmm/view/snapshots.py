@@ -1,0 +1,101 @@
+"""Snapshots of the view beside the metadata log, and a view's start from one (KIP-630)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+
+from kafka_formats.errors import CorruptData
+from rlmm.metadata_log import MetadataLog, SnapshotId
+from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels, of_known_level
+from rlmm.rows.snapshot_rows import from_proposals, to_proposals
+from rlmm.view.view import View
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAtOffset:
+    """The logical rows of one moment, in key order, and where in the log that was. Close `rows`."""
+
+    snapshot: SnapshotId
+    record_time_ms: int
+    rows: Generator[tuple[bytes, bytes], None, None]
+
+
+def view_now(view: View) -> ViewAtOffset:
+    """The view goes on changing meanwhile: the rows are bound to this call."""
+    snapshot = SnapshotId(view.applied_offset + 1, view.applied_epoch)
+    return ViewAtOffset(snapshot, view.record_time_ms, view.rows_in_key_order())
+
+
+async def write_snapshot(
+    metadata_log: MetadataLog,
+    taken: ViewAtOffset,
+    *,
+    slice_rows: int,
+    check_open: Callable[[], None],
+) -> SnapshotId:
+    """Write what was taken of the view at the end of a record batch; durable on return.
+
+    Slices keep each step on the event loop short; after each, `check_open` may raise to end it, and
+    nothing of it stays. Errors: `MetadataLog.begin_snapshot`.
+    """
+    # Closed also when the caller is cancelled: a scan left behind keeps the database open.
+    with closing(taken.rows) as rows:
+        sink = await metadata_log.begin_snapshot(
+            taken.snapshot, last_contained_timestamp_ms=taken.record_time_ms
+        )
+        try:
+            while part := list(islice(rows, slice_rows)):
+                await sink.add(to_proposals(part))
+                check_open()
+        except BaseException:
+            await sink.abandon()
+            raise
+        await sink.finish()
+    return taken.snapshot
+
+
+async def install_if_needed(
+    metadata_log: MetadataLog, view: View, levels: FeatureLevels = LEVELS_KNOWN
+) -> None:
+    """Let the view start from the newest snapshot where the log alone does not lead on from it.
+
+    An empty view starts from a snapshot too, if there is one: that is shorter than the log; if that
+    snapshot is damaged and the log is whole, from the log. CorruptData: there is a gap between view
+    and log that no snapshot closes. Refused: the snapshot is of a feature level that is not among
+    `levels`; the view stays as it was.
+    """
+    log_start = metadata_log.describe().log_start_offset
+    snapshot = metadata_log.latest_snapshot()
+    next_offset = view.applied_offset + 1
+    if next_offset >= log_start and (next_offset > 0 or snapshot is None):
+        return
+    if snapshot is None or snapshot.end_offset < log_start:
+        raise CorruptData(
+            f"the view ends at offset {view.applied_offset}, the metadata log starts at "
+            f"{log_start}, and no snapshot closes the gap: restore the data directory from a "
+            "backup, or format this node anew",
+            source="metadata log",
+            position=0,
+        )
+    log.info("the view starts from the snapshot at offset %d", snapshot.end_offset)
+
+    def install() -> None:
+        view.install_from(
+            of_known_level(from_proposals(metadata_log.read_snapshot(snapshot)), levels),
+            applied_offset=snapshot.end_offset - 1,
+            epoch=snapshot.epoch,
+        )
+
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, install)
+    except CorruptData as error:
+        if next_offset < log_start:
+            raise
+        log.error("%s. The view starts from the log instead: remove this file", error)

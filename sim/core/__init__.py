@@ -1,0 +1,1 @@
+"""The world of the quorum core alone."""

@@ -1,0 +1,207 @@
+"""Mistakes put into the shipped rules on purpose: the proof that the simulation would notice.
+
+Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
+`EVENTS` events each, every one of them is found: a test holds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from contextlib import AbstractContextManager
+
+from rlmm.raft import (
+    barriers,
+    damaged_tail,
+    fetch_validation,
+    follower_fetch,
+    high_watermark,
+    leader_fetch,
+    progress,
+    quorum_state,
+    replica_log,
+    snapshot_download,
+    snapshots,
+    start,
+    voter_changes,
+    votes,
+)
+from rlmm.raft.actions import LogCut, PersistedState, TruncateTo, WaitersDone
+from rlmm.raft.events import BarrierRequested, CommitLearned, FlushCompleted
+from rlmm.raft.fetch_validation import VALID
+from rlmm.raft.initial_state import InitialState
+from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey
+from rlmm.raft.replica import LogView, Replica
+from rlmm.raft.states import Follower, Leader, Progress, Prospective, State, Unattached
+from rlmm.raft.voters import VoterHistory
+from sim.ground.planting import Patches, planting
+
+SEEDS_MAX = 120
+FIRST_SEEDS = {
+    "a stale flush completion is believed": 200,
+    "snapshot ids are not compared": 20,
+    "a voter formatted again counts at once": 60,
+    "a commit is believed in any epoch": 20,
+    "a commit of an earlier epoch allows a voter change": 120,
+}
+"""Where the search begins for one that few seeds show: from 1 on it takes long."""
+EVENTS = 4000
+
+_validate = fetch_validation.validate
+_barrier_requested = barriers.barrier_requested
+_serve = snapshots.serve
+_to_prospective = quorum_state.to_prospective
+_progress_of = progress.of
+_poll = follower_fetch.poll
+_remembered = damaged_tail.remembered
+
+
+def _whole_log(r: Replica) -> int:
+    return r.log.end_offset
+
+
+def _yes(*_: object, **__: object) -> bool:
+    return True
+
+
+def _no(*_: object, **__: object) -> bool:
+    return False
+
+
+def _vote_in_memory(r: Replica, candidate: ReplicaKey) -> None:
+    assert isinstance(r.state, Unattached | Prospective)
+    r.state.voted = candidate
+
+
+def _forgetful_start(r: Replica, stored: PersistedState) -> State:
+    return Unattached(stored.epoch, -1, None, quorum_state.election_deadline(r))
+
+
+def _knows_all(r: Replica, initial: InitialState) -> LogCut | None:
+    return _remembered(r, initial) if initial.quorum else None
+
+
+def _cut_whole_epochs(r: Replica, _: Follower, diverging: EpochEnd) -> None:
+    """Truncates where the diverging epoch begins, without a look at the high watermark."""
+    log = r.log
+    starts = [begin for epoch, begin in log.epochs.entries if epoch >= diverging.epoch]
+    end = min([*starts, log.end_offset])
+    log.generation += 1
+    log.end_offset = end
+    log.flushed_offset = log.flush_requested = min(log.flushed_offset, end)
+    log.epochs.truncate_to(end)
+    r.emit(TruncateTo(end, log.generation))
+    r.voters.truncate_to(end)
+
+
+def _believe_any_completion(r: Replica, event: FlushCompleted) -> bool:
+    end = min(event.offset, r.log.end_offset)
+    grown = end > r.log.flushed_offset
+    r.log.flushed_offset = max(end, r.log.flushed_offset)
+    return grown
+
+
+def _fetch_before_flush(r: Replica) -> None:
+    flushed, r.log.flushed_offset = r.log.flushed_offset, r.log.end_offset
+    _poll(r)
+    r.log.flushed_offset = flushed
+
+
+def _prospective_of_next_epoch(r: Replica) -> None:
+    r.state.epoch += 1
+    quorum_state.persist(r)
+    _to_prospective(r)
+
+
+def _any_offset_is_valid(log: LogView, offset: int, epoch: int) -> object:
+    known = log.start_offset <= offset <= log.end_offset
+    return VALID if known else _validate(log, offset, epoch)
+
+
+def _stay_diverged(r: Replica, *_: object) -> None:
+    r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
+
+
+def _serve_the_newest(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> None:
+    newest = r.log.latest_snapshot
+    size = r.log.snapshots.get(newest, 0) if newest is not None else 0
+    if newest is not None and request.position < size:
+        request = FetchSnapshotRequest(
+            request.replica, request.epoch, newest, request.position, request.bytes_max
+        )
+    _serve(r, correlation, request)
+
+
+def _read_at_once(r: Replica, event: BarrierRequested) -> None:
+    if isinstance(r.state, Leader) and r.state.established:
+        r.emit(WaitersDone((event.handle,), r.apply_to))
+    else:
+        _barrier_requested(r, event)
+
+
+def _know_replicas_by_node_id(r: Replica, leader: Leader, key: ReplicaKey) -> Progress | None:
+    same = [voter for voter in r.voters.keys if voter.node_id == key.node_id]
+    return _progress_of(r, leader, same[0] if same else key)
+
+
+def _everybody_at_once(r: Replica, leader: Leader) -> int:
+    """Counts a replica as soon as it has fetched at all."""
+    ends = [r.log.flushed_offset]
+    ends += [known.end_offset for known in leader.progress.values()]
+    return max(ends)
+
+
+def _learn_in_any_epoch(r: Replica, event: CommitLearned) -> None:
+    if isinstance(r.state, Follower):
+        high_watermark.advance(r, min(event.end_offset, r.log.end_offset))
+
+
+def _voters_stay(*_: object) -> bool:
+    """Truncation leaves the voter set of a record that is gone."""
+    return False
+
+
+def _change_above_any_commit(r: Replica, state: Leader) -> bool:
+    """By what this replica knew to be committed before it led."""
+    return state.change is not None or r.voters.has_uncommitted(r.high_watermark)
+
+
+BUGS: dict[str, Patches] = {
+    "the leader counts what it has not synced": ((high_watermark, "own_durable_end", _whole_log),),
+    "the follower fetches before it has synced": ((follower_fetch, "poll", _fetch_before_flush),),
+    "the vote is not persisted": ((quorum_state, "vote_for", _vote_in_memory),),
+    "a restart forgets vote and leadership": ((start, "_first_state", _forgetful_start),),
+    "records of older epochs are committed by counting": ((high_watermark, "may_commit", _yes),),
+    "votes go to logs that are behind": ((votes, "up_to_date", _yes),),
+    "truncation ignores the high watermark": ((follower_fetch, "diverged", _cut_whole_epochs),),
+    "a stale flush completion is believed": ((replica_log, "flushed", _believe_any_completion),),
+    "two voter changes at once": ((voter_changes, "change_under_way", _no),),
+    "a commit of an earlier epoch allows a voter change": (
+        (voter_changes, "committed_in_own_epoch", _yes),
+        (voter_changes, "change_under_way", _change_above_any_commit),
+    ),
+    "a pre-vote raises the epoch": ((quorum_state, "to_prospective", _prospective_of_next_epoch),),
+    "the leader takes any fetch offset for valid": (
+        (leader_fetch, "validate", _any_offset_is_valid),
+    ),
+    "the follower ignores divergence": ((follower_fetch, "diverged", _stay_diverged),),
+    "snapshot ids are not compared": (
+        (snapshots, "serve", _serve_the_newest),
+        (snapshot_download, "wanted", _yes),
+    ),
+    "a barrier asks no majority": ((barriers, "barrier_requested", _read_at_once),),
+    "a cut tail is forgotten": (
+        (damaged_tail, "forbids_vote", _no),
+        (damaged_tail, "may_win", _yes),
+    ),
+    "a voter formatted again takes itself for new": ((damaged_tail, "remembered", _knows_all),),
+    "a voter formatted again counts at once": ((damaged_tail, "counts", _yes),),
+    "a wiped disk counts as the old replica": ((progress, "of", _know_replicas_by_node_id),),
+    "the fastest replica commits": ((high_watermark, "majority_end", _everybody_at_once),),
+    "a commit is believed in any epoch": ((high_watermark, "learned", _learn_in_any_epoch),),
+    "truncation does not undo a voter change": ((VoterHistory, "truncate_to", _voters_stay),),
+}
+
+
+def planted(name: str) -> AbstractContextManager[None]:
+    """The mistake is made for the length of the block."""
+    return planting(BUGS[name])

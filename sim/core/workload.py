@@ -1,0 +1,178 @@
+"""Clients that propose and read, operators that change voters and move leadership."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rlmm.raft import actions as act
+from rlmm.raft import events as ev
+from rlmm.raft.messages import (
+    AddVoterRequest,
+    DescribeQuorumRequest,
+    RemoveVoterRequest,
+    ReplicaKey,
+    Voter,
+)
+from sim.core.invariants import check
+
+if TYPE_CHECKING:
+    from sim.core.quorum import World
+    from sim.core.replica_host import ReplicaHost
+
+
+class Workload:
+    """Every proposal has a number of its own; every answer is checked."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._numbers = 0
+        self._reads: dict[Hashable, int] = {}
+        self._unanswered: set[Hashable] = set()
+        self.committed = 0
+        self.reads = 0
+        self.on = True
+        random = world.random
+        self._change_permille = random.choice((0, 5, 30, 100))
+        self._snapshot_permille = random.choice((0, 10, 60, 200))
+        self._period_ms = random.choice((2, 10, 40))
+
+    def begin(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        if self.on:
+            self._act()
+            delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
+            self._world.schedule.after(delay_ms, self._next)
+
+    def _act(self) -> None:
+        random = self._world.random
+        draw = random.randrange(1000)
+        host = random.choice(self._world.hosts)
+        if draw < self._change_permille:
+            self._operate(self._some_leader() or host)
+        elif draw < self._change_permille + self._snapshot_permille:
+            host.take_snapshot(keep=random.randrange(1, 3), cut_log=random.randrange(2) == 0)
+        elif draw < 750:
+            self.propose(self._some_leader() or host)
+        else:
+            self._read(self._some_leader() or host)
+
+    def _some_leader(self) -> ReplicaHost | None:
+        """Often the leader, sometimes one that only thinks it is."""
+        leaders = [h for h in self._world.hosts if h.visible_role is act.Role.LEADER and h.core]
+        return self._world.random.choice(leaders) if leaders else None
+
+    def _handle(self, kind: str) -> tuple[str, int]:
+        self._numbers += 1
+        return kind, self._numbers
+
+    def propose(self, host: ReplicaHost) -> None:
+        handle = self._handle("write")
+        counts = [1] * self._world.random.choice((1, 1, 1, 2))
+        batches = tuple(
+            ev.ProposedBatch(count, 100, handle if index == 0 else (*handle, index))
+            for index, count in enumerate(counts)
+        )
+        self._unanswered.add(handle)
+        host.feed(ev.Propose(handle, batches))
+
+    def _read(self, host: ReplicaHost) -> None:
+        handle = self._handle("read")
+        self._unanswered.add(handle)
+        acknowledged = self._world.auditor.acknowledged_end
+        if self._world.random.randrange(4):
+            self._reads[handle] = acknowledged
+            host.feed(ev.BarrierRequested(handle))
+        else:
+            # What somebody wrote and was told of, read here.
+            self._reads[handle] = acknowledged
+            host.feed(ev.AtLeastRequested(handle, acknowledged))
+
+    # ---- operators
+
+    def _operate(self, host: ReplicaHost) -> None:
+        core = host.core
+        if core is None:
+            return
+        random = self._world.random
+        handle = self._handle("operator")
+        if random.randrange(3) == 0:
+            keys = [key for key in core.voters.keys if key != host.disk.key]
+            target = random.choice([None, *keys])
+            host.feed(ev.TransferLeadership(handle, target))
+            return
+        if random.randrange(10) == 0:
+            host.feed(ev.RequestReceived(handle, DescribeQuorumRequest()))
+            return
+        request = self._voter_change(core.voters.keys)
+        if request is not None:
+            host.feed(ev.RequestReceived(handle, request))
+
+    def _voter_change(
+        self, keys: tuple[ReplicaKey, ...]
+    ) -> AddVoterRequest | RemoveVoterRequest | None:
+        """A sane operator: the dead voter goes first, and never below the number formatted."""
+        world = self._world
+        random = world.random
+        live = {host.disk.key: host for host in world.hosts if not world.is_impostor(host)}
+        dead = [key for key in keys if key not in live]
+        wait_ms = random.choice((500, 5000))
+        if dead:
+            return RemoveVoterRequest(dead[0], wait_ms)
+        spare = [key for key in sorted(live) if key not in keys]
+        if spare and (len(keys) < world.voter_count or random.randrange(2)):
+            return AddVoterRequest(Voter(random.choice(spare)), wait_ms)
+        if len(keys) > world.voter_count or (spare and len(keys) >= 3):
+            candidates = [key for key in keys if not live[key].disk.lost_synced]
+            if candidates and all(not live[key].disk.lost_synced for key in keys):
+                return RemoveVoterRequest(random.choice(candidates), wait_ms)
+        return None
+
+    # ---- answers
+
+    def outcome(self, host: ReplicaHost, action: act.Action) -> None:
+        auditor = self._world.auditor
+        match action:
+            case act.ProposalsCommitted():
+                for handle, offset in action.proposals:
+                    self._answered(handle)
+                    self.committed += 1
+                    auditor.proposal_committed(host, handle, offset)
+                    if self._world.random.randrange(2):
+                        self._tell(host, ev.CommitLearned(action.epoch, offset + 1))
+            case act.ProposalFailed():
+                self._answered(action.handle)
+                if not action.appended:
+                    auditor.refused.add(action.handle)
+            case act.WaitersDone():
+                for handle in action.handles:
+                    self._answered(handle)
+                    self.reads += 1
+                    auditor.read_allowed(host, action.offset, self._reads.pop(handle))
+            case act.WaitersFailed():
+                for handle in action.handles:
+                    self._answered(handle)
+                    del self._reads[handle]
+            case _:
+                pass
+
+    def _tell(self, leader: ReplicaHost, learned: ev.CommitLearned) -> None:
+        """Who handed the proposal on gets an answer to it; here that is anybody, however late."""
+        target = self._world.random.choice(self._world.hosts)
+        deliver = partial(target.feed, learned)
+        self._world.network.send(leader.name, target.name, deliver, lost=_nobody_waits)
+
+    def _answered(self, handle: Hashable) -> None:
+        check(
+            handle in self._unanswered,
+            "answered_once",
+            f"{handle} was answered twice or never asked",
+        )
+        self._unanswered.discard(handle)
+
+
+def _nobody_waits() -> None:
+    """For an answer that is lost: the next fetch says as much."""

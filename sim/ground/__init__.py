@@ -1,0 +1,1 @@
+"""The base of the worlds: time, disks that forget, planted mistakes."""

@@ -1,0 +1,95 @@
+"""Child processes of the demo: never there without it, and their output at hand if they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from kafka_formats.errors import InternalError
+from strandline.node import ambient
+
+POLL_S = 0.05
+STOP_DEADLINE_S = 10
+SHOWN_LOG_CHARACTERS = 3_000
+OUR_VARIABLES = "STRANDLINE_"
+
+T = TypeVar("T")
+
+
+class DemoProcess:
+    """One command, run again and again in a process group of its own, writing to `log`."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self._command = tuple(command)
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """None while it does not run."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Without our own variables, which would be settings to it."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(OUR_VARIABLES)}
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - commands of the demo's own
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=kept,
+                process_group=0,  # Ctrl-C is the demo's alone
+            )
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that takes too long."""
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_DEADLINE_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL; nothing if it does not run. A node's worker ends by itself when its node did."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def check(self) -> None:
+        """InternalError, with the end of its output, if it ended by itself."""
+        if self._process is not None and self._process.poll() is not None:
+            raise self.failed("ended by itself")
+
+    def failed(self, what: str) -> InternalError:
+        """The error to raise, with the end of its output."""
+        output = self._log.read_text(errors="replace")[-SHOWN_LOG_CHARACTERS:]
+        return InternalError(f"{self.name} {what}; its last words:\n{output}")
+
+
+async def wait_until(
+    look: Callable[[], Awaitable[T | None]],
+    what: str,
+    *,
+    processes: Sequence[DemoProcess],
+    deadline_s: float,
+) -> T:
+    """Look again and again until there is something. InternalError: a process ended meanwhile, or
+    nothing was there in time.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            while (found := await look()) is None:
+                for each in processes:
+                    each.check()
+                await ambient.sleep(POLL_S)
+            return found
+    except TimeoutError:
+        raise InternalError(f"{what}: not within {deadline_s:.0f} s") from None

@@ -1,0 +1,109 @@
+"""Doctor's checks of directories: what is in the log directories, who may read it, what is mounted
+where.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from kafka_formats.errors import StrandlineError
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.local_log.log_dir import LocalPartition, LogDirScan, find_partitions
+from strandline.doctor import host as doctor_host
+from strandline.doctor.finding import Finding
+from strandline.doctor.formatted_identity import FormattedIdentity
+from strandline.doctor.host import filesystem_of, free_bytes
+from strandline.settings.settings import Settings
+
+
+def check_log_dirs(
+    settings: Settings, identity: FormattedIdentity | None
+) -> tuple[list[Finding], tuple[LocalPartition, ...]]:
+    """What is found there, and the partitions that are to be tiered."""
+    paths = settings.kafka.log_dirs
+    if not paths:
+        return [Finding("log directories", False, "none configured: set kafka.log_dirs")], ()
+    try:
+        scan = find_partitions(
+            paths, kafka_cluster_id=None if identity is None else identity.kafka_cluster_id
+        )
+    except StrandlineError as error:
+        return [Finding("log directories", False, str(error))], ()
+    topics = TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude))
+    tiered = tuple(
+        each for each in scan.partitions if topics.why_left_out(each.partition.topic) is None
+    )
+    detail = f"{len(scan.partitions)} partitions, {len(tiered)} of them to be tiered"
+    nothing_yet = not scan.partitions and bool(settings.topics.include)
+    if nothing_yet:
+        detail += ": the broker has no topics yet, and the node finds them when they come"
+    elif not tiered:
+        detail += ": name topics in topics.include"
+    findings = [Finding("log directories", bool(tiered) or nothing_yet, detail)]
+    if identity is not None and scan.node_id not in (None, identity.node_id):
+        detail = f"broker {scan.node_id}'s, the data directory is node {identity.node_id}'s"
+        findings.append(Finding("log directories' broker", False, detail))
+    findings += _of_each(paths, scan, tiered)
+    return findings, tiered
+
+
+def _of_each(
+    paths: list[Path], scan: LogDirScan, tiered: tuple[LocalPartition, ...]
+) -> Iterator[Finding]:
+    """Every problem, and of each directory without one where it is and whether it can be read."""
+    broken = {problem.path for problem in scan.problems}
+    for problem in scan.problems:
+        yield Finding(f"log directory {problem.path}", False, problem.message)
+    for path in dict.fromkeys(paths):
+        if path in broken:
+            continue
+        segments = [
+            segment.log_path
+            for each in tiered
+            if each.directory.parent == path
+            for segment in each.segments
+        ]
+        unreadable = [each for each in segments if not os.access(each, os.R_OK)]
+        check = f"log directory {path}"
+        if unreadable:
+            detail = (
+                f"{len(unreadable)} of {len(segments)} segments to be tiered can't be read, "
+                f"{unreadable[0]} for one: let the node's user read the broker's files"
+            )
+            yield Finding(check, False, detail)
+        else:
+            on = filesystem_of(path)
+            yield Finding(check, True, f"{len(segments)} segments can be read, on {on}")
+
+
+def check_store_folders(settings: Settings) -> Iterator[Finding]:
+    """Of stores in the file system: whether their disk keeps things, and has room."""
+    for name, store in settings.stores.items():
+        if store.path is None or not store.path.is_dir():
+            continue  # the store's own check says what is missing
+        check = f"store {name}: folder {store.path}"
+        kind = filesystem_of(store.path)
+        free = free_bytes(store.path)
+        if kind in doctor_host.VOLATILE:
+            detail = f"on {kind}, which forgets everything at a restart: use a disk"
+            yield Finding(check, False, detail)
+        elif free < doctor_host.DISK_FREE_BYTES_MIN:
+            yield Finding(check, False, f"only {free >> 20} MiB free on {kind}: make room")
+        else:
+            together = " and ".join(_beside(store.path, settings))
+            with_ = f", on one disk with {together}: lost together with it" if together else ""
+            yield Finding(check, True, f"{free >> 20} MiB free on {kind}{with_}")
+
+
+def _beside(folder: Path, settings: Settings) -> Iterator[str]:
+    """What else is on the folder's device."""
+    device = folder.stat().st_dev
+    ours = {
+        "the log directories": settings.kafka.log_dirs,
+        "node.data_dir": [settings.node.data_dir],
+    }
+    for name, paths in ours.items():
+        if any(path.exists() and path.stat().st_dev == device for path in paths):
+            yield name

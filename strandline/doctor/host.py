@@ -1,0 +1,197 @@
+"""Doctor's checks of this machine: versions, limits, the data directory, mounts, nested paths."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rlmm.data_directory.data_directory import LOCK, META_PROPERTIES
+from strandline.doctor.finding import Finding
+from strandline.settings.settings import Settings
+
+DISK_FREE_BYTES_MIN = 1 << 30
+"""Below this much room the metadata log could fill the disk between two looks of an operator."""
+
+OPEN_FILES_BESIDES_CONNECTIONS = 512
+"""The view's and the log's files, sockets to workers, room for what is being read."""
+
+SUPERVISOR_BYTES = 320 << 20
+"""With a million segments and its caches full it took 253 MiB; the rest is for requests."""
+
+WORKER_BYTES = 160 << 20
+"""A worker without parts under way, its cache of manifests and indexes full."""
+
+VOLATILE = frozenset({"tmpfs", "ramfs"})
+REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "glusterfs"})
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes a space in a path
+PACKAGES = ("strandline", "rocksdict", "aiobotocore", "kio", "uvicorn", "fastapi")
+
+
+def versions() -> dict[str, str]:
+    """Of Strandline, Python, the system and the libraries that matter in a report."""
+    found = {"python": platform.python_version(), "system": platform.platform()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def machine(settings: Settings | None) -> dict[str, Any]:
+    """What the machine has and allows, and which file systems the settings' directories are on."""
+    memory_bytes, whose = memory_limit_bytes()
+    paths: list[Path] = []
+    if settings is not None:
+        stores = [store.path for store in settings.stores.values() if store.path is not None]
+        paths = [settings.node.data_dir, *settings.kafka.log_dirs, *stores]
+    return {
+        "processors": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "memory_bytes": memory_bytes,
+        "memory_limited_by": whose,
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "user_id": os.geteuid(),
+        "directories": {
+            str(path): {"file_system": filesystem_of(path), "free_bytes": free_bytes(path)}
+            for path in paths
+            if path.exists()
+        },
+    }
+
+
+def check_versions() -> Finding:
+    """Never wrong; it is what a report of trouble has to begin with."""
+    found = versions()
+    text = f"strandline {found['strandline']}, Python {found['python']}, {found['system']}"
+    return Finding("versions", True, text)
+
+
+def check_open_files(settings: Settings) -> Finding:
+    """Whether the hard limit has room for every connection that the settings allow."""
+    stores = sum(store.connections_max for store in settings.stores.values())
+    needed = settings.http.connections_max + stores + OPEN_FILES_BESIDES_CONNECTIONS
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or hard >= needed:
+        limit = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+        return Finding("open files", True, f"{needed} may be needed, the limit is {limit}")
+    return Finding(
+        "open files",
+        False,
+        f"{needed} may be needed, the hard limit is {hard}: raise it (LimitNOFILE= in systemd, "
+        "ulimit -Hn), or lower http.connections_max",
+    )
+
+
+def check_memory(settings: Settings) -> Finding:
+    """Whether there is room for what the settings let the node keep in memory at once."""
+    copier = settings.copier
+    parts = copier.part_bytes * (copier.parts_parallel + 1) * copier.parallel_max
+    needed = SUPERVISOR_BYTES + settings.worker.count * WORKER_BYTES + parts
+    limit, whose = memory_limit_bytes()
+    if limit >= needed:
+        detail = f"{needed >> 20} MiB may be needed, {whose} allows {limit >> 20} MiB"
+        return Finding("memory", True, detail)
+    return Finding(
+        "memory",
+        False,
+        f"{needed >> 20} MiB may be needed, {parts >> 20} of them for parts under way, and {whose} "
+        f"allows {limit >> 20} MiB: raise that, or lower copier.parallel_max, "
+        "copier.parts_parallel, copier.part_bytes or worker.count",
+    )
+
+
+def memory_limit_bytes(groups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
+    """The least of the machine's memory and the limits of this process's control groups, and whose
+    it is.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    found = [(machine, "the machine")]
+    try:
+        own = Path("/proc/self/cgroup").read_text().partition("::")[2].partition("\n")[0]
+    except OSError:
+        own = ""
+    folder = groups / own.lstrip("/")
+    for each in (folder, *folder.parents):
+        if each.is_relative_to(groups):
+            with suppress(OSError, ValueError):  # no such group, or "max"
+                found.append((int((each / "memory.max").read_text()), "the control group"))
+    return min(found)
+
+
+def check_data_directory(path: Path) -> Finding:
+    """Formatted, writable, on a disk that keeps things, with room."""
+    check = f"data directory {path}"
+    if not (path / META_PROPERTIES).is_file():
+        return Finding(check, False, "not formatted: run `strandline format`")
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        return Finding(check, False, "not writable: give it to the node's user")
+    kind = filesystem_of(path)
+    if kind in VOLATILE:
+        detail = f"on {kind}, which forgets everything at a restart: use a disk"
+        return Finding(check, False, detail)
+    if kind in REMOTE:
+        detail = f"on {kind}, where locks and fsync can't be relied on: use a local disk"
+        return Finding(check, False, detail)
+    free = free_bytes(path)
+    if free < DISK_FREE_BYTES_MIN:
+        detail = f"only {free >> 20} MiB free: make room for {DISK_FREE_BYTES_MIN >> 20} MiB"
+        return Finding(check, False, detail)
+    state = "in use by a running node" if in_use(path) else "no node is running in it"
+    return Finding(check, True, f"formatted, {free >> 20} MiB free on {kind}, {state}")
+
+
+def free_bytes(path: Path) -> int:
+    """Room that is left where `path` is."""
+    space = os.statvfs(path)
+    return space.f_bavail * space.f_frsize
+
+
+def in_use(data_dir: Path) -> bool:
+    """Whether a node holds the directory's lock now. Lets go at once."""
+    try:
+        with (data_dir / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def check_paths(settings: Settings) -> Iterator[Finding]:
+    """Nothing of ours may lie in a log directory: a broker does not start when it finds it."""
+    ours = {"node.data_dir": settings.node.data_dir}
+    ours |= {f"hold.dirs {number}": path for number, path in enumerate(settings.hold.dirs)}
+    for name, store in settings.stores.items():
+        if store.path is not None:
+            ours[f"stores.{name}.path"] = store.path
+    for setting, path in ours.items():
+        for log_dir in settings.kafka.log_dirs:
+            if path.resolve().is_relative_to(log_dir.resolve()):
+                detail = f"lies in the log directory {log_dir}; a broker refuses to start then"
+                yield Finding(f"{setting} {path}", False, f"{detail}: move it elsewhere")
+
+
+def filesystem_of(path: Path) -> str:
+    """The type of the file system, as the kernel names it; `unknown` where it does not say."""
+    target = path.resolve()
+    best, kind = "", "unknown"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return kind
+    for line in mounts.splitlines():
+        fields, _, rest = line.partition(" - ")
+        mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields.split()[4])
+        if target.is_relative_to(mount) and len(mount) >= len(best):
+            best, kind = mount, rest.split()[0]
+    return kind

@@ -1,0 +1,54 @@
+"""Files that hold secrets: nobody but the node's user should be able to read them.
+
+A group that the node is in may read a file of another user: so Kubernetes (`fsGroup`) and systemd
+(`LoadCredential`) hand secrets to a process that is not root.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from strandline.doctor.finding import Finding
+from strandline.settings.settings import Settings
+
+_OTHERS = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+
+
+def private_files(settings: Settings) -> dict[str, Path]:
+    """Setting -> file, for every file whose content is a secret."""
+    files = {
+        "kafka.sasl_password_file": settings.kafka.sasl_password_file,
+        "kafka.ssl_key_file": settings.kafka.ssl_key_file,
+        "http.tls_key_file": settings.http.tls_key_file,
+        "quorum.secret_file": settings.quorum.secret_file,
+        "quorum.tls_key_file": settings.quorum.tls_key_file,
+    }
+    for name, store in settings.stores.items():
+        files[f"stores.{name}.credentials_file"] = store.credentials_file
+    return {setting: path for setting, path in files.items() if path is not None}
+
+
+def check_private_files(settings: Settings) -> Iterator[Finding]:
+    """One finding for each: readable by us, and by nobody else."""
+    for setting, path in private_files(settings).items():
+        check = f"{setting} {path}"
+        try:
+            file = path.stat()
+            path.open("rb").close()
+        except OSError as error:
+            yield Finding(check, False, f"can't be read: {error.strerror}")
+            continue
+        mode = stat.S_IMODE(file.st_mode)
+        if mode & _OTHERS or (mode & stat.S_IRGRP and not _handed_to_us(file)):
+            detail = f"others can read or change it (mode {mode:04o}): chmod 600 {path}"
+            yield Finding(check, False, detail)
+        else:
+            yield Finding(check, True, f"private (mode {mode:04o})")
+
+
+def _handed_to_us(file: os.stat_result) -> bool:
+    """Whether the group's right to read is what lets this process read it."""
+    return file.st_uid != os.geteuid() and file.st_gid in (os.getegid(), *os.getgroups())

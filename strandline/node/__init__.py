@@ -1,0 +1,1 @@
+"""The running node: built, served, restarted, taken down."""

@@ -1,0 +1,55 @@
+"""The node's own broker: from `[kafka]` settings to a view of it. Secrets are read from files here.
+
+Imported only where a broker is configured, since the Kafka protocol's schemas take long to import.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_formats.errors import InvalidRequest
+from rlm.leadership.broker_view import BrokerConnectionSettings, BrokerView
+from strandline.node import ambient
+from strandline.settings.settings import KafkaSettings
+
+
+def open_broker_view(kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str) -> BrokerView:
+    """A view of the broker of `kafka`, which must be node `node_id`. Connects when asked."""
+    return BrokerView(
+        broker_connection(kafka, node_id=node_id, kafka_cluster_id=kafka_cluster_id),
+        monotonic=ambient.monotonic,
+        random_fraction=ambient.random_fraction,
+        new_nonce=ambient.new_nonce,
+    )
+
+
+def broker_connection(
+    kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str
+) -> BrokerConnectionSettings:
+    """Where the broker is and how to talk to it. InvalidRequest for an address that is none."""
+    host, _, port = kafka.broker.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise InvalidRequest(f"{kafka.broker!r} is not host:port", field="kafka.broker")
+    return BrokerConnectionSettings(
+        host=host.strip("[]"),
+        port=int(port),
+        node_id=node_id,
+        kafka_cluster_id=kafka_cluster_id,
+        security_protocol=kafka.security_protocol,
+        sasl_mechanism=kafka.sasl_mechanism,
+        sasl_username=kafka.sasl_username,
+        sasl_password=_secret(kafka.sasl_password_file),
+        ssl_ca_file=kafka.ssl_ca_file,
+        ssl_certificate_file=kafka.ssl_certificate_file,
+        ssl_key_file=kafka.ssl_key_file,
+        request_timeout_s=kafka.request_timeout_s,
+    )
+
+
+def _secret(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path} can't be read as text: {error}") from None

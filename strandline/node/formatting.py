@@ -1,0 +1,166 @@
+"""`strandline format` from settings: who this node is, taken from the broker beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.properties import MetaProperties, parse_meta_properties
+from rlm.control.audit import AuditAction, AuditLine
+from rlm.node_files.audit_log import DIRECTORY_NAME, AuditLog
+from rlmm.data_directory.data_directory import META_PROPERTIES, format_data_directory
+from rlmm.log.quorum_records import Endpoint, Voter
+from rlmm.quorum.config import LISTENER_NAME
+from strandline.node import ambient
+from strandline.node.restarting import TakenOver, restart_from
+from strandline.settings.settings import Settings
+from strandline.settings.voter_text import parse_address
+
+_T = TypeVar("_T")
+
+ALONE_BY_ACCIDENT = (
+    "a cluster id or quorum.bootstrap names a quorum, and this node would become the only voter of "
+    "one of its own. To join the one that exists (also as a voter whose disk was lost, once it is "
+    "removed there), give --no-initial-voters; to make a new one of several, --initial-voters; a "
+    "new one of this node alone, --standalone"
+)
+
+
+def format_for(
+    settings: Settings,
+    *,
+    cluster_id: Uuid | None = None,
+    kafka_cluster_id: str | None = None,
+    node_id: int | None = None,
+    initial_voters: tuple[Voter, ...] | None = None,
+    standalone: bool = False,
+    only_if_absent: bool = False,
+    from_snapshot: str | None = None,
+) -> bool:
+    """Make the data directory of `settings`; True if it was made.
+
+    `initial_voters` None makes a quorum of this node alone; an empty tuple makes a node that joins
+    one. A new quorum of several needs the same `cluster_id` and voters on each node. Where a
+    cluster's id or `quorum.bootstrap` says that there are others, a quorum of this node alone has
+    to be asked for: `standalone`. Kafka's
+    cluster id and the node id default to those of the log directories. `only_if_absent` leaves a
+    formatted directory as it is. `from_snapshot` (a file, or `latest`) takes a lost tier over.
+    """
+    data_dir = settings.node.data_dir
+    if only_if_absent and (data_dir / META_PROPERTIES).is_file():
+        return False
+    broker = broker_identity(settings.kafka.log_dirs)
+    own_id = _chosen("--node-id", node_id, broker.node_id if broker else None)
+    named = cluster_id is not None or bool(settings.quorum.bootstrap)
+    _check_way(initial_voters, cluster_id, alone_by_accident=named and not standalone)
+    directory_id, initial_voters = _initial_voters(initial_voters, own_id, settings)
+    new_id = cluster_id or ambient.new_uuid()
+    kafka_id = _chosen(
+        "--kafka-cluster-id", kafka_cluster_id, broker.cluster_id if broker else None
+    )
+    write = partial(
+        format_data_directory,
+        data_dir,
+        cluster_id=new_id,
+        kafka_cluster_id=kafka_id,
+        node_id=own_id,
+        directory_id=directory_id,
+        voters=initial_voters,
+        boots=ambient.now_ms() // 1000,
+    )
+    if from_snapshot is None:
+        write()
+        return True
+    if not initial_voters:
+        raise InvalidRequest(
+            "a node that joins a quorum gets its snapshot from there", field="--from-snapshot"
+        )
+    taken = asyncio.run(
+        restart_from(
+            settings,
+            from_snapshot,
+            cluster_id=str(new_id),
+            kafka_cluster_id=kafka_id,
+            write_directory=lambda path, step: write(snapshot=path, before_last_step=step),
+        )
+    )
+    asyncio.run(_keep_takeover(data_dir, taken, f"node {own_id}, format"))
+    return True
+
+
+def _check_way(
+    initial_voters: tuple[Voter, ...] | None, cluster_id: Uuid | None, *, alone_by_accident: bool
+) -> None:
+    if initial_voters is not None and cluster_id is None:
+        raise InvalidRequest(
+            "give the cluster's id, the same on each node (`strandline random-uuid` makes one)",
+            field="--cluster-id",
+        )
+    if initial_voters is None and alone_by_accident:
+        raise InvalidRequest(ALONE_BY_ACCIDENT, field="--standalone")
+
+
+async def _keep_takeover(data_dir: Path, taken: TakenOver, by: str) -> None:
+    """The first line of the new node's audit. RetryLater: the disk takes none; all else is done."""
+    why = (
+        f"from the cluster {taken.predecessor}, with its snapshot {taken.snapshot}; stores: "
+        f"{', '.join(taken.stores)}"
+    )
+    audit = AuditLog(data_dir / DIRECTORY_NAME, sleep=ambient.sleep)
+    try:
+        await audit.keep(
+            AuditLine(
+                ambient.now_ms(), AuditAction.PREFIX_TAKEN_OVER, None, None, -1, -1, -1, why, by
+            )
+        )
+    finally:
+        await audit.close()
+
+
+def _initial_voters(
+    given: tuple[Voter, ...] | None, own_id: int, settings: Settings
+) -> tuple[Uuid, tuple[Voter, ...]]:
+    """This node's directory id and the voters; None given: this node alone."""
+    own = next((each for each in given or () if each.node_id == own_id), None)
+    directory_id = own.directory_id if own else ambient.new_uuid()
+    if given is None:
+        return directory_id, (Voter(own_id, directory_id, _endpoints(settings)),)
+    return directory_id, given
+
+
+def _endpoints(settings: Settings) -> tuple[Endpoint, ...]:
+    """Where this node is reached by the others; none where it has no listener."""
+    address = settings.quorum.advertised or settings.quorum.listen
+    if not address:
+        return ()
+    return (Endpoint(LISTENER_NAME, *parse_address(address, field="quorum.advertised")),)
+
+
+def broker_identity(log_dirs: list[Path]) -> MetaProperties | None:
+    """What the first log directory says of its broker; None when there is none configured."""
+    if not log_dirs:
+        return None
+    path = log_dirs[0] / META_PROPERTIES
+    try:
+        return parse_meta_properties(path.read_bytes(), source=str(path))
+    except OSError as error:
+        raise InvalidRequest(
+            f"{log_dirs[0]} is not a Kafka log directory: {META_PROPERTIES} can't be read "
+            f"({error.strerror})",
+            field="kafka.log_dirs",
+        ) from None
+
+
+def _chosen(option: str, given: _T | None, found: _T | None) -> _T:
+    """What the operator gave, which must not contradict what the broker's directory says."""
+    if given is None and found is None:
+        raise InvalidRequest("give it, or configure kafka.log_dirs to take it from", field=option)
+    if given is not None and found is not None and given != found:
+        raise InvalidRequest(f"{given} was given, the log directory says {found}", field=option)
+    chosen = found if given is None else given
+    assert chosen is not None
+    return chosen

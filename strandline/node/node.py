@@ -1,0 +1,495 @@
+"""The composition root: builds a node from its settings, piece by piece, and takes it down again.
+
+Order of building: data directory (lock), workers (which come up meanwhile), view, metadata log,
+metadata manager, stores, broker, remote log manager. Closing runs backwards, so that whoever still
+runs finds what it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from rlm.control.audit_events import audit_line_of
+from rlm.control.log_levels import LogLevels
+from rlm.control.node_problem import NodeProblem, ProblemLog
+from rlm.control.run_events import CopyEvent, OnEvent, ignore_event
+from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.copy.hold import Hold
+from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
+from rlm.copy.mending import Mender, MendLimits, ReplicasPort
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
+from rlm.node_files.audit_log import AuditLimits, AuditLog
+from rlm.node_files.kill_switches import FILE_NAME as SWITCHES_FILE
+from rlm.node_files.kill_switches import KillSwitches
+from rlm.node_files.scrub_results import FILE_NAME as SCRUBS_FILE
+from rlm.node_files.scrub_results import ScrubResults
+from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import Flow, FlowLimits, Rates
+from rlm.reconcile.collector import Collector, CollectorLimits
+from rlm.repair.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
+from rlm.repair.repairs import RepairLimits, Repairs
+from rlm.retention.delete_records_follower import DeleteRecordsFollower
+from rlm.retention.topic_absence import TopicAbsence
+from rlm.service import RemoteLogManager
+from rlm.stores.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
+from rlm.stores.store_watch import StoreWatch
+from rlm.stores.tier_store import TierStore, TierStores
+from rlm.worker.pool import WorkerPool
+from rlm.worker.store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call
+from rlmm.data_directory.data_directory import DataDirectory, open_data_directory
+from rlmm.log.recovery import PARTITION_DIRECTORY
+from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
+from rlmm.manager.tombstones import KnownSegments
+from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.view.view import View
+from rsm_backends.measured import MeasuredStore
+from rsm_backends.open_store import open_all
+from rsm_backends.store_config import StoreConfig
+from strandline.node import ambient
+from strandline.node.holding import open_hold
+from strandline.node.log_dir_check import check_log_dirs
+from strandline.node.quorum import open_quorum_log
+from strandline.node.readiness import quorum_problems
+from strandline.node.workers import Shared, start_workers
+from strandline.settings.settings import KafkaSettings, QuorumSettings, Settings
+from strandline.settings.store_configs import store_configs
+
+if TYPE_CHECKING:
+    from rlm.leadership.broker_view import BrokerView
+
+AMBIENT = Ambient(
+    now_ms=ambient.now_ms,
+    monotonic=ambient.monotonic,
+    sleep=ambient.sleep,
+    random_fraction=ambient.random_fraction,
+    new_uuid=ambient.new_uuid,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Failure:
+    """Set once, by the first part that can't go on: the node has to stop then."""
+
+    def __init__(self) -> None:
+        self._happened = asyncio.Event()
+        self.reason: str | None = None
+
+    def report(self, reason: str) -> None:
+        """Remember the first reason and wake whoever waits."""
+        if self.reason is None:
+            self.reason = reason
+            logger.critical("the node has to stop: %s", reason)
+        self._happened.set()
+
+    async def wait(self) -> str:
+        """Return the reason, if ever there is one."""
+        await self._happened.wait()
+        assert self.reason is not None
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node whose parts are up; `remote_log` and `snapshots` are built but not started."""
+
+    settings: Settings
+    directory: DataDirectory
+    metadata_log: QuorumLog
+    metadata: RemoteLogMetadataManager
+    remote_log: RemoteLogManager
+    snapshots: SnapshotUploader
+    audit: AuditLog
+    collector: Collector
+    hold: Hold | None
+    flow: FlowControl
+    log_levels: LogLevels
+    scrubs: ScrubResults
+    repairs: Repairs
+    pool: WorkerPool
+    failure: Failure
+    _parts: AsyncExitStack
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        *,
+        on_event: OnEvent = ignore_event,
+        on_store_call: OnStoreCall = ignore_store_call,
+        log_levels: LogLevels | None = None,
+    ) -> Self:
+        """Build everything; raises what any part raises, with what was built closed again.
+
+        `on_event` is told what the control plane does, `on_store_call` each call to a store, and
+        neither may block or raise. `log_levels` are the workers'; None: those of the settings.
+        """
+        configs = store_configs(settings)
+        async with AsyncExitStack() as building:
+            failure, directory = Failure(), _open_directory(settings, building)
+            flow, levels = flow_control(settings), log_levels or _levels(settings)
+            shared = Shared(directory.node_id, flow, levels, on_store_call)
+            starting = start_workers(settings, configs, shared, building)
+            log, view, metadata = await _open_metadata(settings, directory, failure, building)
+            stores = await _open_stores(settings, configs, on_store_call, building)
+            pool = await starting
+            broker = await _open_broker(settings.kafka, directory, building)
+            audit = _open_audit(settings, directory, building)
+            identity, audited = _identity(directory), _audited(on_event, audit, directory.node_id)
+            hold = open_hold(settings, directory, metadata, audited)
+            remote_log = RemoteLogManager(
+                metadata,
+                pool,
+                stores,
+                log_dirs=settings.kafka.log_dirs,
+                broker=broker,
+                topics=TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude)),
+                identity=identity,
+                ambient=AMBIENT,
+                limits=copy_limits(settings),
+                on_event=audited,
+                on_shut_out=failure.report,
+                audit=audit.note,
+                keep_audit=audit.keep,
+                hold=hold,
+                slack_of=partial(flow.slack_s, Flow.COPY),
+                switches=_open_switches(directory, audit),
+                topic_retention=settings.retention.source == "topic",
+                mender=_new_mender(settings, directory, pool, broker),
+            )
+            building.push_async_callback(remote_log.close)
+            _watch_topics(metadata, broker, identity, settings, remote_log, audit)
+            snapshots = _new_snapshots(settings, directory, metadata, stores, identity, remote_log)
+            building.push_async_callback(snapshots.close)
+            known = KnownSegments(log, metadata, view)
+            collector = _new_collector(settings, known, stores, remote_log, audit, building)
+            scrubs, repairs = _new_repairs(settings, directory, remote_log, broker, building)
+            told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
+            remote_log.tell_problems_of(*(part.problems for part in told))
+            _watch_surroundings(settings, metadata, stores, remote_log)
+            return cls(
+                settings, directory, log, metadata, remote_log, snapshots, audit,
+                collector, hold, flow, levels, scrubs, repairs, pool, failure, building.pop_all(),
+            )  # fmt: skip
+
+    async def close(self) -> None:
+        """Take everything down, in reverse order of building."""
+        await self._parts.aclose()
+
+
+def _watch_surroundings(
+    settings: Settings,
+    metadata: RemoteLogMetadataManager,
+    stores: TierStores,
+    remote_log: RemoteLogManager,
+) -> None:
+    """Tell of a quorum without a leader, and of stores that do not answer."""
+    watch = StoreWatch(stores, remote_log.ambient, ProblemLog(logger))
+    remote_log.run_beside(watch.run, "watch the stores")
+    quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
+    remote_log.tell_problems_of(watch.problems, quorum)
+
+
+def _quorum_problems(
+    metadata: RemoteLogMetadataManager, settings: QuorumSettings, up_since_ms: int
+) -> tuple[NodeProblem, ...]:
+    now_ms = ambient.now_ms()
+    return quorum_problems(
+        metadata.describe(), metadata.applied_offset, settings,
+        now_ms=now_ms, up_ms=now_ms - up_since_ms,
+    )  # fmt: skip
+
+
+def _new_repairs(
+    settings: Settings,
+    directory: DataDirectory,
+    remote_log: RemoteLogManager,
+    broker: BrokerView | None,
+    building: AsyncExitStack,
+) -> tuple[ScrubResults, Repairs]:
+    """What is known to be damaged, and what mends it."""
+    scrubs = ScrubResults(directory.path / SCRUBS_FILE)
+    repair = settings.repair
+    limits = RepairLimits(
+        directory.path / REPAIR_DIRECTORY,
+        automatic=repair.automatic,
+        interval_s=repair.interval_s,
+        per_hour_max=repair.per_hour_max,
+        free_bytes_min=repair.free_bytes_min,
+        replica_deadline_s=settings.copier.mend_deadline_s,
+    )
+    repairs = remote_log.new_repairs(limits, scrubs, _replicas(broker))
+    building.push_async_callback(repairs.close)
+    return scrubs, repairs
+
+
+def _new_mender(
+    settings: Settings, directory: DataDirectory, pool: WorkerPool, broker: BrokerView | None
+) -> Mender:
+    limits = MendLimits(settings.copier.mend_deadline_s, settings.copier.mend_bytes_max)
+    return Mender(pool, _replicas(broker), directory.path / MENDING_DIRECTORY, limits)
+
+
+def _replicas(broker: BrokerView | None) -> ReplicasPort | None:
+    """With connections of its own: who asks closes them in the end."""
+    if broker is None:
+        return None
+    from rlm.copy.replica_fetch import ReplicaFetch  # slow to import, as the view of the broker
+
+    return ReplicaFetch(broker)
+
+
+def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:
+    return KillSwitches(directory.path / SWITCHES_FILE, now_ms=ambient.now_ms, audit=audit.note)
+
+
+def _identity(directory: DataDirectory) -> Identity:
+    return Identity(
+        cluster_id=str(directory.cluster_id),
+        kafka_cluster_id=directory.kafka_cluster_id,
+        incarnation=directory.incarnation,
+    )
+
+
+def copy_limits(settings: Settings) -> CopyLimits:
+    """The control plane's bounds, those an operator sets taken from the settings."""
+    copier = settings.copier
+    return CopyLimits(
+        scan_interval_s=copier.interval_s,
+        leadership_interval_s=copier.leadership_interval_s,
+        copies_parallel_max=copier.parallel_max,
+        copies_per_log_dir_max=copier.per_log_dir_max,
+        part_bytes=copier.part_bytes,
+        batch_bytes_max=copier.batch_bytes_max,
+        parts_parallel=copier.parts_parallel,
+        upload_deadline_s=copier.upload_deadline_s,
+        upload_margin_s=copier.upload_margin_s,
+        takeover_settle_s=copier.takeover_settle_s,
+        propose_deadline_s=settings.metadata.propose_deadline_s,
+        backoff_base_s=copier.backoff_base_s,
+        backoff_max_s=copier.backoff_max_s,
+        retention_interval_s=settings.retention.interval_s,
+        retention_max_percent=settings.retention.max_percent,
+        delete_delay_s=settings.retention.delete_delay_s,
+        deletion_settle_s=settings.retention.deletion_settle_s,
+    )
+
+
+def flow_control(settings: Settings) -> FlowControl:
+    """The node's rate limits. InvalidRequest for one that cannot be held."""
+    limits = settings.limits
+    topics = limits.topic_copy_bytes_per_s.keys() | limits.topic_read_bytes_per_s.keys()
+    return FlowControl(
+        FlowLimits(
+            Rates(limits.copy_bytes_per_s or None, limits.read_bytes_per_s or None),
+            {
+                topic: Rates(
+                    limits.topic_copy_bytes_per_s.get(topic) or None,
+                    limits.topic_read_bytes_per_s.get(topic) or None,
+                )
+                for topic in topics
+            },
+        ),
+        part_bytes=settings.copier.part_bytes,
+        workers=settings.worker.count,
+        monotonic=ambient.monotonic,
+    )
+
+
+@asynccontextmanager
+async def opened_metadata(
+    settings: Settings,
+) -> AsyncIterator[tuple[DataDirectory, RemoteLogMetadataManager, TierStores]]:
+    """The metadata and the stores of a node that does not run, without anything that moves bytes.
+
+    Conflict: the node runs. Raises what any part raises.
+    """
+    async with AsyncExitStack() as building:
+        failure = Failure()
+        directory = open_data_directory(settings.node.data_dir)
+        building.callback(directory.close)
+        _, _, metadata = await _open_metadata(settings, directory, failure, building)
+        stores = await _open_stores(settings, store_configs(settings), ignore_store_call, building)
+        yield directory, metadata, stores
+
+
+async def _open_metadata(
+    settings: Settings, directory: DataDirectory, failure: Failure, building: AsyncExitStack
+) -> tuple[QuorumLog, View, RemoteLogMetadataManager]:
+    view = await asyncio.to_thread(View.open, directory.view_path)
+    building.callback(view.close)
+    log = await open_quorum_log(
+        settings.quorum,
+        directory,
+        building,
+        view_flushed_end=view.flushed_offset + 1,
+        on_failure=failure.report,
+    )
+    metadata = await RemoteLogMetadataManager.start(
+        log,
+        view,
+        incarnation=directory.incarnation,
+        now_ms=ambient.now_ms,
+        monotonic=ambient.monotonic,
+        limits=MetadataLimits(
+            view_flush_records=settings.metadata.view_flush_records,
+            snapshot_records=settings.metadata.snapshot_records,
+        ),
+        on_failure=failure.report,
+    )
+    building.push_async_callback(metadata.close)
+    return log, view, metadata
+
+
+async def _open_stores(
+    settings: Settings,
+    configs: dict[str, StoreConfig],
+    on_store_call: OnStoreCall,
+    building: AsyncExitStack,
+) -> TierStores:
+    stores = await open_all(
+        configs,
+        needed=(settings.default_store,),
+        sleep=ambient.sleep,
+        monotonic=ambient.monotonic,
+        random_fraction=ambient.random_fraction,
+        now_ms=ambient.now_ms,
+    )
+    opened = {}
+    for name, store in stores.items():
+        building.push_async_callback(store.close)
+        measured = MeasuredStore(
+            store, NamedStoreObserver(name, on_store_call), monotonic=ambient.monotonic
+        )
+        opened[name] = TierStore(name, measured, configs[name].prefix)
+    return TierStores(opened, settings.default_store)
+
+
+def _new_snapshots(
+    settings: Settings,
+    directory: DataDirectory,
+    metadata: RemoteLogMetadataManager,
+    stores: TierStores,
+    identity: Identity,
+    remote_log: RemoteLogManager,
+) -> SnapshotUploader:
+    return SnapshotUploader(
+        metadata,
+        directory.metadata_path / PARTITION_DIRECTORY,
+        stores.default,
+        identity=identity,
+        confirm_prefix=remote_log.confirm_prefix,
+        ambient=AMBIENT,
+        limits=SnapshotUploadLimits(
+            interval_s=settings.metadata.snapshot_upload_interval_s,
+            check_interval_s=settings.metadata.snapshot_upload_check_s,
+            kept=settings.metadata.snapshots_uploaded_max,
+        ),
+    )
+
+
+def _watch_topics(
+    metadata: RemoteLogMetadataManager,
+    broker: BrokerView | None,
+    identity: Identity,
+    settings: Settings,
+    remote_log: RemoteLogManager,
+    audit: AuditLog,
+) -> None:
+    """Look for records that were deleted in Kafka, and for topics, if that is asked for."""
+    if broker is None:
+        return
+    _follow_delete_records(broker, remote_log)
+    if not settings.topics.mark_deleted:
+        return
+    absence = TopicAbsence(
+        metadata, broker, identity, copy_limits(settings), remote_log.ambient,
+        remote_log.delete_held_back,
+        audit.note,
+    )  # fmt: skip
+    remote_log.run_beside(absence.run, "look for deleted topics")
+    remote_log.tell_problems_of(absence.problems)
+
+
+def _follow_delete_records(broker: BrokerView, remote_log: RemoteLogManager) -> None:
+    """Of the topics whose policy says so."""
+    follower = DeleteRecordsFollower(remote_log.expirer, broker, remote_log.ambient)
+    remote_log.run_beside(follower.run, "follow DeleteRecords")
+    remote_log.tell_problems_of(follower.problems)
+
+
+def _new_collector(
+    settings: Settings,
+    known: KnownSegments,
+    stores: TierStores,
+    remote_log: RemoteLogManager,
+    audit: AuditLog,
+    building: AsyncExitStack,
+) -> Collector:
+    collector = Collector(
+        known,
+        stores,
+        held_back=remote_log.delete_held_back,
+        confirm_prefix=remote_log.confirm_prefix,
+        keep_audit=audit.keep,
+        ambient=AMBIENT,
+        copy_limits=copy_limits(settings),
+        limits=CollectorLimits(delete_max_percent=settings.collector.delete_max_percent),
+    )
+    building.push_async_callback(collector.close)
+    return collector
+
+
+def _open_directory(settings: Settings, building: AsyncExitStack) -> DataDirectory:
+    directory = open_data_directory(settings.node.data_dir)
+    building.callback(directory.close)
+    check_log_dirs(settings.kafka.log_dirs, directory)
+    return directory
+
+
+def _levels(settings: Settings) -> LogLevels:
+    return LogLevels(settings.log.levels.by_area())
+
+
+def _open_audit(settings: Settings, directory: DataDirectory, building: AsyncExitStack) -> AuditLog:
+    limits = AuditLimits(
+        file_bytes_max=settings.audit.file_bytes_max, files_max=settings.audit.files_max
+    )
+    audit = AuditLog(directory.path / AUDIT_DIRECTORY, sleep=ambient.sleep, limits=limits)
+    building.push_async_callback(audit.close)
+    return audit
+
+
+def _audited(on_event: OnEvent, audit: AuditLog, node_id: int) -> OnEvent:
+    """`on_event`, with a line for what was taken away or moved."""
+
+    def handle(event: CopyEvent) -> None:
+        line = audit_line_of(event, at_ms=ambient.now_ms(), by=f"node {node_id}")
+        if line is not None:
+            audit.note(line)
+        on_event(event)
+
+    return handle
+
+
+async def _open_broker(
+    kafka: KafkaSettings, directory: DataDirectory, building: AsyncExitStack
+) -> BrokerView | None:
+    """The view of the node's own broker; None for a standalone directory. Connects when asked."""
+    if not kafka.broker:
+        return None
+    # slow to import, often not needed
+    from strandline.node.broker_connection import open_broker_view
+
+    broker = open_broker_view(
+        kafka, node_id=directory.node_id, kafka_cluster_id=directory.kafka_cluster_id
+    )
+    building.push_async_callback(broker.close)
+    return broker

@@ -1,0 +1,201 @@
+"""This node's replica of the metadata log, its listener and its way to the other nodes."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+from kafka_formats.errors import InvalidRequest, RetryLater
+from rlmm.data_directory.data_directory import DataDirectory, metadata_topic_id
+from rlmm.log.quorum_records import Endpoint
+from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
+from rlmm.quorum.framing import voter_set
+from rlmm.quorum.network_ports import Peers
+from rlmm.quorum.no_peers import NoPeers
+from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.quorum.server import DriverServer
+from rlmm.quorum.troubles import CLIENTS
+from rlmm.raft.messages import ReplicaKey
+from rlmm.raft.timers import RaftSettings
+from strandline.node import ambient
+from strandline.settings.settings import QuorumSettings
+from strandline.settings.voter_text import parse_address, parse_peer
+
+SECRET_BYTES_MIN = 16
+INCARNATION_CHANCE_BITS = 24
+
+
+async def open_quorum_log(
+    settings: QuorumSettings,
+    directory: DataDirectory,
+    building: AsyncExitStack,
+    *,
+    view_flushed_end: int,
+    on_failure: Callable[[str], None],
+) -> QuorumLog:
+    """Recover the log, take part in its quorum and listen, if settings say so. `building` gets what
+    is to be closed. Errors: `QuorumLog.open`; InvalidRequest for settings that do not fit.
+    """
+    secret = None if settings.secret_file is None else read_secret(settings.secret_file)
+    config = QuorumConfig(
+        cluster_id=str(directory.cluster_id),
+        key=ReplicaKey(directory.node_id, str(directory.directory_id)),
+        format_voters=voter_set(directory.initial_voters),
+        bootstrap=tuple(parse_peer(each, field="quorum.bootstrap") for each in settings.bootstrap),
+        listener_name=LISTENER_NAME,
+        settings=_timers(settings),
+        incarnation=_incarnation(directory.boot_counter),
+        endpoints=_advertised(settings),
+    )
+    alone = {voter.node_id for voter in directory.initial_voters} == {directory.node_id}
+    if not settings.listen and not alone:
+        raise InvalidRequest(
+            "this node was formatted as one of several: say where it listens for the others",
+            field="quorum.listen",
+        )
+    log = await QuorumLog.open(
+        directory.metadata_path,
+        config,
+        _peers(settings, directory, secret) if settings.listen else NoPeers(),
+        view_flushed_end=view_flushed_end,
+        ambient=Ambient(ambient.now_ms, ambient.monotonic, ambient.sleep, ambient.random_fraction),
+        on_failure=on_failure,
+    )
+    building.push_async_callback(log.close)
+    if settings.listen:
+        await _listen(settings, directory, secret, log, building)
+    return log
+
+
+def _advertised(settings: QuorumSettings) -> tuple[Endpoint, ...]:
+    """What is said explicitly; where a node listens may be no address for others."""
+    if not settings.advertised:
+        return ()
+    return (
+        Endpoint(LISTENER_NAME, *parse_address(settings.advertised, field="quorum.advertised")),
+    )
+
+
+def _incarnation(boot_counter: int) -> int:
+    """A copy of the directory counts on from the same number: chance tells the two apart."""
+    chance = int(ambient.random_fraction() * (1 << INCARNATION_CHANCE_BITS))
+    return boot_counter << INCARNATION_CHANCE_BITS | chance
+
+
+def _timers(settings: QuorumSettings) -> RaftSettings:
+    """Kafka's two time-outs; a parked fetch waits a quarter of the shorter of them at most."""
+    fetch_ms = settings.fetch_timeout_ms
+    return RaftSettings(
+        election_timeout_ms=settings.election_timeout_ms,
+        fetch_timeout_ms=fetch_ms,
+        fetch_wait_max_ms=min(500, fetch_ms // 4),
+        request_timeout_ms=min(2_000, fetch_ms),
+    )
+
+
+def _peers(settings: QuorumSettings, directory: DataDirectory, secret: str | None) -> Peers:
+    # Imported where a quorum has others: the Kafka protocol is slow to import.
+    from kafka_client.sasl import SaslCredentials
+    from rlmm.wire.peer_connection import PeerSecurity
+    from rlmm.wire.peers import WirePeers
+    from rlmm.wire.sasl_server import PEER_USER, SCRAM
+
+    credentials = None if secret is None else SaslCredentials(SCRAM, PEER_USER, secret)
+    return WirePeers(
+        cluster_id=str(directory.cluster_id),
+        topic_id=bytes(metadata_topic_id(directory.cluster_id)),
+        security=PeerSecurity(_client_tls(settings), credentials),
+        monotonic=ambient.monotonic,
+        new_nonce=ambient.new_nonce,
+    )
+
+
+async def _listen(
+    settings: QuorumSettings,
+    directory: DataDirectory,
+    secret: str | None,
+    log: QuorumLog,
+    building: AsyncExitStack,
+) -> None:
+    from rlmm.wire.authorisation import Authorisation
+    from rlmm.wire.listener import QuorumListener
+    from rlmm.wire.server_connection import ListenerLimits
+
+    listener = QuorumListener(
+        DriverServer(log, now_ms=ambient.now_ms),
+        cluster_id=str(directory.cluster_id),
+        node_id=directory.node_id,
+        topic_id=bytes(metadata_topic_id(directory.cluster_id)),
+        authorisation=Authorisation(
+            secret=secret,
+            certificate_names=frozenset(settings.peer_names),
+            anonymous_reads=settings.readers == "anyone",
+        ),
+        sleep=ambient.sleep,
+        to_wall_ms=lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
+        new_nonce=ambient.new_nonce,
+        tls=_server_tls(settings),
+        limits=ListenerLimits(
+            connections_max=settings.connections_max,
+            anonymous_requests_per_s_max=settings.anonymous_requests_per_s_max,
+            anonymous_answer_bytes_max=settings.anonymous_answer_bytes_max,
+        ),
+        trouble=partial(log.driver.troubles.repeated, CLIENTS),
+    )
+    host, port = parse_address(settings.listen, field="quorum.listen")
+    building.push_async_callback(listener.close)
+    try:
+        await listener.start(host, port)
+    except OSError as error:
+        raise RetryLater(
+            f"quorum.listen: cannot listen on {settings.listen} ({error.strerror or error}): is "
+            "another process there?"
+        ) from error
+
+
+def read_secret(path: Path) -> str:
+    """The quorum's shared secret. InvalidRequest: the file can't be read, or it is too short."""
+    try:
+        secret = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path} can't be read: {error}", field="quorum.secret_file") from None
+    if len(secret) < SECRET_BYTES_MIN:
+        raise InvalidRequest(
+            f"{path} holds fewer than {SECRET_BYTES_MIN} characters: whoever guesses it can delete "
+            "everything; `openssl rand -base64 32` makes one",
+            field="quorum.secret_file",
+        )
+    return secret
+
+
+def _server_tls(settings: QuorumSettings) -> ssl.SSLContext | None:
+    if settings.tls_certificate_file is None or settings.tls_key_file is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    if settings.tls_ca_file is not None:
+        _load(context.load_verify_locations, settings.tls_ca_file)
+        # Tools without a certificate may read; what peers do asks for one, or for the secret.
+        context.verify_mode = ssl.CERT_OPTIONAL
+    _load(context.load_cert_chain, settings.tls_certificate_file, settings.tls_key_file)
+    return context
+
+
+def _client_tls(settings: QuorumSettings) -> ssl.SSLContext | None:
+    if settings.tls_certificate_file is None or settings.tls_key_file is None:
+        return None
+    context = ssl.create_default_context()
+    if settings.tls_ca_file is not None:
+        _load(context.load_verify_locations, settings.tls_ca_file)
+    _load(context.load_cert_chain, settings.tls_certificate_file, settings.tls_key_file)
+    return context
+
+
+def _load(load: Callable[..., object], *paths: Path) -> None:
+    try:
+        load(*paths)
+    except (OSError, ssl.SSLError) as error:
+        names = " and ".join(map(str, paths))
+        raise InvalidRequest(f"{names} can't be used for TLS: {error}", field="quorum") from None

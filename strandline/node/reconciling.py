@@ -1,0 +1,146 @@
+"""`strandline reconcile`: compare the metadata with the stores, and record that it was done.
+
+It opens the node's own data directory, so the node must not run meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from kafka_formats.errors import Conflict, InvalidRequest, OutcomeUnknown, RetryLater
+from rlm.control.audit import AuditAction, AuditLine, KeepAudit
+from rlm.control.surroundings import Identity
+from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
+from rlm.node_files.audit_log import AuditLog
+from rlm.reconcile.reconciliation import Comparison, compare
+from rlm.stores.cluster_marker import check_settled, confirm_prefix
+from rlm.stores.tier_store import TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import Restart
+from rlmm.records.records import Reconciled, SegmentMissing
+from strandline.node import ambient
+from strandline.node.node import opened_metadata
+from strandline.settings.settings import Settings
+
+STORE_DEADLINE_S = 60.0
+RECORD_ATTEMPTS_MAX = 10
+RECORD_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileReport:
+    """`restart` None: the metadata was not restarted from a snapshot; nothing is to be recorded."""
+
+    restart: Restart | None
+    comparison: Comparison
+    recorded: bool
+
+
+async def reconcile(
+    settings: Settings, *, record: bool, accept_missing: int | None
+) -> ReconcileReport:
+    """Compare; with `record` say what is missing and that deletes are allowed again.
+
+    Conflict: the number of missing segments is not the one that the operator accepted.
+    """
+    async with opened_metadata(settings) as (directory, metadata, stores):
+        identity = Identity(
+            str(directory.cluster_id), directory.kafka_cluster_id, directory.incarnation
+        )
+        for tier in stores.by_name.values():
+            # Another cluster's prefix lacks all of our objects.
+            await confirm_prefix(tier, identity, deadline_s=STORE_DEADLINE_S)
+        restart = metadata.restart()
+        if record and restart is None:
+            raise InvalidRequest(
+                "the metadata was not restarted from a snapshot, so there is nothing to record: "
+                "run it without --apply for a comparison",
+                field="--apply",
+            )
+        if record:
+            await _check_settled(settings, stores)
+        found = await compare(metadata, stores, breathe=lambda: ambient.sleep(0))
+        if record and restart is not None:
+            _check_accepted(found, accept_missing)
+            audit = AuditLog(directory.path / AUDIT_DIRECTORY, sleep=ambient.sleep)
+            try:
+                await _record(
+                    metadata, restart, found, audit.keep, f"node {directory.node_id}, reconcile"
+                )
+            finally:
+                await audit.close()
+            restart = metadata.restart()
+        return ReconcileReport(restart, found, record)
+
+
+async def _check_settled(settings: Settings, stores: TierStores) -> None:
+    for tier in stores.by_name.values():
+        await check_settled(
+            tier,
+            settle_s=settings.copier.takeover_settle_s,
+            now_ms=ambient.now_ms,
+            deadline_s=STORE_DEADLINE_S,
+        )
+
+
+def _check_accepted(found: Comparison, accepted: int | None) -> None:
+    missing = len(found.missing)
+    if missing != (accepted or 0):
+        raise Conflict(
+            f"{missing} segments of the snapshot are not whole in the store, and you accept "
+            f"{accepted or 0}. Look at the list: recording them means that their offsets are lost "
+            f"to the tier (or behind its log start). Then give --accept-missing {missing}",
+            reason="MISSING",
+        )
+
+
+async def _record(
+    metadata: RemoteLogMetadataManager,
+    restart: Restart,
+    found: Comparison,
+    keep_audit: KeepAudit,
+    by: str,
+) -> None:
+    """Each may be repeated: what is recorded already has no further effect but a line."""
+    if restart.is_reconciled:
+        return
+    for each in found.missing:
+        row = each.row
+        missing = SegmentMissing(row.segment_id.partition, row.segment_id.id, row.finished_at)
+        await keep_audit(
+            AuditLine(
+                ambient.now_ms(), AuditAction.SEGMENT_MISSING, missing.partition,
+                row.segment_id.id, row.start_offset, row.end_offset, -1, each.why, by,
+            )
+        )  # fmt: skip
+        await _accepted(partial(metadata.record_segment_missing, missing))
+    why = (
+        f"restarted at {restart.offset}: {found.whole} segments whole, {len(found.missing)} given "
+        f"up as missing; deletes are allowed again"
+    )
+    await keep_audit(
+        AuditLine(ambient.now_ms(), AuditAction.RECONCILED, None, None, -1, -1, -1, why, by)
+    )
+    await _accepted(partial(metadata.record_reconciled, Reconciled(restart.offset)))
+
+
+async def _accepted(propose: Callable[[], Awaitable[int]]) -> None:
+    for attempt in range(1, RECORD_ATTEMPTS_MAX + 1):
+        try:
+            await propose()
+        except (RetryLater, OutcomeUnknown):
+            if attempt == RECORD_ATTEMPTS_MAX:
+                raise
+            await ambient.sleep(RECORD_PAUSE_S)
+        else:
+            return
+
+
+def run_reconcile(
+    settings: Settings, *, record: bool, accept_missing: int | None
+) -> ReconcileReport:
+    """`reconcile` in an event loop of its own."""
+    return asyncio.run(reconcile(settings, record=record, accept_missing=accept_missing))

@@ -1,0 +1,183 @@
+"""`strandline node`: run until told to stop, or until a part can't go on."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import signal
+
+from api.metrics.metrics import NodeMetrics
+from kafka_formats.errors import InternalError, InvalidRequest
+from rlm.control.log_levels import LogLevels, set_levels
+from rlm.control.run_events import (
+    ClaimLost,
+    CopyEvent,
+    HoldReleased,
+    LostRangeRecorded,
+    PartitionClaimed,
+    SegmentCopied,
+    SegmentDeleted,
+    SegmentFailed,
+)
+from rsm_backends.key_rounds import look_again
+from strandline.node.event_loop import leave_out_of_collections, node_runner
+from strandline.node.node import Node
+from strandline.node.serving import HttpInterface, serving
+from strandline.settings.log_lines import NODE_TEXT, node_id_in, start_logging
+from strandline.settings.settings import LOOPBACK_HOSTS, HttpSettings, Settings
+
+logger = logging.getLogger("strandline")
+tier_logger = logging.getLogger("rlm.control.run_events")
+
+NOTHING_TO_READ = (
+    "neither http.tokens_file nor http.tls_certificate_file is set: there is nothing to read again"
+)
+
+
+def run_node(settings: Settings) -> None:
+    """Run a node in this process until SIGTERM or SIGINT; raises what ended it otherwise."""
+    start_logging(settings.log.format, node_id_in(settings.node.data_dir), text=NODE_TEXT)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
+    faulthandler.enable()  # a crash in a library's own code would end this process without a word
+    with node_runner() as runner:
+        runner.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    metrics = NodeMetrics()
+    levels = LogLevels(settings.log.levels.by_area())
+    levels.tell(set_levels)
+
+    def on_event(event: CopyEvent) -> None:
+        metrics.copy.on_event(event)
+        metrics.hold.on_event(event)
+        metrics.repair.on_event(event)
+        log_event(event)
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    # Left alone, it ends the process without a word.
+    loop.add_signal_handler(signal.SIGHUP, _nothing_to_reload)
+    node = await Node.open(
+        settings,
+        on_event=on_event,
+        on_store_call=metrics.store.on_store_call,
+        log_levels=levels,
+    )
+    if node.hold is not None:
+        metrics.hold.read_from(node.hold.usage)
+    try:
+        async with serving(node, metrics) as http:
+            loop.add_signal_handler(signal.SIGHUP, _reload, http, node)
+            leave_out_of_collections()
+            await node.remote_log.start()
+            node.snapshots.start()
+            logger.info(
+                "node %d of cluster %s serves %s",
+                node.directory.node_id,
+                node.directory.cluster_id,
+                http.url,
+            )
+            _warn_of_what_is_seldom_meant(settings)
+            await _until_stopped(node, stop)
+    finally:
+        await node.close()
+    logger.info("stopped")
+
+
+def _warn_of_what_is_seldom_meant(settings: Settings) -> None:
+    """Settings that are safe all the same."""
+    if not settings.kafka.log_dirs:
+        logger.warning(
+            "kafka.log_dirs is empty: this node keeps metadata and answers, and copies nothing"
+        )
+    _warn_of_access(settings.http)
+
+
+def _warn_of_access(http: HttpSettings) -> None:
+    if http.anonymous_role == "none" and http.tokens_file is None:
+        logger.warning(
+            "nobody may ask this node anything but its health: set http.tokens_file, or (on "
+            'loopback) http.anonymous_role = "read"'
+        )
+    if http.host not in LOOPBACK_HOSTS and http.tls_certificate_file is None:
+        logger.warning(
+            "tokens and records travel unencrypted to %s: set http.tls_certificate_file and "
+            "http.tls_key_file",
+            http.host,
+        )
+
+
+async def _until_stopped(node: Node, stop: asyncio.Event) -> None:
+    stopped = asyncio.ensure_future(stop.wait())
+    failed = asyncio.ensure_future(node.failure.wait())
+    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+    for waiter in (stopped, failed):
+        waiter.cancel()
+    if node.failure.reason is not None:
+        raise InternalError(f"the node stopped itself: {node.failure.reason}")
+
+
+def _nothing_to_reload() -> None:
+    logger.info("SIGHUP while the node starts: tokens and certificates are read now anyway")
+
+
+def _reload(http: HttpInterface, node: Node) -> None:
+    look_again()
+    node.pool.look_for_keys()
+    logger.info("the stores' keys are read again at their next request")
+    try:
+        read = http.reload()
+        logger.info("%s", f"{' and '.join(read)} were read again" if read else NOTHING_TO_READ)
+    except InvalidRequest as error:
+        logger.error("kept the old tokens and certificates: %s", error)
+
+
+def log_event(event: CopyEvent) -> None:
+    """One line for each thing that changed; progress shows at DEBUG."""
+    match event:
+        case PartitionClaimed():
+            tier_logger.info(
+                "claimed %s at leader epoch %d (token %d)",
+                event.partition,
+                event.leader_epoch,
+                event.token,
+            )
+        case ClaimLost():
+            tier_logger.info("gave up %s: %s", event.partition, event.why)
+        case SegmentCopied():
+            tier_logger.info(
+                "copied %s, offsets %d to %d, %d bytes in %d ms",
+                event.segment_id,
+                event.start_offset,
+                event.end_offset,
+                event.size_bytes,
+                event.took_ms,
+            )
+        case SegmentFailed():
+            tier_logger.warning(
+                "copy of %s failed (%s): %s", event.partition, event.kind, event.error
+            )
+        case SegmentDeleted():
+            tier_logger.info("deleted %s: %s", event.segment_id, event.why)
+        case HoldReleased() if event.missed:
+            tier_logger.error(
+                "held no longer (%s): offsets %d to %d of %s, which were not copied",
+                event.why,
+                event.start,
+                event.end,
+                event.partition,
+            )
+        case LostRangeRecorded():
+            tier_logger.error(
+                "LOST: offsets %d to %d of %s were gone before they were copied: %s",
+                event.start,
+                event.end,
+                event.partition,
+                event.why,
+            )
+        case _:
+            tier_logger.debug("%s", event)

@@ -1,0 +1,118 @@
+"""The HTTP interface of a node, served from the node's own event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+
+from api.app import create_app
+from api.http.api_limits import ApiLimits
+from api.http.context import ApiContext, LogControl, NodeIdentity
+from api.http.tokens import Role, TokenBook
+from api.metrics.metrics import NodeMetrics
+from api.server import ApiServer, TlsFiles, serve
+from rlmm.quorum.admin import QuorumAdmin
+from strandline.node import ambient
+from strandline.node.node import Node
+from strandline.node.readiness import NodeFacts, missing_until_ready
+from strandline.settings.settings import HttpSettings
+from strandline.settings.store_configs import store_locations
+
+_ROLES = {"none": None, "read": Role.READ, "operate": Role.OPERATE, "admin": Role.ADMIN}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpInterface:
+    """What is being served: its address, and what SIGHUP reads again."""
+
+    url: str
+    tokens: TokenBook
+    server: ApiServer
+
+    def reload(self) -> tuple[str, ...]:
+        """Read tokens and certificates again, as far as there are any: what was read.
+        InvalidRequest, and nothing changes, when wrong.
+        """
+        read = ["tokens"] if self.tokens.reload() else []
+        if self.server.reload_tls():
+            read.append("certificates")
+        return tuple(read)
+
+
+def api_limits(http: HttpSettings) -> ApiLimits:
+    """The interface's bounds, those an operator sets taken from the settings."""
+    return ApiLimits(
+        body_bytes_max=http.body_bytes_max,
+        connections_max=http.connections_max,
+        answer_deadline_s=http.request_timeout_s,
+        chunk_deadline_s=http.request_timeout_s,
+        stream_bytes_per_s_min=http.stream_bytes_per_s_min,
+        quorum_deadline_s=http.request_timeout_s * 2 / 3,
+    )
+
+
+def _not_ready(node: Node) -> list[str]:
+    facts = NodeFacts(
+        failure=node.failure.reason,
+        caught_up_since_start=node.metadata.is_caught_up(),
+        log=node.metadata.describe(),
+        applied_offset=node.metadata.applied_offset,
+        now_ms=ambient.now_ms(),
+    )
+    return missing_until_ready(facts, node.settings.quorum)
+
+
+@asynccontextmanager
+async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterface]:
+    """Serve `node` while inside. InvalidRequest when the address can't be had."""
+    http = node.settings.http
+    limits = api_limits(http)
+    tokens = TokenBook(http.tokens_file)
+    metrics.quorum.watch(node.metadata_log.stats)
+    metrics.flow.watch(node.flow)
+    metrics.cache.watch(node.pool)
+    metrics.repair.watch(node.repairs)
+    context = ApiContext(
+        manager=node.metadata,
+        rlm=node.remote_log,
+        quorum=QuorumAdmin(node.metadata_log.driver),
+        audit=node.audit,
+        collector=node.collector,
+        retention=node.remote_log.expirer,
+        switches=node.remote_log.switches,
+        flow=node.flow,
+        log=LogControl(node.settings.log.format, node.log_levels),
+        scrubs=node.scrubs,
+        repairs=node.repairs,
+        identity=NodeIdentity(
+            cluster_id=str(node.directory.cluster_id),
+            kafka_cluster_id=node.directory.kafka_cluster_id,
+            node_id=node.directory.node_id,
+            version=version("strandline"),
+        ),
+        tokens=tokens,
+        monotonic=ambient.monotonic,
+        now_ms=ambient.now_ms,
+        store_names=tuple(node.settings.stores),
+        store_locations=store_locations(node.settings),
+        default_store=node.settings.default_store,
+        sleep=ambient.sleep,
+        new_uuid=ambient.new_uuid,
+        anonymous_role=_ROLES[http.anonymous_role],
+        limits=limits,
+        metrics=metrics,
+        not_ready=partial(_not_ready, node),
+    )
+    tls = None
+    if http.tls_certificate_file is not None and http.tls_key_file is not None:
+        tls = TlsFiles(http.tls_certificate_file, http.tls_key_file)
+    server = await serve(create_app(context), http.host, http.port, tls=tls, limits=limits)
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    url = f"{'http' if tls is None else 'https'}://{host}:{server.port}"
+    try:
+        yield HttpInterface(url, tokens, server)
+    finally:
+        await server.close()

@@ -1,0 +1,78 @@
+"""The worker processes of a node: what starts one, and the pool of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from rlm.control.log_levels import LogLevels
+from rlm.quota.flow_control import FlowControl
+from rlm.worker.pool import WorkerLimits, WorkerPool
+from rlm.worker.store_calls import OnStoreCall
+from rsm_backends.store_config import StoreConfig
+from strandline.node import ambient
+from strandline.settings.log_lines import LogFormat
+from strandline.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Parts of the node that its workers follow, or tell."""
+
+    node_id: int
+    flow: FlowControl
+    log_levels: LogLevels
+    on_store_call: OnStoreCall
+
+
+def worker_command(log_format: LogFormat, node_id: int) -> tuple[str, ...]:
+    """What starts a worker. Everything secret comes later, over its socket, whose number is
+    appended.
+    """
+    return (sys.executable, "-m", "strandline.node.worker_process", log_format, str(node_id))
+
+
+def start_workers(
+    settings: Settings,
+    configs: Mapping[str, StoreConfig],
+    shared: Shared,
+    building: AsyncExitStack,
+) -> asyncio.Task[WorkerPool]:
+    """Begin to start them, and return what ends once they are ready; `building` ends them.
+
+    A worker needs as long to come up as the rest of a node: both go on side by side.
+    """
+    pool = WorkerPool(
+        worker_command(settings.log.format, shared.node_id),
+        configs,
+        size=settings.worker.count,
+        limits=WorkerLimits(
+            silence_deadline_s=settings.worker.hang_deadline_s,
+            chunk_cache_bytes_max=settings.worker.chunk_cache_bytes,
+        ),
+        monotonic=ambient.monotonic,
+        sleep=ambient.sleep,
+        on_store_call=shared.on_store_call,
+        flow=shared.flow,
+        log_levels=shared.log_levels,
+    )
+    building.push_async_callback(pool.close)
+    starting = asyncio.create_task(_started(pool))
+    building.push_async_callback(_given_up, starting)
+    return starting
+
+
+async def _started(pool: WorkerPool) -> WorkerPool:
+    await pool.start()
+    return pool
+
+
+async def _given_up(starting: asyncio.Task[WorkerPool]) -> None:
+    """Nobody waits for them any more, and why they could not start is not told then."""
+    starting.cancel()
+    await asyncio.wait((starting,))
+    if not starting.cancelled():
+        starting.exception()

@@ -1,0 +1,1 @@
+"""Settings of a node: file, environment, and what they are turned into."""

@@ -1,0 +1,55 @@
+"""Settings about the broker beside a node."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from strandline.settings.fields import PositiveSeconds, Section
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's `security.protocol`."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class KafkaSettings(Section):
+    """The broker beside this node."""
+
+    log_dirs: list[Path] = Field(
+        default=[], max_length=64, description="The broker's `log.dirs`; read only."
+    )
+    broker: str = Field(
+        default="",
+        description="`host:port` of this node's own broker. Empty: a standalone directory; this "
+        "node counts as leader of what it finds there.",
+    )
+    security_protocol: SecurityProtocol = Field(
+        default=SecurityProtocol.PLAINTEXT, description="How to talk to the broker."
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        default="SCRAM-SHA-512", description="SASL mechanism, where the protocol uses SASL."
+    )
+    sasl_username: str = Field(default="", description="SASL user name.")
+    sasl_password_file: Path | None = Field(
+        default=None, description="File that holds the SASL password."
+    )
+    ssl_ca_file: Path | None = Field(
+        default=None, description="PEM file of the authority that signed the broker's certificate."
+    )
+    ssl_certificate_file: Path | None = Field(
+        default=None, description="PEM file with this node's certificate, for mutual TLS."
+    )
+    ssl_key_file: Path | None = Field(
+        default=None, description="PEM file with the key of that certificate."
+    )
+    request_timeout_s: PositiveSeconds = Field(
+        default=10.0, description="Deadline of one request to the broker."
+    )

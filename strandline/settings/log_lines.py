@@ -1,0 +1,65 @@
+"""The form of the log's lines on standard error: text for people, or one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from kafka_formats.errors import StrandlineError
+from kafka_formats.properties import parse_meta_properties
+from rlm.control.log_levels import area_of
+from rlmm.data_directory.data_directory import META_PROPERTIES
+
+LogFormat = Literal["text", "json"]
+NODE_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+WORKER_TEXT = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: `time` (UTC, milliseconds), `level`, `area` (null: a library's),
+    `logger`, `message`, `node_id` (null before the directory was formatted), `pid`, and
+    `exception`, with its traceback, where there is one.
+    """
+
+    def __init__(self, node_id: int | None) -> None:
+        super().__init__()
+        self._node_id = node_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, object] = {
+            "time": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1_000:03d}Z",
+            "level": record.levelname.lower(),
+            "area": area_of(record.name),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "node_id": self._node_id,
+            "pid": record.process,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return json.dumps(line)
+
+
+def start_logging(log_format: LogFormat, node_id: int | None, *, text: str) -> None:
+    """Have this process write its log; `text` is the form of a line that is no JSON."""
+    handler = logging.StreamHandler()
+    as_json = log_format == "json"
+    handler.setFormatter(JsonLines(node_id) if as_json else logging.Formatter(text))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.captureWarnings(True)
+
+
+def node_id_in(data_dir: Path) -> int | None:
+    """The id of the node whose directory this is; None where that can't be told."""
+    path = data_dir / META_PROPERTIES
+    try:
+        return parse_meta_properties(path.read_bytes(), source=str(path)).node_id
+    except (OSError, StrandlineError):
+        return None

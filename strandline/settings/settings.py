@@ -1,0 +1,473 @@
+"""Settings of a node: one TOML file, every key overridable by an environment variable.
+
+`[copier] interval_s` is overridden by STRANDLINE_COPIER__INTERVAL_S. Unknown keys and unknown
+STRANDLINE_ variables are refused, because a misspelt limit that is silently ignored is worse than a
+node that does not start. Secrets are read from files only, never from a value or a variable.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from strandline.settings.fields import (
+    PatternList,
+    PositiveInt,
+    PositiveSeconds,
+    RateLimit,
+    Section,
+    TopicRateLimits,
+)
+from strandline.settings.kafka import KafkaSettings as KafkaSettings
+from strandline.settings.log import LogSettings as LogSettings
+
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+
+
+class NodeSettings(Section):
+    """Where this node keeps its own state."""
+
+    data_dir: Path = Field(
+        default=Path("strandline-data"),
+        description="Directory of the metadata log and its view; made by `strandline format`.",
+    )
+
+
+class TopicSettings(Section):
+    """Which topics are tiered. Internal and compacted topics never are."""
+
+    include: PatternList = Field(
+        default=[],
+        description="Topic names or shell patterns (`orders`, `logs.*`). Empty: nothing is tiered.",
+    )
+    exclude: PatternList = Field(default=[], description="Patterns that win over `include`.")
+    mark_deleted: bool = Field(
+        default=False,
+        description="Mark a topic's tiered data for deletion, with a grace of 7 days, once its "
+        "topic id is unknown to all brokers, two at least, for ten minutes.",
+    )
+
+
+class StoreSettings(Section):
+    """One object store; `[stores.NAME]`."""
+
+    kind: Literal["s3", "filesystem"] = Field(description="`s3` or `filesystem`.")
+    bucket: str = Field(default="", max_length=255, description="Bucket (s3).")
+    prefix: str = Field(
+        default="", max_length=512, description="Prepended to every key; write the slash yourself."
+    )
+    endpoint_url: str | None = Field(
+        default=None, description="Address of an S3-compatible store; empty for AWS."
+    )
+    region: str = Field(default="us-east-1", description="Region (s3).")
+    path: Path | None = Field(default=None, description="Directory (filesystem).")
+    credentials_file: Path | None = Field(
+        default=None,
+        description="AWS shared credentials file. Without one the usual AWS lookup applies. Keys "
+        "that change are read again, also on a refusal and on SIGHUP.",
+    )
+    profile: str = Field(default="default", description="Profile in the credentials file.")
+    addressing_style: Literal["auto", "path", "virtual"] = Field(
+        default="auto", description="How the bucket is named in requests (s3)."
+    )
+    sign_payloads: bool = Field(
+        default=False,
+        description="Sign a SHA-256 of each body too, for stores that refuse UNSIGNED-PAYLOAD.",
+    )
+    compatibility: list[Literal["delete-md5", "single-deletes", "no-checksums"]] = Field(
+        default=[],
+        max_length=8,
+        description="What the store lacks of S3, as `doctor` finds it: `delete-md5`, "
+        "`single-deletes`, `no-checksums`; see OPERATIONS.",
+    )
+    ca_file: Path | None = Field(default=None, description="PEM bundle to trust for https (s3).")
+    connect_timeout_s: PositiveSeconds = Field(
+        default=5.0, description="Deadline to open a connection."
+    )
+    read_timeout_s: PositiveSeconds = Field(
+        default=30.0, description="Longest silence on a connection."
+    )
+    connections_max: PositiveInt = Field(default=32, description="Open connections a process.")
+    attempts_max: PositiveInt = Field(default=5, description="Tries of one request.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> StoreSettings:
+        if self.kind == "s3" and not self.bucket:
+            raise ValueError('kind = "s3" needs `bucket`')
+        if self.kind == "filesystem" and self.path is None:
+            raise ValueError('kind = "filesystem" needs `path`')
+        return self
+
+
+class CopierSettings(Section):
+    """How segments are copied."""
+
+    interval_s: PositiveSeconds = Field(
+        default=5.0, description="Pause between two looks at the log directories."
+    )
+    leadership_interval_s: PositiveSeconds = Field(
+        default=0.5, description="Least pause between two questions to the broker who leads."
+    )
+    parallel_max: PositiveInt = Field(default=4, description="Copies under way at once, in all.")
+    per_log_dir_max: PositiveInt = Field(
+        default=4, description="Of these, as many from one log directory: one disk, as a rule."
+    )
+    part_bytes: Annotated[int, Field(ge=5 * 2**20, le=2**30)] = Field(
+        default=12 * 2**20, description="Size of one multipart part, in bytes."
+    )
+    parts_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=2, description="Parts of one segment under way at once."
+    )
+    batch_bytes_max: Annotated[int, Field(ge=2**20, le=2**31 - 1)] = Field(
+        default=128 * 2**20,
+        description="Largest record batch that is copied, held whole in a worker's memory.",
+    )
+    upload_deadline_s: PositiveSeconds = Field(
+        default=900.0, description="A copy that takes longer is given up and tried again."
+    )
+    upload_margin_s: PositiveSeconds = Field(
+        default=30.0,
+        description="Waited past a dead attempt's deadline, or a finished segment's mark, before "
+        "what is deleted of it is looked for a last time.",
+    )
+    takeover_settle_s: PositiveSeconds = Field(
+        default=90.0,
+        description="Waited once a prefix was taken over, for the last requests of the nodes "
+        "before.",
+    )
+    backoff_base_s: PositiveSeconds = Field(
+        default=1.0, description="Pause after the first failed copy of a partition; doubles."
+    )
+    backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
+    mend_deadline_s: PositiveSeconds = Field(
+        default=300.0,
+        description="For asking other replicas for what a damaged segment lacks; `repair` asks "
+        "each for as long.",
+    )
+    mend_bytes_max: PositiveInt = Field(
+        default=2 * 2**30, description="Bytes fetched of one damaged segment, on disk."
+    )
+
+
+class LimitSettings(Section):
+    """How fast bytes move to and from the stores; changed while the node runs over HTTP."""
+
+    copy_bytes_per_s: RateLimit = Field(
+        default=0, description="Bytes a second to the stores, all copies together; 0: no limit."
+    )
+    read_bytes_per_s: RateLimit = Field(
+        default=0, description="Bytes a second from the stores, all reads together; 0: no limit."
+    )
+    topic_copy_bytes_per_s: TopicRateLimits = Field(
+        default={}, description="The same for single topics, by name, within `copy_bytes_per_s`."
+    )
+    topic_read_bytes_per_s: TopicRateLimits = Field(
+        default={}, description="The same for single topics, by name, within `read_bytes_per_s`."
+    )
+
+
+class MetadataSettings(Section):
+    """The metadata log and its view."""
+
+    view_flush_records: PositiveInt = Field(
+        default=20_000, description="Records applied between two flushes of the view."
+    )
+    snapshot_records: PositiveInt = Field(
+        default=200_000,
+        description="Records between two snapshots of the log; 128 MiB of them are enough, too.",
+    )
+    propose_deadline_s: PositiveSeconds = Field(
+        default=10.0, description="How long a write waits for its outcome."
+    )
+    snapshot_upload_interval_s: PositiveSeconds = Field(
+        default=3_600.0,
+        description="The metadata's snapshot in the store is never much older than this.",
+    )
+    snapshot_upload_check_s: PositiveSeconds = Field(
+        default=60.0, description="Pause between two looks for a snapshot to upload."
+    )
+    snapshots_uploaded_max: PositiveInt = Field(
+        default=24, description="Snapshots kept in the store; the newest stay."
+    )
+
+
+class RetentionSettings(Section):
+    """How the topics' policies are carried out."""
+
+    source: Literal["policy", "topic"] = Field(
+        default="policy",
+        description="`policy`: the tier keeps everything unless a topic's policy says otherwise. "
+        "`topic`: where a policy sets no retention, the topic's own `retention.ms` and "
+        "`retention.bytes` in Kafka do. The same on each node.",
+    )
+
+    interval_s: PositiveSeconds = Field(
+        default=60.0, description="Pause between two passes of retention."
+    )
+    max_percent: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
+        default=50.0,
+        description="A pass that would take more of a partition's tiered bytes (ten segments or "
+        "more), or of the node's (a hundred or more), stops until it is accepted.",
+    )
+    delete_delay_s: PositiveSeconds = Field(
+        default=60.0,
+        description="Objects are kept so long after their segment is marked, for running readers.",
+    )
+    deletion_settle_s: PositiveSeconds = Field(
+        default=60.0,
+        description="So long after its grace a deleted topic's partition is left to the node that "
+        "claimed it last; then any node deletes it.",
+    )
+
+
+class AuditSettings(Section):
+    """The record of what this node deleted and moved, kept in its data directory."""
+
+    file_bytes_max: Annotated[int, Field(ge=65_536, le=2**30)] = Field(
+        default=8 * 2**20, description="Size at which a file of the audit is followed by the next."
+    )
+    files_max: Annotated[int, Field(ge=2, le=10_000)] = Field(
+        default=16, description="Files of the audit that are kept; the newest stay."
+    )
+
+
+class CollectorSettings(Section):
+    """Collecting garbage: objects of segments that were deleted."""
+
+    delete_max_percent: Annotated[float, Field(ge=0, le=100)] = Field(
+        default=1.0,
+        description="A pass that would remove more of the tier's objects stops, unless their "
+        "number is accepted.",
+    )
+
+
+class RepairSettings(Section):
+    """Copying damaged segments anew, from where a whole copy is."""
+
+    automatic: bool = Field(
+        default=False,
+        description="Segments that reads or scrubs found damaged are repaired without being asked.",
+    )
+    interval_s: PositiveSeconds = Field(
+        default=300.0, description="Pause between two looks at what they found."
+    )
+    per_hour_max: PositiveInt = Field(
+        default=4, description="Segments that a node looks at by itself within an hour."
+    )
+    free_bytes_min: PositiveInt = Field(
+        default=2**30,
+        description="Kept free on the disk of `node.data_dir`, where a segment is put together.",
+    )
+
+
+class HoldSettings(Section):
+    """Keeping sealed segments from the broker's local retention until they are copied."""
+
+    dirs: list[Path] = Field(
+        default=[],
+        max_length=64,
+        description="Directories for hard links, one on each mount of `kafka.log_dirs` and none "
+        "inside a log directory. Empty: nothing is held.",
+    )
+    bytes_max: PositiveInt = Field(
+        default=64 * 2**30,
+        description="In each of them, bytes that the broker has deleted already; the oldest go.",
+    )
+    free_bytes_min: PositiveInt = Field(
+        default=16 * 2**30, description="Kept free on each mount; the oldest held segments go."
+    )
+
+
+class QuorumSettings(Section):
+    """The metadata quorum: how its nodes reach each other."""
+
+    listen: str = Field(
+        default="",
+        description="`host:port` where the other nodes and Kafka's tools connect. Empty: no "
+        "listener, for a quorum of this node alone.",
+    )
+    advertised: str = Field(
+        default="",
+        description="`host:port` that the others are told; `listen` by default. Set, a voter that "
+        "the quorum knows under another address corrects that when it starts.",
+    )
+    bootstrap: Annotated[list[str], Field(max_length=64)] = Field(
+        default=[],
+        description="`id@host:port` of nodes to ask for the leader, for a node that joins.",
+    )
+    secret_file: Path | None = Field(
+        default=None,
+        description="File with the secret that the nodes of the quorum share; the same on each.",
+    )
+    tls_certificate_file: Path | None = Field(
+        default=None, description="PEM certificate chain of this node, for listener and peers."
+    )
+    tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
+    tls_ca_file: Path | None = Field(
+        default=None, description="PEM bundle that signed the other nodes' certificates."
+    )
+    peer_names: Annotated[list[str], Field(max_length=64)] = Field(
+        default=[],
+        description="Names in the certificates of nodes that may write, where `secret_file` is "
+        "not used.",
+    )
+    readers: Literal["anyone", "peers"] = Field(
+        default="anyone",
+        description="Who may read the metadata topic on the listener: `anyone` (Kafka's tools) or "
+        "`peers` only.",
+    )
+    election_timeout_ms: Annotated[int, Field(ge=50, le=600_000)] = Field(
+        default=1_000, description="Kafka's `controller.quorum.election.timeout.ms`."
+    )
+    fetch_timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = Field(
+        default=2_000, description="Kafka's `controller.quorum.fetch.timeout.ms`."
+    )
+    connections_max: PositiveInt = Field(default=256, description="Open connections.")
+    anonymous_requests_per_s_max: PositiveInt = Field(
+        default=1_000,
+        description="Requests a second of all clients that do not log in; a long one counts as "
+        "several. The first 8 of a connection are beside it.",
+    )
+    anonymous_answer_bytes_max: Annotated[int, Field(ge=1 << 20)] = Field(
+        default=32 << 20,
+        description="What is read for all clients that do not log in and not taken by them.",
+    )
+    ready_silence_max_s: PositiveSeconds = Field(
+        default=10.0,
+        description="A node that heard of no leader for longer is not ready; reads go on.",
+    )
+    ready_lag_max: PositiveInt = Field(
+        default=10_000,
+        description="A node whose view lacks more committed offsets than this is not ready.",
+    )
+
+    @model_validator(mode="after")
+    def _safe(self) -> QuorumSettings:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file go together")
+        if not self.listen:
+            return self
+        host = self.listen.rpartition(":")[0].strip("[]")
+        by_certificate = self.peer_names and self.tls_ca_file and self.tls_certificate_file
+        if self.secret_file is None and not by_certificate:
+            raise ValueError(
+                "a listener needs to know its peers: give secret_file, or peer_names with "
+                "tls_certificate_file, tls_key_file and tls_ca_file"
+            )
+        if host not in LOOPBACK_HOSTS and self.tls_certificate_file is None:
+            raise ValueError(
+                "beyond loopback the quorum speaks TLS only: give tls_certificate_file, "
+                "tls_key_file and tls_ca_file"
+            )
+        return self
+
+
+class WorkerSettings(Section):
+    """The processes that move bytes."""
+
+    count: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Worker processes.")
+    hang_deadline_s: PositiveSeconds = Field(
+        default=60.0, description="A worker silent for longer is killed and started anew."
+    )
+    chunk_cache_bytes: Annotated[int, Field(ge=0, le=2**40)] = Field(
+        default=64 * 2**20,
+        description="Verified chunks of segments that each worker keeps in memory for the next "
+        "reader; 0 keeps none.",
+    )
+
+
+class HttpSettings(Section):
+    """The HTTP interface."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=9480, description="Port; 0 takes a free one."
+    )
+    tokens_file: Path | None = Field(
+        default=None,
+        description="Lines `name role sha256-of-token`; roles read, operate, admin.",
+    )
+    anonymous_role: Literal["none", "read", "operate", "admin"] = Field(
+        default="none",
+        description="Role of a request without a token; other than `none` only on loopback.",
+    )
+    tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
+    tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
+    connections_max: PositiveInt = Field(default=1_000, description="Open connections.")
+    body_bytes_max: PositiveInt = Field(default=1_048_576, description="Largest request body.")
+    request_timeout_s: PositiveSeconds = Field(
+        default=30.0, description="Deadline to answer one request (streams: to send one chunk)."
+    )
+    stream_bytes_per_s_min: PositiveInt = Field(
+        default=131_072,
+        description="A client that takes a stream more slowly on average is cut off.",
+    )
+
+    @model_validator(mode="after")
+    def _safe(self) -> HttpSettings:
+        loopback = self.host in LOOPBACK_HOSTS
+        if self.anonymous_role != "none" and not loopback:
+            raise ValueError(
+                'anonymous_role may be given only on loopback: set host = "127.0.0.1", or '
+                'anonymous_role = "none" and a tokens_file'
+            )
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file go together")
+        return self
+
+
+class Settings(BaseSettings):
+    """Everything a node can be told. Made by `settings_loading.load_settings`."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True)
+
+    node: NodeSettings = NodeSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    topics: TopicSettings = TopicSettings()
+    default_store: str = Field(default="main", description="Name of the store that copies go to.")
+    stores: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,15}$")], StoreSettings] = {}
+    copier: CopierSettings = CopierSettings()
+    limits: LimitSettings = LimitSettings()
+    metadata: MetadataSettings = MetadataSettings()
+    audit: AuditSettings = AuditSettings()
+    collector: CollectorSettings = CollectorSettings()
+    retention: RetentionSettings = RetentionSettings()
+    repair: RepairSettings = RepairSettings()
+    hold: HoldSettings = HoldSettings()
+    quorum: QuorumSettings = QuorumSettings()
+    worker: WorkerSettings = WorkerSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is handed in: the loader reads the sources itself, to know each origin."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _brokers_can_be_asked(self) -> Settings:
+        if self.retention.source == "topic" and not self.kafka.broker:
+            raise ValueError(
+                'retention.source = "topic" asks the broker for the topics\' configs: set '
+                "kafka.broker, or leave it at policy"
+            )
+        if self.topics.mark_deleted and not self.kafka.broker:
+            raise ValueError("topics.mark_deleted asks the brokers: set kafka.broker, or not this")
+        return self
+
+    @model_validator(mode="after")
+    def _default_store_exists(self) -> Settings:
+        if self.stores and self.default_store not in self.stores:
+            known = ", ".join(sorted(self.stores))
+            raise ValueError(f"default_store {self.default_store!r} is not among [stores]: {known}")
+        return self

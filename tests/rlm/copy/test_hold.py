@@ -1,0 +1,292 @@
+"""Holding in a whole node: what local retention takes is copied all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import RetryLater
+from kafka_formats.log_names import segment_file_name
+from rlm.control.node_problem import ProblemArea
+from rlm.control.run_events import HoldReleased
+from rlm.copy.hold import HoldLimits
+from rlm.copy.partition_status import Role
+from rlm.leadership.broker_answers import TopicConfig
+from rlm.leadership.leadership import Leads
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
+from tests.rlm.fake_broker import DELETE, FakeBroker
+from tests.rlm.held_segments import (
+    A_FEW_SCANS_S,
+    AFTER_ANY_BACK_OFF_S,
+    ROOM,
+    Outage,
+    four_segments,
+    holding,
+    lost,
+    retention,
+    units,
+)
+from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.one_node import Node, new_world
+from tests.rlm.replicas import cluster, remove
+from tests.rlm.virtual_time import run_virtually
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    return four_segments(tmp_path)
+
+
+def released(node: Node) -> list[tuple[int, str, bool]]:
+    return [
+        (each.start, each.why, each.missed)
+        for each in node.events
+        if isinstance(each, HoldReleased)
+    ]
+
+
+def test_what_local_retention_took_while_the_store_was_down_is_copied_from_the_hold(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, outage) as node:
+            assert units(tmp_path) == ["0", "10", "20"]
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            page = node.remote_log.statuses()[0]
+            assert page.lag is not None
+            assert (page.lag.segments, page.local_log_start_offset) == (3, 20)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert lost(node.events) == []
+            assert units(tmp_path) == []
+            assert {why for _, why, _ in released(node)} == {"copied"}
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_files_that_vanish_between_others_are_copied_from_the_hold_whoever_else_lacks_them(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        world.replicas = cluster(orders, b1=[*range(10), *range(20, 30)])
+        async with holding(world, outage) as node:
+            remove(orders, 10)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"]
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 19), (20, 29)]
+            assert lost(node.events) == []
+            assert units(tmp_path) == []
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_a_hold_survives_a_restart_and_brings_back_the_epochs_that_retention_cut(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    orders.write(10, 20, 30, end=35, epoch=2)
+    orders.set_epochs((0, 0), (2, 10))
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, outage):
+            pass
+        retention(orders, 0, 10, start=20, epoch=2)
+        outage.lasts = False
+        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            rows = node.metadata.list_remote_log_segments(orders.partition)
+            assert [row.leader_epochs for row in rows] == [((0, 0),), ((2, 10),), ((2, 20),)]
+            assert lost(node.events) == []
+
+    run_virtually(main)
+
+
+def test_history_that_left_before_anything_was_recorded_begins_where_the_hold_does(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    down = True
+
+    async def no_claims(name: str) -> None:
+        if down and name == "before claim_partition":
+            raise RetryLater("no quorum")
+
+    async def main() -> None:
+        nonlocal down
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, no_claims) as node:
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            down = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.log_start_offset == 0
+
+    run_virtually(main)
+
+
+def test_a_kill_before_the_log_start_was_recorded_loses_nothing_that_is_held(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    down = True
+
+    async def no_log_start(name: str) -> None:
+        if down and name == "before record_log_start":
+            raise RetryLater("no quorum")
+
+    async def main() -> None:
+        nonlocal down
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, no_log_start) as node:
+            assert units(tmp_path) == ["0", "10", "20"]
+        retention(orders, 0, 10, start=20)
+        down = False
+        async with world.boot(hook=no_log_start, data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+
+    run_virtually(main)
+
+
+def test_when_the_budget_was_not_enough_the_oldest_is_recorded_as_lost_and_the_rest_is_copied(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+    one = HoldLimits(bytes_max=len(orders.log_bytes(10)), free_bytes_min=1)
+    for base, mtime in ((0, 1_000), (10, 2_000), (20, 3_000)):
+        path = orders.directory / segment_file_name(base, ".log")
+        os.utime(path, (mtime, mtime))
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, outage, hold=one) as node:
+            assert units(tmp_path) == ["0", "10", "20"], "links of what the broker has are free"
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["10", "20"]
+            assert released(node) == [(0, "bytes_max", True)]
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == [(0, 9)]
+            assert node.finished(orders.partition) == [(10, 19), (20, 29)]
+
+    run_virtually(main)
+
+
+def test_a_held_segment_of_a_log_that_diverged_is_never_copied(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, outage) as node:
+            # An unclean leader began at 10: this replica was cut there and follows it.
+            for base in (10, 20, 30):
+                orders.delete_segment(base)
+            orders.write(10, 25, 40, end=45, epoch=5)
+            orders.set_epochs((0, 0), (5, 10))
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert (10, "diverged", True) in released(node)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 24), (25, 39)]
+
+    run_virtually(main)
+
+
+def test_a_topic_that_is_left_out_for_a_while_loses_nothing_that_was_held(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Somebody sets cleanup.policy=compact, sees the mistake, and sets it back."""
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        broker = FakeBroker({("orders", 0): Leads(0, 30)})
+        async with world.boot(hook=outage, data_plane=True, hold=ROOM, broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            broker.config = TopicConfig("compact", -1, -1, False)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert node.remote_log.statuses()[0].role is Role.NOT_TIERED
+            broker.config = DELETE
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert lost(node.events) == []
+
+    run_virtually(main)
+
+
+def test_what_is_held_of_a_topic_goes_with_its_data_and_not_with_its_directory(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, outage) as node:
+            shutil.rmtree(orders.directory)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"], "a replica may come back"
+            await node.metadata.put_remote_partition_delete_metadata(
+                RemotePartitionDeleteMetadata(
+                    orders.partition, 1, 0, PartitionDeleteState.DELETE_PARTITION_MARKED,
+                    replaces_offset=-1, grace_ms=60_000,
+                )
+            )  # fmt: skip
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"], "and the deletion may be undone"
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.metadata.partition_state(orders.partition) is None
+            assert units(tmp_path) == []
+            assert released(node) == [(base, "partition_deleted", False) for base in (0, 10, 20)]
+
+    run_virtually(main)
+
+
+def test_trouble_with_a_hold_directory_is_told_and_keeps_nobody_from_copying(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(hook=outage, data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            (tmp_path / "hold" / "cluster-1").rmdir()
+            (tmp_path / "hold" / "cluster-1").write_bytes(b"")
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert node.hold is not None
+            assert [each.area for each in node.hold.problems()] == [ProblemArea.HOLD]
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert node.hold.problems() == ()
+
+    run_virtually(main)

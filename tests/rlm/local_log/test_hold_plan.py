@@ -1,0 +1,256 @@
+"""What is held from local retention, what is let go, and what may be copied of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlm.copy.copy_plan import CopySegment, PlanFacts, plan
+from rlm.local_log.hold_plan import (
+    HoldFacts,
+    Release,
+    Unit,
+    over_budget,
+    to_hold,
+    unbroken,
+    usable,
+    why_let_go,
+    with_heads,
+)
+from rlm.local_log.log_dir import LocalSegment
+from rlmm.partition_state import LostOffsets
+from tests.rlm.planner_facts import PARTITION, epochs, state
+
+
+def segment(base: int, next_base: int | None, size: int = 100) -> LocalSegment:
+    return LocalSegment(base, Path("log") / f"{base}.log", size, next_base)
+
+
+def live(*bases: int) -> tuple[LocalSegment, ...]:
+    """The broker's own segments; the last one is active."""
+    return tuple(segment(*each) for each in zip(bases, (*bases[1:], None), strict=True))
+
+
+def unit(
+    base: int,
+    next_base: int,
+    *entries: tuple[int, int],
+    followed_by: int | None = None,
+    alone: bool = True,
+) -> Unit:
+    inside = epochs(*entries or ((0, base),))
+    behind = inside[-1].epoch if followed_by is None else followed_by
+    return Unit(PARTITION, segment(base, next_base), inside, base, alone, behind)
+
+
+def facts(
+    segments: tuple[LocalSegment, ...],
+    *entries: tuple[int, int],
+    lso: int = 1_000,
+    next_offset: int = 0,
+    lost: tuple[LostOffsets, ...] = (),
+) -> HoldFacts:
+    return HoldFacts(segments, epochs(*entries or ((0, 0),)), lso, next_offset, lost, False, False)
+
+
+def held_bases(planned: HoldFacts, *held: Unit) -> list[int]:
+    return [each.base_offset for each in to_hold(planned, held)]
+
+
+def test_sealed_committed_and_uncopied_segments_are_held_and_nothing_else() -> None:
+    assert held_bases(facts(live(0, 10, 20, 30), lso=30)) == [0, 10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30), lso=25)) == [0, 10]
+    assert held_bases(facts(live(0, 10, 20, 30), next_offset=10)) == [10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30), next_offset=11)) == [10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30)), unit(10, 20)) == [0, 20]
+
+
+def test_a_file_is_held_once_however_far_it_seems_to_reach_once_the_next_one_vanished() -> None:
+    assert held_bases(facts(live(0, 20, 30)), unit(0, 10), unit(10, 20)) == [20]
+    cut = (segment(0, 20, size=60), *live(20, 30))
+    assert held_bases(facts(cut), unit(0, 10)) == [0, 20]
+
+
+def test_a_lost_range_that_a_segment_cannot_fill_any_more_keeps_it_from_nothing() -> None:
+    lost = (LostOffsets(12, 14, "why"),)
+    planned = facts(live(0, 10, 20, 30), (0, 15), next_offset=30, lost=lost)
+    assert held_bases(planned) == []
+    assert why_let_go(planned, unit(10, 20, (0, 15))) is Release.COPIED
+    assert why_let_go(planned, unit(10, 20, (0, 10))) is None
+
+
+def test_what_delete_records_took_as_a_whole_is_not_held_since_nothing_tells_its_epochs() -> None:
+    assert held_bases(facts(live(0, 10, 20, 30), (2, 15))) == [10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30), (2, 20))) == [20]
+    assert to_hold(replace(facts(live(0, 10)), checkpoint=()), ()) == ()
+
+
+def test_a_segment_with_offsets_that_are_recorded_as_lost_is_held_though_the_tier_is_past_it() -> (
+    None
+):
+    lost = (LostOffsets(12, 14, "why"),)
+    planned = facts(live(0, 10, 20, 30), next_offset=30, lost=lost)
+    assert held_bases(planned) == [10]
+    assert why_let_go(planned, unit(10, 20)) is None
+
+
+def test_nothing_is_held_of_what_is_deleted() -> None:
+    planned = replace(facts(live(0, 10)), deleted=True)
+    assert held_bases(planned) == []
+    assert why_let_go(planned, unit(0, 10)) is Release.PARTITION_DELETED
+
+
+def test_nothing_more_is_held_of_a_topic_that_is_left_out_and_what_is_stays_for_now() -> None:
+    planned = replace(facts(live(0, 10)), left_out=True)
+    assert held_bases(planned) == []
+    assert why_let_go(planned, unit(0, 10)) is None
+    assert why_let_go(replace(planned, next_offset=10), unit(0, 10)) is Release.COPIED
+
+
+def test_where_room_is_needed_what_is_left_out_goes_first() -> None:
+    wanted, left_out = unit(0, 10), replace(unit(10, 20), wanted=False)
+    for bytes_max, going in (
+        (200, ()),
+        (100, ((left_out, Release.NOT_TIERED),)),
+        (0, ((left_out, Release.NOT_TIERED), (wanted, Release.BYTES_MAX))),
+    ):
+        assert over_budget((wanted, left_out), bytes_max=bytes_max, bytes_missing=0) == going
+
+
+def test_a_unit_goes_once_it_is_copied() -> None:
+    assert why_let_go(facts(live(0, 10), next_offset=10), unit(0, 10)) is Release.COPIED
+    assert why_let_go(facts(live(0, 10), next_offset=9), unit(0, 10)) is None
+    never_copied = replace(facts(live(20, 30), next_offset=20), log_start_offset=20)
+    assert why_let_go(never_copied, unit(0, 10)) is Release.BELOW_LOG_START
+
+
+@pytest.mark.parametrize(
+    ("segments", "checkpoint", "held"),
+    [
+        # An unclean leader wrote other records from offset 15 on; the log reaches past the unit.
+        (live(0, 30), ((0, 0), (3, 15)), unit(10, 20, (0, 10))),
+        # The live log begins behind the unit with an epoch below the unit's.
+        (live(30, 40), ((1, 30),), unit(10, 20, (2, 10))),
+        # The unit ends in an epoch that the live log does not have there.
+        (live(0, 30), ((0, 0),), unit(10, 20, (0, 10), (1, 15))),
+    ],
+)
+def test_a_unit_that_the_live_log_contradicts_goes(
+    segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...], held: Unit
+) -> None:
+    assert why_let_go(facts(segments, *checkpoint), held) is Release.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("segments", "checkpoint"),
+    [
+        # A replica whose disk was replaced fetches from the beginning again: no word yet.
+        (live(0), ((0, 0),)),
+        (live(0, 5), ((0, 0),)),
+        # Local retention cut the head of the checkpoint: it has no word about the unit's offsets.
+        (live(20, 30), ((2, 20),)),
+        (live(400, 500), ((7, 400),)),
+        (live(10, 20, 30), ((2, 10),)),
+    ],
+)
+def test_a_unit_stays_while_the_live_log_says_nothing_against_it(
+    segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...]
+) -> None:
+    assert why_let_go(facts(segments, *checkpoint), unit(10, 20, (2, 10))) is None
+
+
+def test_units_below_the_live_log_may_be_copied_in_order() -> None:
+    units = (unit(20, 30), unit(0, 10), unit(40, 50))
+    found = usable(units, live(30, 40, 50), epochs((0, 0)), ())
+    assert [each.base_offset for each in found] == [0, 20]
+
+
+def test_a_unit_with_a_higher_epoch_than_what_follows_it_is_not_copied() -> None:
+    units = (unit(0, 10, (0, 0)), unit(10, 20, (4, 10)), unit(20, 30, (1, 20)))
+    found = usable(units, live(30, 40), epochs((2, 30)), ())
+    assert [each.base_offset for each in found] == [0, 20]
+
+
+@pytest.mark.parametrize(
+    "dead",
+    [
+        unit(471, 479, (110, 471)),
+        unit(445, 460, (110, 445)),
+        unit(452, 470, (132, 452)),
+        unit(451, 460, (129, 451)),
+        unit(430, 451, (133, 430)),
+    ],
+)
+def test_a_unit_that_was_cut_off_hides_none_that_lies_in_the_lineage(dead: Unit) -> None:
+    lineage = epochs((130, 440), (131, 450), (132, 453), (178, 564))
+    good, checkpoint = unit(451, 453, (131, 451)), epochs((178, 570))
+    found = usable((dead, good), live(570, 590), checkpoint, lineage)
+    assert found == (good,)
+    planned = PlanFacts(
+        segments=(*(each.segment for each in found), *live(570, 590)),
+        held=1,
+        checkpoint=with_heads(found, checkpoint),
+        local_log_start_offset=570,
+        last_stable_offset=600,
+        state=replace(state(), next_offset=451, highest_copied=(450, 131), lineage=lineage),
+        now_ms=0,
+    )
+    assert plan(planned) == CopySegment(451, 453, 100)
+
+
+def test_while_no_lineage_is_recorded_a_unit_is_judged_by_what_follows_it_alone() -> None:
+    assert usable((unit(0, 10, (0, 0)),), live(10, 20), epochs((2, 10)), ()) != ()
+
+
+def test_the_heads_of_the_checkpoint_come_back_with_the_units() -> None:
+    units = (unit(0, 10, (0, 0), (1, 5)), unit(10, 20, (1, 10)), unit(20, 30, (1, 20), (2, 25)))
+    assert with_heads(units, epochs((2, 30))) == epochs((0, 0), (1, 5), (2, 25))
+    assert with_heads(units, epochs((3, 30), (4, 33))) == epochs(
+        (0, 0), (1, 5), (2, 25), (3, 30), (4, 33)
+    )
+    assert with_heads((), epochs((3, 30))) == epochs((3, 30))
+
+
+def test_what_is_held_joins_the_log_by_the_epoch_that_both_have() -> None:
+    older, across = unit(0, 10, (1, 0)), unit(10, 20, (1, 10), (2, 15))
+    assert unbroken((older, across), 20, 2) == (older, across)
+    assert unbroken((older, across), 20, 3) == ()
+    other = unit(0, 10, (0, 0))
+    assert unbroken((other, across), 20, 2) == (across,)
+    assert unbroken((older, across), 25, 2) == ()
+
+
+def test_what_is_held_joins_the_log_by_the_epoch_that_followed_it_and_by_no_other() -> None:
+    """A log that began anew where a held segment ends is another one (an unclean election)."""
+    older, across = unit(0, 10, (0, 0), followed_by=1), unit(10, 20, (1, 10), followed_by=3)
+    assert unbroken((older, across), 20, 3) == (older, across)
+    assert unbroken((older, across), 20, 2) == ()
+    assert unbroken((older, across), 20, 4) == ()
+
+
+def test_what_is_held_of_another_history_hides_nothing_of_this_one() -> None:
+    cut_off, good = unit(15, 20, (1, 15), followed_by=2), unit(10, 20, (3, 10))
+    older = unit(0, 10, (0, 0), followed_by=3)
+    assert unbroken((older, good, cut_off), 20, 3) == (older, good)
+
+
+def test_the_oldest_go_first_and_only_those_that_free_something() -> None:
+    units = (unit(20, 30), unit(0, 10), unit(10, 20, alone=False), unit(30, 40))
+
+    def gone(*, bytes_max: int, bytes_missing: int) -> list[tuple[int, Release]]:
+        found = over_budget(units, bytes_max=bytes_max, bytes_missing=bytes_missing)
+        return [(each.base_offset, why) for each, why in found]
+
+    assert gone(bytes_max=300, bytes_missing=-5) == []
+    assert gone(bytes_max=299, bytes_missing=-5) == [(0, Release.BYTES_MAX)]
+    assert gone(bytes_max=150, bytes_missing=-5) == [
+        (0, Release.BYTES_MAX),
+        (20, Release.BYTES_MAX),
+    ]
+    assert gone(bytes_max=300, bytes_missing=1) == [(0, Release.FREE_BYTES_MIN)]
+    assert gone(bytes_max=299, bytes_missing=150) == [
+        (0, Release.BYTES_MAX),
+        (20, Release.FREE_BYTES_MIN),
+    ]

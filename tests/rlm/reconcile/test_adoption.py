@@ -1,0 +1,451 @@
+"""A cluster that starts from an older snapshot: what the store holds is neither lost nor copied
+again, and nothing of it is deleted before somebody compared both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.crc32c import crc32c
+from kafka_formats.errors import RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from rlm.control.why_not import WhyNot
+from rlm.reconcile.reconciliation import compare
+from rlm.stores.cluster_marker import read_marker, take_over
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.data_directory.restart_snapshot import write_restart_snapshot
+from rlmm.log.disk import OsDisk
+from rlmm.log.quorum_records import Voter
+from rlmm.log.recovery import PARTITION_DIRECTORY
+from rlmm.log.snapshot_files import snapshot_file_name
+from rlmm.metadata_log import SnapshotId
+from rlmm.records.records import Reconciled, SegmentMissing
+from rsm_backends.store import ListPage
+from rsm_backends.streams import read_all
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import LIMITS, PREFIX, Node, World, new_world
+from tests.rlm.planner_facts import DIRECTORY
+from tests.rlm.virtual_time import run_virtually
+
+ANEW = Uuid(b"directory-anew-1")
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    """Sealed segments 0-9 and 10-19."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    return log
+
+
+def later(orders: KafkaLog) -> None:
+    """Segments 20-29 and 30-39 are sealed as well."""
+    orders.write(20, 30, 40, end=45)
+
+
+async def after_the_disaster(world: World, snapshot: SnapshotId, *, settled: bool = True) -> World:
+    """What a new cluster begins with: a snapshot, the bucket, the broker's directory."""
+    source = world.path / "log" / PARTITION_DIRECTORY / snapshot_file_name(snapshot)
+    anew = World(
+        world.path / "anew",
+        world.log_dirs,
+        world.store,
+        boots=world.boots + 10,
+        cluster_id="the-next-one",
+    )
+    directory = anew.path / "log" / PARTITION_DIRECTORY
+    directory.mkdir(parents=True)
+    write_restart_snapshot(OsDisk(), directory, source, (Voter(1, DIRECTORY),))
+    tier = TierStore("main", world.store, PREFIX)
+    before = await read_marker(tier)
+    assert before is not None
+    await take_over(tier, before, before.successor("the-next-one", None), deadline_s=5)
+    if settled:
+        await asyncio.sleep(LIMITS.takeover_settle_s)
+    return anew
+
+
+def lower(node: Node) -> TierStores:
+    return TierStores({"main": TierStore("main", node.store, PREFIX)}, "main")
+
+
+async def record_reconciled(node: Node, *, missing: int = 0) -> None:
+    """What `strandline reconcile --apply` does."""
+    found = await compare(node.metadata, lower(node), breathe=nothing)
+    assert len(found.missing) == missing
+    for each in found.missing:
+        id_ = each.row.segment_id
+        record = SegmentMissing(id_.partition, id_.id, each.row.finished_at)
+        await node.metadata.record_segment_missing(record)
+    restart = node.metadata.restart()
+    assert restart is not None
+    await node.metadata.record_reconciled(Reconciled(restart.offset))
+
+
+async def nothing() -> None:
+    """Between two slices."""
+
+
+def ids(node: Node, log: KafkaLog) -> set[Uuid]:
+    rows = node.metadata.list_remote_log_segments(log.partition)
+    return {row.segment_id.id for row in rows if row.state.name == "COPY_SEGMENT_FINISHED"}
+
+
+async def copied_then_ahead(world: World, orders: KafkaLog) -> tuple[SnapshotId, set[Uuid]]:
+    """Two segments in the snapshot, two more in the store; the ids of all four."""
+    async with world.boot(data_plane=True) as node:
+        assert (await node.remote_log.run_once()).complete
+        snapshot = await node.metadata.take_snapshot()
+        later(orders)
+    async with world.boot(data_plane=True) as node:
+        assert (await node.remote_log.run_once()).complete
+        return snapshot, ids(node, orders)
+
+
+def test_what_was_copied_after_the_snapshot_is_adopted_not_copied_again(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_then_ahead(world, orders)
+        keys = await all_keys(world)
+        anew = await after_the_disaster(world, snapshot)
+        for _ in range(2):  # and a restart of the node finds it done
+            async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+                report = await node.remote_log.run_once()
+                assert (report.complete, report.copied) == (True, ())
+                assert ids(node, orders) == all_ids
+                assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+                state = node.metadata.partition_state(orders.partition)
+                assert state is not None
+                assert (state.next_offset, state.adopting) == (40, False)
+                for uuid in all_ids:
+                    row = node.metadata.find_segment(uuid)
+                    assert row is not None
+                    stream = node.remote_log.open_log(uuid)
+                    data = b"".join([piece async for piece in stream])
+                    assert data == orders.log_bytes(row.start_offset)
+                assert await all_keys(world) == keys
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            found = await compare(node.metadata, lower(node), breathe=nothing)
+            assert (found.whole, found.missing, found.unknown_count) == (4, [], 0)
+
+    run_virtually(main)
+
+
+async def all_keys(world: World) -> set[str]:
+    page = await world.store.list_page("")
+    return {each.key for each in page.objects}
+
+
+async def of_base(world: World, base: int, *suffixes: str) -> list[str]:
+    """Keys of the segments with this base offset."""
+    keys = sorted(await all_keys(world))
+    return [key for key in keys if f"/{base:020}-" in key and key.endswith(suffixes)]
+
+
+async def copied_during_the_snapshot(
+    world: World, orders: KafkaLog
+) -> tuple[SnapshotId, set[Uuid]]:
+    """The first copy is under way in the snapshot; everything is copied in the end."""
+    taken: list[SnapshotId] = []
+    nodes: list[Node] = []
+
+    async def hook(step: str) -> None:
+        if step == "before put .rsm-manifest" and not taken:
+            taken.append(await nodes[0].metadata.take_snapshot())
+
+    async with world.boot(data_plane=True, hook=hook) as node:
+        nodes.append(node)
+        assert (await node.remote_log.run_once()).complete
+        return taken[0], ids(node, orders)
+
+
+def test_a_copy_that_ended_after_the_snapshot_is_finished_by_the_next_claimant(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_during_the_snapshot(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            assert node.rows(orders.partition) == [(0, 9, "COPY_SEGMENT_STARTED")]
+            report = await node.remote_log.run_once()
+            assert (report.complete, report.copied) == (True, ())
+            assert ids(node, orders) == all_ids
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("damage", ["no manifest", "short log", "another log"])
+def test_what_is_not_whole_is_copied_again_and_goes_after_the_reconciliation(
+    tmp_path: Path, orders: KafkaLog, damage: str
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_during_the_snapshot(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        manifest, log = await of_base(world, 0, ".rsm-manifest"), await of_base(world, 0, ".log")
+        if damage == "no manifest":
+            await world.store.delete_many(manifest)
+        elif damage == "short log":
+            await world.store.put(log[0], b"short", crc32c=crc32c(b"short"))
+        else:
+            await world.store.delete_many(log)
+        half = {each for each in await of_base(world, 0, "") if each in await all_keys(world)}
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            report = await node.remote_log.run_once()
+            # What lies behind the gap is copied again as well, as the broker has both.
+            assert [each.start_offset for each in report.copied] == [0, 10]
+            assert not ids(node, orders) & all_ids
+            assert half <= await all_keys(world), "nothing goes before the reconciliation"
+            assert [row.start_offset for row in node.metadata.left_overs(orders.partition)] == [0]
+            await record_reconciled(node)
+            await node.remote_log.run_once()
+            await asyncio.sleep(3_600)  # past the upload's deadline
+            assert not half & await all_keys(world)
+            assert node.metadata.left_overs(orders.partition) == ()
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+
+    run_virtually(main)
+
+
+def test_what_nobody_has_any_more_is_lost_and_what_is_behind_it_is_not(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        for base in (0, 10, 20, 30):
+            orders.delete_segment(base)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert [(each.start, each.end) for each in state.lost_ranges] == [(20, 29)]
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (30, 39)]
+            assert state.next_offset == 40
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("lie", ["byte", "size"])
+def test_one_wrong_answer_of_the_store_makes_nothing_lost(
+    tmp_path: Path, orders: KafkaLog, lie: str
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        (manifest,) = await of_base(world, 20, ".rsm-manifest")
+        for base in (0, 10, 20, 30):
+            orders.delete_segment(base)
+        sound, turned = world.store.get, list[str]()
+
+        async def turning(
+            key: str, *, start: int = 0, end: int | None = None
+        ) -> AsyncIterator[bytes]:
+            async for piece in sound(key, start=start, end=end):
+                if key == manifest and not turned:
+                    turned.append(key)
+                    yield b"\xff" + piece[1:]
+                else:
+                    yield piece
+
+        listed = world.store.list_page
+
+        async def misjudging(
+            prefix: str, *, cursor: str | None = None, limit: int = 1000
+        ) -> ListPage:
+            page = await listed(prefix, cursor=cursor, limit=limit)
+            return replace(page, objects=tuple(each._replace(size=1) for each in page.objects))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                world.store, *(("get", turning) if lie == "byte" else ("list_page", misjudging))
+            )
+            async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+                await node.remote_log.run_once()
+                state = node.metadata.partition_state(orders.partition)
+                assert state is not None
+                assert turned == [manifest] * (lie == "byte")
+                assert state.lost_ranges == ()
+                assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+
+    run_virtually(main)
+
+
+def test_a_gap_that_the_broker_can_fill_is_copied_not_lost(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            report = await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.lost_ranges == ()
+            assert [each.start_offset for each in report.copied] == [20, 30]
+            found = await compare(node.metadata, lower(node), breathe=nothing)
+            assert [each.start_offset for each in found.unknown] == [30]  # reported, never deleted
+
+    run_virtually(main)
+
+
+def test_a_gap_below_a_first_epoch_that_was_begun_anew_is_waited_for_not_lost(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The leader-epoch-checkpoint was lost: all segments are on the disk."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        orders.set_epochs((0, 33))
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.lost_ranges) == (20, ())
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.EPOCHS_MISSING
+
+    run_virtually(main)
+
+
+def test_a_partition_that_the_snapshot_never_heard_of_is_adopted_from_its_first_offset(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True) as node:
+            assert (await node.remote_log.run_once()).complete
+            snapshot = await node.metadata.take_snapshot()
+        news = KafkaLog.create(orders.log_dir, "news", entries=((0, 0),))
+        news.write(0, 10, 20, end=25)
+        async with world.boot(data_plane=True) as node:
+            assert len((await node.remote_log.run_once()).copied) == 2
+        anew = await after_the_disaster(world, snapshot)
+        news.delete_segment(0)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            report = await node.remote_log.run_once()
+            assert report.copied == ()
+            assert node.finished(news.partition) == [(0, 9), (10, 19)]
+            state = node.metadata.partition_state(news.partition)
+            assert state is not None
+            assert (state.log_start_offset, state.next_offset) == (0, 20)
+
+    run_virtually(main)
+
+
+def test_segments_that_the_predecessor_deleted_serve_nothing_after_the_reconciliation(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 0, ".rsm-manifest", ".log", ".indexes"))
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            found = await compare(node.metadata, lower(node), breathe=nothing)
+            assert [(each.row.start_offset, each.why) for each in found.missing] == [
+                (0, ".log is gone, .indexes is gone, .rsm-manifest is gone")
+            ]
+            assert (found.whole, found.unknown_count) == (1, 2)
+            await record_reconciled(node, missing=1)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.log_start_offset == 10
+            await node.remote_log.run_once()
+            assert node.finished(orders.partition) == [(10, 19), (20, 29), (30, 39)]
+            await asyncio.sleep(3_600)
+            assert node.metadata.left_overs(orders.partition) == ()
+
+    run_virtually(main)
+
+
+def test_a_store_that_is_away_keeps_the_partition_waiting(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        away = True
+
+        async def hook(step: str) -> None:
+            if away and step == "before list":
+                raise RetryLater("the store is away")
+
+        async with anew.boot(data_plane=True, directory_id=ANEW, hook=hook) as node:
+            report = await node.remote_log.run_once()
+            assert (report.complete, report.copied) == (False, ())
+            error = node.remote_log.status(orders.partition).last_error
+            assert error is not None
+            assert error.text == "the store is away"
+            away = False
+            await node.remote_log.run_once()
+            assert ids(node, orders) == all_ids
+
+    run_virtually(main)
+
+
+def test_what_the_predecessor_may_still_be_deleting_is_not_adopted_yet(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot, settled=False)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            report = await node.remote_log.run_once()
+            assert (report.complete, report.copied) == (False, ())
+            error = node.remote_log.status(orders.partition).last_error
+            assert error is not None
+            assert "was taken over a moment ago" in error.text
+            assert len(ids(node, orders)) == 2
+            await asyncio.sleep(LIMITS.takeover_settle_s)
+            assert (await node.remote_log.run_once()).copied == ()
+            assert ids(node, orders) == all_ids
+
+    run_virtually(main)
+
+
+def test_nothing_is_concluded_from_what_a_store_lacks_that_goes_away_meanwhile(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        right = {each: await read_all(world.store, each) for each in await all_keys(world)}
+
+        async def hook(step: str) -> None:
+            if step == "before list":
+                await world.store.delete_many(tuple(right))  # as if its disk were unmounted
+
+        async with anew.boot(data_plane=True, directory_id=ANEW, hook=hook) as node:
+            world.store.metadata = None  # what goes here, no node deletes
+            report = await node.remote_log.run_once()
+            assert not report.complete
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.adopting
+        for each, data in right.items():
+            await world.store.put(each, data, crc32c=crc32c(data))
+        await asyncio.sleep(LIMITS.takeover_settle_s)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
+            assert ids(node, orders) == all_ids
+
+    run_virtually(main)

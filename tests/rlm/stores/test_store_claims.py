@@ -1,0 +1,207 @@
+"""Only the default store is needed to run; what lies in another waits until that one is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.surroundings import CopyLimits, Identity
+from rlm.format.object_keys import cluster_marker_key
+from rlm.stores.cluster_marker import confirm_prefix
+from rlm.stores.store_claims import NOT_CHECKED, StoreClaims
+from rlm.stores.store_history import HistoryPort
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
+from rsm_backends.memory import MemoryStore
+from tests.rlm.planner_facts import DIRECTORY
+from tests.rlm.virtual_time import run_virtually, virtual_ambient
+
+IDENTITY = Identity("ours", None, Incarnation(1, DIRECTORY, 1))
+LIMITS = CopyLimits()
+logger = logging.getLogger(__name__)
+
+
+class Away(MemoryStore):
+    """A store that may be out of reach: it fails, or says nothing at all."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0)
+        self.trouble: Exception | None = None
+        self.silent = False
+
+    async def get(
+        self, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.trouble is not None:
+            raise self.trouble
+        async for piece in super().get(key, start=start, end=end):
+            yield piece
+
+
+def claims_of(
+    main: Away, old: Away, identity: Identity = IDENTITY, history: HistoryPort | None = None
+) -> StoreClaims:
+    stores = TierStores(
+        {"old": TierStore("old", old, "a/"), "main": TierStore("main", main, "b/")}, "main"
+    )
+    problem_log = ProblemLog(logger)
+    return StoreClaims(stores, identity, LIMITS, virtual_ambient(), problem_log, history)
+
+
+def test_a_node_starts_without_the_other_store_and_takes_it_when_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+
+    async def main() -> None:
+        stores = Away(), Away()
+        claims = claims_of(*stores)
+        stores[1].trouble = RetryLater("connection refused")
+        await claims.start()
+        claims.check("main")
+        with pytest.raises(RetryLater, match=r"'old'.*connection refused"):
+            claims.check("old")
+        assert claims.problems() == (NodeProblem(ProblemArea.STORE, "old", "connection refused"),)
+        await asyncio.sleep(10 * LIMITS.store_retry_s)
+        stores[1].trouble = None
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
+        claims.check("old")
+        assert claims.problems() == ()
+        assert (await stores[1].head(cluster_marker_key("a/"))).size > 0
+        await claims.close()
+
+    run_virtually(main)
+
+
+def test_without_the_default_store_nothing_starts() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        stores[0].trouble = Refused("wrong credentials")
+        claims = claims_of(*stores)
+        with pytest.raises(Refused, match="wrong credentials"):
+            await claims.start()
+        await claims.close()
+
+    run_virtually(main)
+
+
+def test_a_node_that_is_started_again_while_the_default_store_is_down_waits_for_it() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        stores[0].trouble = RetryLater("connection refused")
+        claims = claims_of(*stores)
+        with pytest.raises(RetryLater, match="connection refused"):
+            await claims.start()  # who runs once has nothing to wait for
+        await claims.start(may_be_away=True)
+        claims.check("old")
+        with pytest.raises(RetryLater, match=r"'main'.*connection refused"):
+            claims.check("main")
+        assert [each.name for each in claims.problems()] == ["main"]
+        stores[0].trouble = None
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
+        claims.check("main")
+        assert claims.problems() == ()
+        await claims.close()
+
+    run_virtually(main)
+
+
+@dataclass
+class History:
+    """Of a metadata log that knows these partitions, and no row of theirs."""
+
+    known: tuple[TopicIdPartition, ...] = ()
+
+    def is_caught_up(self) -> bool:
+        return True
+
+    def partitions(self) -> Iterator[TopicIdPartition]:
+        return iter(self.known)
+
+    def list_remote_log_segments(
+        self, tip: TopicIdPartition, leader_epoch: int | None = None
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        assert (tip in self.known, leader_epoch) == (True, None)
+        return iter(())
+
+
+def test_a_bucket_that_went_stops_no_node_whose_metadata_is_in_use() -> None:
+    async def main() -> None:
+        tip = TopicIdPartition("orders", Uuid(b"a topic's own id"), 0)
+        missing = InvalidRequest("bucket 'b' does not exist", field="bucket")
+        new, used = (claims_of(Away(), Away(), history=History(known)) for known in ((), (tip,)))
+        for claims in (new, used):
+            claims._stores.default.store.trouble = missing  # type: ignore[attr-defined]  # Away
+        with pytest.raises(InvalidRequest, match="does not exist"):
+            await new.start(may_be_away=True)
+        await used.start(may_be_away=True)
+        assert [each.name for each in used.problems()] == ["main"]
+        with pytest.raises(RetryLater, match=r"'main'.*does not exist"):
+            used.check("main")
+        await used.close()
+
+    run_virtually(main)
+
+
+def test_a_silent_store_delays_the_start_by_little_and_is_told_as_unknown() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        stores[1].silent = True
+        claims = claims_of(*stores)
+        async with asyncio.timeout(LIMITS.store_deadline_s / 2):
+            await claims.start()
+        assert [each.text for each in claims.problems()] == [NOT_CHECKED]
+        with pytest.raises(RetryLater, match="not looked at"):
+            claims.check("old")
+        await claims.close()
+
+    run_virtually(main)
+
+
+def test_another_clusters_store_is_a_problem_and_stays_as_it_is() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        theirs = claims_of(Away(), stores[1], Identity("theirs", None, IDENTITY.incarnation))
+        await theirs.start()
+        await theirs.close()
+        claims = claims_of(*stores)
+        await claims.start()
+        (problem,) = claims.problems()
+        assert "belongs to the Strandline cluster theirs" in problem.text
+        with pytest.raises(RetryLater, match="theirs"):
+            claims.check("old")
+        await claims.close()
+
+    run_virtually(main)
+
+
+def test_a_store_that_is_lost_later_is_missing_until_it_is_back() -> None:
+    async def main() -> None:
+        stores = Away(), Away()
+        claims = claims_of(*stores)
+
+        async def confirm(tier: TierStore) -> None:
+            await confirm_prefix(tier, IDENTITY, deadline_s=1.0)
+
+        await claims.start()
+        stores[1].trouble = RetryLater("connection refused")
+        await claims.look_again(confirm)
+        assert [each.name for each in claims.problems()] == ["old"]
+        stores[0].trouble = RetryLater("no route")
+        with pytest.raises(RetryLater, match="no route"):
+            await claims.look_again(confirm)
+        stores[1].trouble = None
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
+        assert claims.problems() == ()
+        await claims.close()
+
+    run_virtually(main)

@@ -1,0 +1,81 @@
+"""Real worker processes under the node's limits: they ask the supervisor, for every byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlm.data_plane.copy_job import CopyJob
+from rlm.data_plane.read_request import LogRequest
+from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import MIB, Flow, FlowLimits, Rates
+from rlm.worker.pool import WorkerPool
+from rsm_backends.store_config import StoreConfig
+from strandline.node import ambient
+from tests.rlm.broker_files import ReplicaWriter, write_log_dir
+from tests.rlm.real_workers import COMMAND, FAR_FUTURE_MS, LIMITS
+from tests.rlm.tier import PREFIX, STORE, copy_job, only_partition, tiered
+
+FAST = 100_000 * MIB
+
+
+class CountingFlow(FlowControl):
+    """Counts what is asked for."""
+
+    def __init__(self, limits: FlowLimits) -> None:
+        super().__init__(limits, part_bytes=MIB, workers=2, monotonic=ambient.monotonic)
+        self.asked: Counter[tuple[Flow, str | None]] = Counter()
+
+    async def take(self, flow: Flow, topic: str | None, size: int) -> None:
+        self.asked[flow, topic] += size
+        await super().take(flow, topic, size)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> CopyJob:
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    for _ in range(15):
+        replica.append(10, value_bytes=10_000)
+    replica.roll()
+    partition = only_partition(replica.log_dir)
+    made = copy_job(partition, partition.segments[0])
+    return replace(made, upload_deadline_ms=FAR_FUTURE_MS)
+
+
+async def test_what_moves_is_asked_for_while_it_is_limited_and_only_then(
+    tmp_path: Path, job: CopyJob
+) -> None:
+    (tmp_path / "tier").mkdir()
+    store = StoreConfig(name=STORE, kind="filesystem", path=tmp_path / "tier", prefix=PREFIX)
+    flow = CountingFlow(FlowLimits(Rates(FAST, FAST)))
+    pool = WorkerPool(
+        COMMAND,
+        {STORE: store},
+        size=2,
+        limits=LIMITS,
+        monotonic=ambient.monotonic,
+        sleep=ambient.sleep,
+        flow=flow,
+    )
+    try:
+        await pool.start()
+        result = await pool.copy(job)
+        topic = job.segment_id.partition.topic
+        assert flow.asked == {(Flow.COPY, topic): result.uploaded_bytes}
+        segment = tiered(job, result)
+        log = b"".join([part async for part in pool.read_log(LogRequest(segment))])
+        recorded = result.custom_metadata
+        assert len(log) == result.log_bytes
+        assert flow.asked[Flow.READ, topic] == recorded.log_bytes + recorded.manifest_bytes
+        flow.asked.clear()
+        flow.change(FlowLimits(topics={"other": Rates(FAST, FAST)}))
+        again = replace(
+            job, segment_id=replace(job.segment_id, id=job.segment_id.partition.topic_id)
+        )
+        await pool.copy(again)
+        assert flow.asked == {}
+    finally:
+        await pool.close()

@@ -1,0 +1,211 @@
+"""Which process has a node id, and what becomes of the claims of the one that had it before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_formats.errors import CorruptData
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
+from rlmm.apply.nodes import PAST_DIRECTORIES_MAX
+from rlmm.apply.outcome import Verdict
+from rlmm.partition_state import Mode
+from rlmm.records.records import ClaimReset, NodeContested, NodeRegistration, PartitionModeChange
+from rlmm.rows.nodes import RegisteredNode, decode_node, encode_node, find_node
+from rlmm.segment import Incarnation
+from tests.rlmm.state_world import NODE_1, NODE_2, START_MS, World
+
+WIPED = Incarnation(1, Uuid(b"another-director"), 1)
+
+
+@pytest.fixture
+def world() -> World:
+    """Node 1 registered and leads at epoch 4, with a copy under way and one finished."""
+    world = World()
+    world.accept(NodeRegistration(NODE_1))
+    world.claim((4, 100))
+    world.log_start(100, 4)
+    world.copy(1, 100, 199, [(4, 100)])
+    world.accept(world.an_add(2, 200, 299, [(4, 200)]))
+    return world
+
+
+def node(world: World) -> RegisteredNode:
+    found = find_node(world.rows, 1)
+    assert found is not None
+    return found
+
+
+def test_a_wiped_disk_takes_the_claims_of_its_node_over_at_the_same_epoch(world: World) -> None:
+    claim = world.a_claim([(4, 100)], node=WIPED)
+    assert world.verdict(claim) is Verdict.FENCED, "it did not register"
+    world.accept(NodeRegistration(WIPED))
+    assert (world.state.claim, world.state.voided_claim is None) == (None, False)
+    world.accept(claim)
+    world.token, world.node = world.offset, WIPED
+    assert world.state.claim is not None
+    assert world.state.claim.incarnation == WIPED
+    assert world.state.next_offset == 200
+    world.copy(3, 200, 299, [(4, 200)])
+
+
+def test_the_old_token_is_void_at_once_whatever_it_is_used_for(world: World) -> None:
+    add, finish = world.an_add(3, 200, 299, [(4, 200)]), world.a_finish(2)
+    lost, start, gone = world.a_lost_range(200, 210), world.a_log_start(150, 4), world.a_delete(1)
+    world.accept(NodeRegistration(WIPED))
+    for record in (add, finish, lost, start, gone):
+        assert world.verdict(record) is Verdict.FENCED, record
+
+
+def test_nobody_else_gets_in_at_that_epoch_by_a_registration(world: World) -> None:
+    world.accept(NodeRegistration(WIPED), NodeRegistration(NODE_2))
+    assert world.verdict(world.a_claim([(4, 100)], node=NODE_2)) is Verdict.FENCED
+    assert world.verdict(world.a_claim([(4, 100)], number=9)) is Verdict.FENCED, "the old process"
+    assert world.verdict(world.a_claim([(5, 100)], number=9)) is Verdict.FENCED, "at any epoch"
+    world.accept(world.a_claim([(4, 100), (5, 300)], node=NODE_2))
+
+
+def test_another_life_of_the_same_directory_takes_nothing_away(world: World) -> None:
+    world.accept(NodeRegistration(replace(NODE_1, boot_counter=2)))
+    assert world.state.claim is not None
+    world.accept(world.a_finish(2))
+    assert node(world).offset < node(world).boot_offset
+
+
+def test_what_registers_first_takes_over_from_a_directory_that_never_did() -> None:
+    world = World()
+    world.claim((4, 100))
+    world.accept(NodeRegistration(WIPED))
+    assert world.state.claim is None
+    world.accept(world.a_claim([(4, 100)], node=WIPED))
+
+
+def test_the_first_registration_of_the_claimant_itself_voids_nothing() -> None:
+    world = World()
+    world.claim((4, 100))
+    world.accept(NodeRegistration(NODE_1))
+    assert world.state.claim is not None
+
+
+@pytest.mark.parametrize("late", [NODE_1, replace(NODE_1, boot_counter=0)])
+def test_a_registration_that_arrives_late_changes_nothing(world: World, late: Incarnation) -> None:
+    world.accept(NodeRegistration(WIPED))
+    assert world.verdict(NodeRegistration(late)) is Verdict.FENCED
+    assert world.verdict(NodeRegistration(WIPED)) is Verdict.NO_EFFECT
+    assert node(world).directory_id == WIPED.directory_id
+
+
+def test_a_directory_that_comes_back_has_nothing_of_what_it_claimed_before(world: World) -> None:
+    back = replace(NODE_1, boot_counter=2)
+    world.accept(NodeRegistration(WIPED), NodeRegistration(back))
+    assert world.state.claim is None
+    assert world.verdict(world.a_finish(2)) is Verdict.FENCED
+    world.accept(world.a_claim([(4, 100)], node=back, number=0))
+
+
+def test_two_living_processes_with_one_node_id_both_write_nothing_more(world: World) -> None:
+    world.accept(NodeRegistration(WIPED))
+    world.claim((4, 100), node=WIPED)
+    world.accept(NodeContested(NODE_1, node(world).boot_offset))
+    assert node(world).contested
+    assert world.state.claim is None
+    assert world.verdict(world.a_log_start(150, 4)) is Verdict.FENCED
+    for incarnation in (NODE_1, WIPED):
+        claim = world.a_claim([(4, 100), (5, 300)], node=incarnation)
+        assert world.verdict(claim) is Verdict.FENCED
+
+
+@pytest.mark.parametrize("first", [WIPED, NODE_1])
+def test_whichever_of_two_is_started_anew_goes_on(world: World, first: Incarnation) -> None:
+    world.accept(NodeRegistration(WIPED), NodeContested(NODE_1, world.offset + 1))
+    again = replace(first, boot_counter=2)
+    world.accept(NodeRegistration(again), world.a_claim([(4, 100)], node=again))
+    assert not node(world).contested
+
+
+def test_a_contest_is_for_a_process_that_was_replaced_by_the_one_it_names(world: World) -> None:
+    first = node(world).boot_offset
+    assert world.verdict(NodeContested(WIPED, first)) is Verdict.CONFLICT, "it never registered"
+    assert world.verdict(NodeContested(NODE_1, first)) is Verdict.CONFLICT, "it has the id"
+    assert world.verdict(NodeContested(NODE_2, first)) is Verdict.CONFLICT, "another node"
+    world.accept(NodeRegistration(WIPED))
+    taken = node(world).boot_offset
+    assert world.verdict(NodeContested(NODE_1, first)) is Verdict.CONFLICT, "an older one"
+    again = replace(WIPED, boot_counter=2)
+    world.accept(NodeRegistration(again))
+    assert world.verdict(NodeContested(NODE_1, taken)) is Verdict.CONFLICT, "started anew since"
+    contest = NodeContested(NODE_1, node(world).boot_offset)
+    world.accept(contest)
+    assert world.verdict(contest) is Verdict.NO_EFFECT
+
+
+@pytest.mark.parametrize(
+    "nobody",
+    [replace(NODE_1, node_id=-1), replace(NODE_1, boot_counter=-1), Incarnation(1, ZERO_UUID, 1)],
+)
+def test_an_incarnation_that_no_node_has_is_invalid(world: World, nobody: Incarnation) -> None:
+    assert world.verdict(NodeRegistration(nobody)) is Verdict.INVALID
+    assert world.verdict(NodeContested(nobody, 0)) is Verdict.CONFLICT
+
+
+def test_a_claim_that_was_voided_otherwise_is_reset_and_set_as_before(world: World) -> None:
+    token = world.token
+    world.accept(NodeRegistration(WIPED), ClaimReset(world.partition, token))
+    assert world.state.cut_allowed
+    world.accept(PartitionModeChange(world.partition, Mode.PAUSED, world.state.mode_offset))
+
+
+def test_a_row_keeps_what_is_not_known_yet_and_forgets_the_oldest_directories() -> None:
+    world = World()
+    tags = ((0, b"zone a"),)
+    for number in range(PAST_DIRECTORIES_MAX + 3):
+        directory = Uuid(b"directory-%06d" % number)
+        world.accept(NodeRegistration(Incarnation(1, directory, 1), tags))
+    found = node(world)
+    assert found.unknown_tags == tags
+    assert found.timestamp_ms == START_MS
+    assert len(found.past) == PAST_DIRECTORIES_MAX
+    assert decode_node(1, encode_node(found)) == found
+
+
+def with_the_first_directory_forgotten(world: World) -> Incarnation:
+    """Who has node id 1 now, with a claim."""
+    for number in range(PAST_DIRECTORIES_MAX + 1):
+        latest = Incarnation(1, Uuid(b"directory-%06d" % number), 1)
+        world.accept(NodeRegistration(latest))
+    assert NODE_1.directory_id not in dict(node(world).past)
+    world.claim((4, 100), node=latest)
+    return latest
+
+
+def test_an_old_life_of_a_directory_that_is_forgotten_counts_as_a_new_one(world: World) -> None:
+    old_finish = world.a_finish(2)
+    latest = with_the_first_directory_forgotten(world)
+    world.accept(NodeRegistration(NODE_1))
+    assert world.state.claim is None
+    assert world.verdict(old_finish) is Verdict.FENCED, "nothing of what it claimed before"
+    world.accept(NodeContested(latest, node(world).boot_offset))
+    for incarnation in (NODE_1, latest):
+        claim = world.a_claim([(4, 100), (5, 300)], node=incarnation)
+        assert world.verdict(claim) is Verdict.FENCED, "two live: neither writes"
+
+
+def test_a_process_whose_directory_is_forgotten_has_no_say_in_who_has_the_node_id(
+    world: World,
+) -> None:
+    old_finish = world.a_finish(2)
+    latest = with_the_first_directory_forgotten(world)
+    assert world.verdict(NodeContested(NODE_1, node(world).boot_offset)) is Verdict.CONFLICT
+    assert world.verdict(old_finish) is Verdict.FENCED
+    assert world.state.claim is not None
+    assert world.state.claim.incarnation == latest
+
+
+def test_a_row_that_no_encoder_wrote_is_corrupt() -> None:
+    world = World()
+    world.accept(NodeRegistration(NODE_1))
+    whole = encode_node(node(world))
+    for damaged in (whole[:-1], b"\0\1" + whole[2:], whole + b"\0"):
+        with pytest.raises(CorruptData):
+            decode_node(1, damaged)

@@ -1,0 +1,1 @@
+"""Tests of `rlmm/data_directory/`."""
