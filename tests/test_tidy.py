@@ -71,6 +71,7 @@ PLAIN_WORDS = (
     "pipeline/decode",
     "pipeline/export",
     "pipeline/jobs",
+    "pipeline/restore",
     "pipeline/source",
 )
 """Packages and folders whose docstrings were put into plain words (docs/STYLE.md); add to it."""

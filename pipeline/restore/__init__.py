@@ -1,1 +1,1 @@
-"""A topic from the tier back into Kafka: by producing, or as log directories of a broker."""
+"""Restores a topic from the tier into Kafka: by producing, or as log directories of a broker."""

@@ -1,8 +1,8 @@
-"""What a restore of a partition notes of itself where it restores to, so that a later run knows it
-again. Pure.
+"""The note that a restore of a partition leaves in its target, by which a later run recognises it.
+Pure.
 
-The tier goes on while a restore runs: `latest` means another offset an hour later, and retention
-moves `earliest`. So the note has what was asked for beside the offsets that it meant then.
+The tier changes while a restore runs: `latest` means another offset an hour later, and retention
+moves `earliest`. So the note has the limits asked for, and the offsets that they meant then.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """`source` is the partition as it was tiered, and how it is read. `end_offset` is exclusive.
-    `asked` stands for the limits as the command had them (`Wanted.asked`).
+    """A restore that has begun. `source` is the tiered partition and the isolation of its read.
+    `end_offset` is exclusive. `asked` identifies the limits in the command (`Wanted.asked`).
     """
 
     source: str
@@ -26,11 +26,11 @@ class Begun:
         return f"{self.source} from {self.first_offset} to {self.end_offset - 1}"
 
     def text(self) -> str:
-        """As it is noted."""
+        """The text of the note."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def goes_on(self, noted: Begun | None) -> bool:
-        """Whether this is the restore that was noted: it asks for the same, or means the same."""
+        """True if this continues the noted restore: same source, and same limits or offsets."""
         if noted is None or noted.source != self.source:
             return False
         ours = (self.first_offset, self.end_offset)
@@ -38,7 +38,7 @@ class Begun:
 
 
 def parse_begun(text: str) -> Begun | None:
-    """None: it is no note of a restore."""
+    """The restore in a note; None if the text is not such a note."""
     try:
         found = json.loads(text)
         return Begun(

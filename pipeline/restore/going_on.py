@@ -1,7 +1,7 @@
-"""What a restore by producing has to do, where earlier runs of it may have done a part.
+"""Plans the work of a restore by producing, of which earlier runs may have done a part.
 
-The tier goes on meanwhile: more is tiered, and retention removes the oldest. A run that goes on
-keeps the range that the first one noted in the target, as far as the tier still has it.
+The tier changes meanwhile: more is tiered, and retention removes the oldest. A run that continues
+keeps the range that the first run noted in the target, as far as the tier still has it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ISOLATION = Isolation.READ_COMMITTED
 
 @dataclass(frozen=True, slots=True)
 class WantedPartition:
-    """What of a partition is restored, and the `slices` of it that the tier has, ascending. `lost`
-    are offsets (inclusive) of the range that are passed over: nobody has them any more.
+    """The range of a partition to restore, and its `slices` in the tier, ascending. `lost` are
+    skipped offsets (inclusive) of the range, which no longer exist.
     """
 
     begun: Begun
@@ -41,7 +41,7 @@ class WantedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ProducePlan:
-    """Ascending; and how tasks read."""
+    """The partitions, ascending, and the settings with which tasks read."""
 
     partitions: Mapping[TopicIdPartition, WantedPartition]
     settings: ReadSettings
@@ -61,8 +61,8 @@ def plan_produce(
     columns: tuple[str, ...],
     noted: Mapping[int, Progress],
 ) -> ProducePlan:
-    """`noted` is what the target says, by partition. Conflict names the offsets that a run which
-    goes on would need and the tier no longer has; the rest as `find_ranges`.
+    """The plan. `noted` is the progress found in the target, by partition. Conflict names offsets
+    that a continued run would need but the tier no longer has; other errors as in `find_ranges`.
     """
     going: dict[TopicIdPartition, _GoingOn] = {}
     fresh: list[int] = []
@@ -110,9 +110,9 @@ def _going_on(
     lost_to = min(readable_from, end) - 1
     if at <= lost_to and not wanted.skip_lost:
         raise Conflict(
-            f"the restore of {begun} has come to the offset {at}, and the tier has no longer the "
-            f"offsets {at} to {lost_to}: give --skip-lost to go on behind them, or restore what "
-            "there is into another topic (--topic-as NAME)",
+            f"the restore of {begun} has come to the offset {at}, but the tier no longer has the "
+            f"offsets {at} to {lost_to}: give --skip-lost to continue behind them, or restore the "
+            "rest into another topic (--topic-as NAME)",
             reason="DATA_LOSS",
         )
     return _GoingOn(begun, at, readable_from)

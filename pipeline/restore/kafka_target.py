@@ -1,8 +1,8 @@
-"""The Kafka cluster that a topic is restored into. The one place of the pipeline with librdkafka.
+"""The Kafka cluster that a topic is restored into. Only this file of the pipeline uses librdkafka.
 
-Exactly once: records are produced in transactions, and how far the source was read stands in the
-same transaction, as an offset of a consumer group. Who opens a partition fences whoever wrote to it
-before, then reads that offset and goes on from there; what was not committed is aborted.
+Exactly once: records are produced in transactions, and the same transaction commits the progress in
+the source as an offset of a consumer group. A writer that opens a partition fences earlier writers,
+aborts their open transaction, then reads that offset and continues from there.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from pipeline.process import ambient
 CONNECT_DEADLINE_S = 15
 REQUEST_DEADLINE_S = 60
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
-"""Records that wait to be sent, in the producer of one partition."""
+"""Bytes of records that wait to be sent, in the producer of one partition."""
 
 TRANSACTION_DEADLINE_S = 600
-"""The target aborts what is open for longer: a source that is slow for minutes is none yet. Below
-what brokers allow (`transaction.max.timeout.ms`, 15 minutes).
+"""The target aborts transactions that are open for longer. It allows for a source that is slow for
+minutes, and is below the brokers' limit (`transaction.max.timeout.ms`, 15 minutes).
 """
 
 FETCHED_BYTES_MAX = 64 * 1024 * 1024
 RECORDS_AT_ONCE = 1_000
 POLL_S = 0.1
 END_WAIT_MS = 20
-"""How long a broker waits for more before it tells a reader that this is the end; 500 otherwise."""
+"""Time that a broker waits for more records before it reports the end; 500 by default."""
 
 SILENCE_DEADLINE_S = 120
-"""A queue that does not move, or a read that brings nothing, for so long is given up."""
+"""A queue that does not move, or a read that returns nothing, for this long is given up."""
 
 _REFUSED = (
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -74,7 +74,9 @@ _COORDINATOR_CHANGES = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""Of the consumer group: a cluster makes it with the first request for one, and elects it anew."""
+"""Errors while a consumer group's coordinator changes: a cluster creates it with the first request,
+and elects it anew.
+"""
 
 _FOR_NOW = (
     KafkaError._TIMED_OUT,
@@ -97,7 +99,7 @@ class KafkaRecord(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The next offset of the source, and what is being restored, as `commit` was told."""
+    """The next offset of the source, and the text that identifies the restore, as committed."""
 
     next_offset: int
     what: str
@@ -105,17 +107,19 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KafkaAddress:
-    """Where the cluster is: librdkafka's client properties, `bootstrap.servers` among them. They
-    may hold passwords, and are never shown.
+    """The cluster's address: librdkafka's client properties, with `bootstrap.servers`. They may
+    hold passwords and are never shown.
     """
 
     properties: Mapping[str, str] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what would undo the promises of this file."""
+        """InvalidRequest for properties that would break the promises of this file."""
         for name in ("transactional.id", "group.id", "acks", "enable.idempotence"):
             if name in self.properties:
-                raise InvalidRequest(f"{name} is the restore's own", field="--kafka-config")
+                raise InvalidRequest(
+                    f"{name} is set by the restore: leave it out", field="--kafka-config"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ class TargetTopic:
 
 
 def find_topic(address: KafkaAddress, name: str) -> TargetTopic | None:
-    """None if there is none of this name."""
+    """The topic of this name, or None."""
     with _translated(f"topic {name}"):
         admin = AdminClient(_quiet(address))
         there = admin.list_topics(timeout=CONNECT_DEADLINE_S).topics.get(name)
@@ -145,7 +149,7 @@ def find_topic(address: KafkaAddress, name: str) -> TargetTopic | None:
 def create_topic(
     address: KafkaAddress, name: str, partitions: int, configs: Mapping[str, str]
 ) -> None:
-    """As many replicas as the brokers' default says."""
+    """Create a topic with the brokers' default replication factor."""
     with _translated(f"topic {name}"):
         admin = AdminClient(_quiet(address))
         new = NewTopic(name, partitions, replication_factor=-1, config=dict(configs))
@@ -153,7 +157,9 @@ def create_topic(
 
 
 def committed_offsets(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
-    """Asked again while the group's coordinator changes, which librdkafka leaves to its user."""
+    """The group's committed offsets; asks again while its coordinator changes, which librdkafka
+    leaves to its user.
+    """
     ends_at = ambient.monotonic() + REQUEST_DEADLINE_S
     while True:
         try:
@@ -173,14 +179,14 @@ def committed_offsets(consumer: Consumer, asked: list[TopicPartition]) -> list[T
 def committed_progress(
     address: KafkaAddress, topic: str, partitions: Iterable[int], owner: str
 ) -> dict[int, Progress]:
-    """How far the partitions came, of those that have been begun. A look only: `take_over` says
-    what holds, for whoever has shut the others out.
+    """The progress of the partitions that have been begun. Only a look: what counts is the answer
+    of `take_over`, after earlier writers are fenced.
     """
     settings: dict[str, str | int | float | bool] = {
         **_quiet(address),
         "group.id": owner,
         "enable.auto.commit": False,
-        # What a killed run has left open is passed over: nobody aborts it before `take_over`.
+        # A transaction left open by a killed run is ignored: nobody aborts it before `take_over`.
         "isolation.level": "read_uncommitted",
     }
     consumer = Consumer(settings)
@@ -199,10 +205,7 @@ def committed_progress(
 
 
 class PartitionWriter:
-    """Writes one partition, alone: opening it shuts out every earlier writer of the same `owner`.
-
-    `restored`: what is being restored, told apart from everything else.
-    """
+    """Writes one partition, alone: `take_over` fences every earlier writer of the same `owner`."""
 
     def __init__(
         self,
@@ -231,7 +234,7 @@ class PartitionWriter:
                 "transactional.id": f"{owner}-{topic}-{partition}",
                 "acks": "all",
                 "transaction.timeout.ms": str(TRANSACTION_DEADLINE_S * 1_000),
-                "message.max.bytes": "1000000000",  # what the topic takes is the topic's to say
+                "message.max.bytes": "1000000000",  # the topic's own limit applies
                 "queue.buffering.max.kbytes": str(QUEUE_BYTES_MAX // 1024),
                 "queue.buffering.max.messages": "1000000",
                 "on_delivery": self._delivered,
@@ -242,9 +245,9 @@ class PartitionWriter:
         self._open = False
 
     def take_over(self) -> Progress | None:
-        """Fence earlier writers, abort what they left, and tell how far they came.
+        """Fence earlier writers, abort their open transaction, and return their progress.
 
-        None: nothing was restored here yet, and the partition is empty. Conflict: it is not.
+        None if nothing was restored here yet and the partition is empty; Conflict if it is not.
         """
         with _translated(self._name):
             self._producer.init_transactions(REQUEST_DEADLINE_S)
@@ -261,11 +264,11 @@ class PartitionWriter:
         return None
 
     def end_offset(self) -> int:
-        """Of the target, exclusive. What is sent from now on is not below it."""
+        """The end offset of the target (exclusive), below which no later record will be."""
         return self._bounds()[1]
 
     def send(self, record: KafkaRecord) -> None:
-        """Queue a record, in a transaction that is begun with the first one."""
+        """Queue a record; the first one begins a transaction."""
         if record.timestamp_ms == 0:
             raise InvalidRequest(
                 f"the record at offset {record.offset} has the timestamp 0, for which librdkafka "
@@ -289,7 +292,7 @@ class PartitionWriter:
             self._raise_failure()
 
     def commit(self, progress: Progress) -> None:
-        """Everything sent and how far the source was read: both or neither."""
+        """Commit the sent records together with the progress in the source."""
         with _translated(self._name):
             self._begin()
             self._send_progress(progress)
@@ -298,7 +301,7 @@ class PartitionWriter:
             self._open = False
 
     def close(self) -> None:
-        """Abort what is not committed. Idempotent."""
+        """Abort the open transaction. Idempotent."""
         if self._open:
             self._open = False
             try:
@@ -351,7 +354,7 @@ class PartitionWriter:
 def read_partition(
     address: KafkaAddress, topic: str, partition: int, first_offset: int = 0
 ) -> Iterator[KafkaRecord]:
-    """The committed records from `first_offset`, or the first that there is, to the present end."""
+    """The committed records from `first_offset`, or the first existing one, to the present end."""
     consumer = Consumer(
         {
             **_quiet(address),
@@ -385,7 +388,7 @@ def _watermarks(consumer: Consumer, where: TopicPartition) -> tuple[int, int]:
 def _until_end(consumer: Consumer, name: str) -> Iterator[KafkaRecord]:
     silent_s = 0.0
     while silent_s < SILENCE_DEADLINE_S:
-        # Waits for so many records or so long, also when the end was among them.
+        # Waits until it has this many records or the timeout is over, even at the end.
         messages = consumer.consume(RECORDS_AT_ONCE, timeout=POLL_S)
         silent_s = 0.0 if messages else silent_s + POLL_S
         for message in messages:
@@ -396,7 +399,7 @@ def _until_end(consumer: Consumer, name: str) -> Iterator[KafkaRecord]:
                 return
             elif not error.retriable():
                 raise KafkaException(error)
-    raise RetryLater(f"{name}: nothing came for {SILENCE_DEADLINE_S} s")
+    raise RetryLater(f"{name}: no record arrived for {SILENCE_DEADLINE_S} s")
 
 
 def _record(message: Message) -> KafkaRecord:
@@ -419,13 +422,13 @@ def _bytes(value: str | bytes | None) -> bytes | None:
 
 
 def _quiet(address: KafkaAddress) -> dict[str, str | int | float | bool]:
-    """Errors come as exceptions; librdkafka would write each to standard error as well."""
+    """Client properties without log output, since librdkafka would write to standard error."""
     return {"log_level": 0, **address.properties}
 
 
 @contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """librdkafka's errors as ours."""
+    """Turns librdkafka's errors into ours."""
     try:
         yield
     except KafkaException as error:
@@ -438,7 +441,9 @@ def _translated(what: str) -> Iterator[None]:
 def _ours(error: KafkaError, what: str) -> StrandlineError:
     code, text = error.code(), f"{what}: {error.str()}"
     if code in _FENCED:
-        return Fenced(f"{what}: another restore into this partition began; only the last goes on")
+        return Fenced(
+            f"{what}: another restore into this partition has begun; only the last one continues"
+        )
     if code in _REFUSED:
         return Refused(f"{text}: see docs/PIPELINE.md for the rights that a restore needs")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):

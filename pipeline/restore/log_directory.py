@@ -1,11 +1,11 @@
-"""A partition's place in a broker's log directory: checked, filled beside, and given its name.
+"""A partition's place in a broker's log directory: checks it, fills a folder beside it, renames it.
 
-The segments are written into a folder of a name that no broker takes: one that is started in the
-middle says so and ends. Only when the log is whole does it get the partition's name, by one rename.
-A partition that has records is never touched.
+The segments are written into a folder whose name no broker accepts: a broker started meanwhile
+reports it and ends. Only a complete log gets the partition's name, by one rename. A partition with
+records is never touched.
 
-A log that is whole has a note of that, before anything else is done with it and for as long as it
-is there: wherever a run is killed, the next one knows the log as its own and does what is left.
+A complete log gets a note of that before any further step, and keeps it: wherever a run is killed,
+the next one recognises the log as its own and does the remaining steps.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from rlmm.log.synced_path import sync_path
 
 STAGING_PREFIX = ".strandline-restore-"
 FILE_NAME_BYTES_MAX = 255
-"""Of Linux's file systems. A topic has up to 249, a partition's directory has all of them."""
+"""Limit of Linux's file systems. A partition's directory may need all, as topics have up to 249."""
 PLAN_FILE = f"plan{NOTE_SUFFIX}"
 FINISHED_FILE = f"strandline{NOTE_SUFFIX}"
-"""Brokers read files of their own suffixes only, and delete all of them with the partition."""
+"""Brokers ignore files with other suffixes than their own, and delete them with the partition."""
 
 LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a partition goes. `topic_id` is the one it has for the brokers it goes to."""
+    """The place of a partition. `topic_id` is the topic's id in the target cluster."""
 
     log_dir: Path
     topic: str
@@ -62,18 +62,18 @@ class Place:
 
     @property
     def directory(self) -> Path:
-        """What the broker will read."""
+        """The directory that the broker will read."""
         return self.log_dir / f"{self.topic}-{self.partition}"
 
     @property
     def staging(self) -> Path:
-        """Where it is written until it is whole."""
+        """The folder for the log until it is complete."""
         return staging_of(self.directory)
 
 
 def staging_of(directory: Path) -> Path:
-    """Beside a partition's directory. The longest topics leave no room for what is put before their
-    names: the name's hash stands for it then.
+    """The staging folder beside a partition's directory. The longest topic names leave no room for
+    the prefix: then it has the hash of the name.
     """
     name = f"{STAGING_PREFIX}{directory.name}"
     if len(name) > FILE_NAME_BYTES_MAX:
@@ -83,7 +83,7 @@ def staging_of(directory: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class FinishedLog:
-    """A whole log, as it is noted in its folder. `segments` have batches in the range."""
+    """The note of a complete log in its folder. `segments` counts those with wanted batches."""
 
     restore: str
     topic_id: str
@@ -95,7 +95,7 @@ class FinishedLog:
 
 
 def finished_log(folder: Path) -> FinishedLog | None:
-    """None: no restore wrote this log to its end."""
+    """The note in a folder; None if no restore completed this log."""
     try:
         found = json.loads((folder / FINISHED_FILE).read_bytes())
         log = found.pop("log")
@@ -112,23 +112,23 @@ def find_place(
     topic_id: Uuid | None,
     restore: Begun,
 ) -> Place:
-    """Where the broker made the partition, empty, or where `restore` put or left it; else the first
-    directory, if the id is known.
+    """The place where the broker created the partition, empty, or where `restore` put or left it;
+    otherwise in the first directory, if the id is known.
 
-    Conflict: there are records of others, or it is another topic's. InvalidRequest: nothing tells
-    the id.
+    Conflict if it has other records or belongs to another topic. InvalidRequest if the topic id is
+    unknown.
     """
     name = f"{topic}-{partition}"
     found = [each for each in log_dirs if (each / name).exists()]
     if len(found) > 1:
-        raise Conflict(f"{name} is in {found[0]} and in {found[1]}: remove the one that is empty")
-    # A run that was killed while it published may have removed the broker's directory, or a part.
+        raise Conflict(f"{name} is in {found[0]} and in {found[1]}: remove the empty one")
+    # A run killed while it published may have removed the broker's directory, wholly or in part.
     left = [each for each in log_dirs if finished_log(staging_of(each / name)) is not None]
     if not found and not left:
         if topic_id is None:
             raise InvalidRequest(
-                f"{name} is in none of the log directories, so its topic id is not "
-                "known: make the topic on the (stopped) broker's cluster first, or say --topic-id",
+                f"{name} is in none of the log directories, so its topic id is unknown: create the "
+                "topic on the (stopped) broker's cluster first, or give --topic-id",
                 field="--topic-id",
             )
         return Place(log_dirs[0], topic, partition, topic_id)
@@ -147,7 +147,7 @@ def find_place(
 
 
 def _known_topic_id(directory: Path, staging: Path) -> Uuid:
-    """As the broker's directory says, else as the whole log that was about to take its place."""
+    """The topic id, from the broker's directory, else from the complete log that replaces it."""
     metadata = directory / PARTITION_METADATA_FILE
     if metadata.exists():
         return parse_partition_metadata(metadata.read_bytes(), source=str(metadata))
@@ -158,7 +158,7 @@ def _known_topic_id(directory: Path, staging: Path) -> Uuid:
 
 
 def find_finished(place: Place, restore: Begun) -> FinishedLog | None:
-    """The log of `restore` at this place, if it is whole; with its name or not yet."""
+    """The complete log of `restore` at this place, if any, with its final name or not yet."""
     for folder in (place.directory, place.staging):
         found = finished_log(folder)
         if (
@@ -171,7 +171,7 @@ def find_finished(place: Place, restore: Begun) -> FinishedLog | None:
 
 
 def check_empty(directory: Path) -> None:
-    """Conflict if the partition has a single byte of a log."""
+    """Conflict if the partition has any byte of a log."""
     for path in directory.glob(f"*{LOG_SUFFIX}"):
         if path.stat().st_size:
             raise Conflict(
@@ -183,13 +183,16 @@ def check_empty(directory: Path) -> None:
 
 @contextmanager
 def no_broker_in(log_dirs: Sequence[Path]) -> Iterator[None]:
-    """Hold the lock that a broker takes of a log directory. Conflict: one is running there."""
+    """Hold the locks that a broker takes on log directories. Conflict if a broker is running."""
     with ExitStack() as stack:
         for log_dir in log_dirs:
             if not log_dir.is_dir():
-                raise InvalidRequest(f"{log_dir} is no folder", field="--into-log-dirs")
+                raise InvalidRequest(
+                    f"{log_dir} is not a folder: name a broker's log directory",
+                    field="--into-log-dirs",
+                )
             if not (log_dir / META_PROPERTIES_FILE).exists():
-                continue  # no broker's (yet): nobody to lock out
+                continue  # not (yet) used by a broker: no lock is needed
             lock = stack.enter_context((log_dir / LOCK_FILE).open("ab"))
             try:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -204,12 +207,12 @@ def no_broker_in(log_dirs: Sequence[Path]) -> Iterator[None]:
 
 
 def prepare(place: Place, plan: str) -> None:
-    """Make the folder that the segments are written into. One of an earlier run is gone on with if
-    that had the same `plan`; files of another range must not come into this one.
+    """Make the folder for the segments. A folder of an earlier run is used again if that had the
+    same `plan`; files of another range must not get into this one.
     """
     staging, note = place.staging, place.staging / PLAN_FILE
     if staging.exists() and (not note.exists() or note.read_text() != plan):
-        # The notes first: what is removed in part must never be taken for whole.
+        # The notes go first: a folder removed in part must never be taken for a complete log.
         for path in (staging / FINISHED_FILE, note):
             path.unlink(missing_ok=True)
         sync_path(staging)
@@ -219,7 +222,7 @@ def prepare(place: Place, plan: str) -> None:
 
 
 def seal(place: Place, log: RestoredLog, segments: int, restore: Begun) -> FinishedLog:
-    """All segments are there: note that the log is whole, once every file is on the disk."""
+    """Note that the log is complete, after all its segments and files are on the disk."""
     staging = place.staging
     write_durably(
         staging / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(log.epochs)
@@ -233,8 +236,8 @@ def seal(place: Place, log: RestoredLog, segments: int, restore: Begun) -> Finis
 
 
 def publish(place: Place, finished: FinishedLog) -> None:
-    """Give the whole log its name. Does nothing with one that has it: a broker may have gone on
-    with that. Every step may be the last of a killed run, and is done again.
+    """Give the complete log its name. A log that has it already is left alone: a broker may have
+    written to it. A run may be killed after any step; the next one repeats the steps.
     """
     staging = place.staging
     if finished_log(place.directory) == finished:
@@ -253,7 +256,7 @@ def publish(place: Place, finished: FinishedLog) -> None:
 
 
 def _set_log_start(place: Place, log: RestoredLog) -> None:
-    """Before the log has its name: what the log start hides must never be served."""
+    """Set the log start before the log has its name: records below it must never be served."""
     path = place.log_dir / LOG_START_FILE
     offsets = {}
     if path.exists():

@@ -1,4 +1,4 @@
-"""Which segments become which files of a log directory, and whether what came is one log. Pure."""
+"""Plans the segments that become a log directory, and checks that they form one log. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.restore.log_segment import WrittenSegment
 
 FIRST_LEADER_EPOCH = 0
-"""What a topic that was just made has. Higher ones in its log would be taken for truncated ones."""
+"""The epoch of a topic just created. Brokers would take higher ones in its log for truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedSegment:
-    """A segment and the offsets of it (inclusive) whose batches are written."""
+    """A segment, and the offsets of it (inclusive) whose batches are written."""
 
     segment: TieredSegment
     first_offset: int
@@ -29,9 +29,9 @@ class WantedSegment:
 
 @dataclass(frozen=True, slots=True)
 class RestoredLog:
-    """A log as it is handed to a broker. `end_offset` is exclusive: the next one to be written.
+    """A log for a broker. `end_offset` is exclusive: the next one to be written.
 
-    `log_start_offset` lies above `base_offset` where the log start is inside the first segment.
+    `log_start_offset` is above `base_offset` if the log start lies inside the first segment.
     """
 
     base_offset: int
@@ -44,11 +44,11 @@ class RestoredLog:
 def wanted_segments(
     segments: Sequence[TieredSegment], start: int, end: int
 ) -> tuple[WantedSegment, ...]:
-    """What holds the offsets [start, end) of a partition. `segments` are ascending and disjoint.
+    """The segments with the offsets [start, end). `segments` are ascending and disjoint.
 
-    NotFound: some of them are in none. The first segment is taken with its head, which the log
-    start offset hides, so that it keeps its name and its producers; behind another one only what
-    that does not have is taken.
+    NotFound if an offset is in no segment. The first segment is taken with its head, which the log
+    start offset hides, so that it keeps its name and its producers; from a later one only offsets
+    are taken that the one before does not have.
     """
     wanted: list[WantedSegment] = []
     at = start
@@ -63,15 +63,15 @@ def wanted_segments(
     if at < end:
         raise NotFound(
             f"the offset {at} is in no tiered segment, so the log from {start} to {end - 1} cannot "
-            "be restored as one; restore what is before it and what is behind it by producing, or "
-            "choose another range"
+            "be restored as one: restore the parts before and behind it by producing, or choose "
+            "another range"
         )
     return tuple(wanted)
 
 
 def kept_leader_epoch(source: TopicIdPartition, target_topic_id: Uuid) -> int | None:
-    """None: the batches keep their leader epochs. That is right for the topic they came from; a
-    new topic starts with epoch 0, and a leader takes higher ones in its log for another's.
+    """The leader epoch to stamp on batches, or None to keep theirs. They are kept for the topic
+    they came from; a new topic starts with epoch 0, and its leader takes higher ones for another's.
     """
     return None if source.topic_id == target_topic_id else FIRST_LEADER_EPOCH
 
@@ -79,8 +79,8 @@ def kept_leader_epoch(source: TopicIdPartition, target_topic_id: Uuid) -> int | 
 def join(
     written: Sequence[WrittenSegment], start: int, leader_epoch: int | None, *, source: str
 ) -> RestoredLog:
-    """The log that the segments are together. CorruptData: they overlap. `start` is the first
-    offset that readers shall see.
+    """The log that the segments form together. CorruptData if they overlap. `start` is the first
+    offset that readers may see.
     """
     files = [each for each in written if each.log_bytes]
     if not files:
@@ -104,7 +104,7 @@ def join(
 
 
 def _lineage(last: WrittenSegment, base: int, end: int, leader_epoch: int | None) -> Epochs:
-    """The last segment was tiered with the lineage of all before it."""
+    """The log's lineage, from the last segment, which was tiered with that of all before it."""
     if leader_epoch is not None:
         return (EpochEntry(leader_epoch, base),)
     data = last.lineage.encode("ascii")

@@ -1,8 +1,8 @@
-"""One segment from the tier as the files of a broker's log: what a task of `--into-log-dirs` does.
+"""Writes one segment from the tier as files of a broker's log: a task of `--into-log-dirs`.
 
-Every byte is verified before its file has its name: the chunks' CRC32C, the CRC of every batch,
-ascending offsets. A file is fsynced before it is named, and a note of what was written comes last,
-so that a killed run is resumed behind the last whole segment.
+Every byte is verified before its file gets its name: the chunks' CRC32C, the CRC of every batch,
+ascending offsets. A file is fsynced before it is named, and the note of the written segment comes
+last, so that a killed run is resumed after the last complete segment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rlm.format.manifest import IndexType
 from rsm_backends.store_config import StoreConfig
 
 LEADER_EPOCH_AT = 12
-"""Of a batch: outside of its CRC, so that a leader can stamp it."""
+"""Position of the leader epoch in a batch: outside of its CRC, so that a leader can stamp it."""
 
 NOTE_SUFFIX = ".restored"
 UNFINISHED_SUFFIX = ".unfinished"
@@ -45,9 +45,9 @@ _EPOCH = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """What a task is to write into `folder`: the batches of a segment that hold offsets from
-    `first_offset` to `last_offset` (inclusive). `leader_epoch` is stamped on each; None keeps what
-    they have. Picklable.
+    """The work of a task: write into `folder` the batches of a segment that hold offsets from
+    `first_offset` to `last_offset` (inclusive). `leader_epoch` is stamped on each; None keeps
+    theirs. Picklable.
     """
 
     segment: TieredSegment
@@ -61,8 +61,8 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True)
 class WrittenSegment:
-    """What was written. `base_offset` names the files; `last_offset` is the last batch's. Of a
-    segment none of whose batches was wanted `log_bytes` is 0, and there are no files.
+    """A written segment. `base_offset` names the files; `last_offset` is the last batch's. Without
+    wanted batches there are no files, and `log_bytes` is 0.
     `lineage` is the leader epoch checkpoint that was tiered with the segment, as text.
     """
 
@@ -78,7 +78,7 @@ class WrittenSegment:
 
 
 def restore_segment(files: SegmentFiles) -> WrittenSegment:
-    """Write one segment, or find that it was written. CorruptData names the object and position."""
+    """Write one segment unless an earlier run did. CorruptData names the object and position."""
     folder = Path(files.folder)
     note = folder / f"{files.segment.segment_id.id}{NOTE_SUFFIX}"
     written = _noted(note, files)
@@ -96,7 +96,7 @@ def restore_segment(files: SegmentFiles) -> WrittenSegment:
 
 
 def _noted(note: Path, files: SegmentFiles) -> WrittenSegment | None:
-    """What an earlier run wrote of exactly this, if all of it is still there."""
+    """The result of an earlier run for exactly this work, if its log is still complete."""
     try:
         written = WrittenSegment(**(json.loads(note.read_bytes()) | {"resumed": True}))
         log = note.parent / segment_file_name(written.base_offset, LOG_SUFFIX)
@@ -109,7 +109,7 @@ def _noted(note: Path, files: SegmentFiles) -> WrittenSegment | None:
 
 
 class _SegmentWriter:
-    """One segment on its way."""
+    """Writes the files of one segment."""
 
     def __init__(self, files: SegmentFiles, objects: SegmentObjects, folder: Path) -> None:
         self._files = files
@@ -148,7 +148,7 @@ class _SegmentWriter:
         return self._objects.index(index) or b""
 
     def _copy_log(self, out: BinaryIO) -> None:
-        """Every batch is verified, wanted or not: a damaged object is no base for a restore."""
+        """Verifies every batch, wanted or not, since a damaged object must not be restored from."""
         scanner = BatchScanner(self._log, batch_bytes_max=ANY_BATCH_BYTES)
         for piece in self._objects.log(0, self._objects.manifest.log_bytes):
             for run in scanner.feed_runs(piece):
@@ -187,8 +187,8 @@ class _SegmentWriter:
             self._last = last_offset
 
     def _begin(self, first_base: int) -> IndexCheck:
-        """A segment that keeps its head keeps its name; a whole one the indexes it was tiered with,
-        as far as they fit the batches.
+        """Sets the base offset and the indexes. A segment that keeps its head keeps its name; a
+        whole one keeps its tiered indexes, as far as they fit the batches.
         """
         keeps_head = self._files.first_offset <= self._segment.start_offset
         self._base = self._segment.start_offset if keeps_head else first_base
@@ -204,7 +204,7 @@ class _SegmentWriter:
         return self._files.last_offset >= self._segment.end_offset
 
     def _stamped(self, data: memoryview, headers: list[HeaderFields]) -> Buffer:
-        """The leader epoch stands outside the CRC of a batch."""
+        """The batches with the leader epoch stamped; it is not part of a batch's CRC."""
         if self._files.leader_epoch is None:
             return data
         stamped = bytearray(data)
@@ -215,8 +215,8 @@ class _SegmentWriter:
         return stamped
 
     def _write_beside(self, base: int) -> None:
-        """The indexes; and the producers' state behind the segment, where its end is its own."""
-        assert self._indexes is not None, "a file has its name by its first batch"
+        """Writes the indexes, and the producers' state after the segment if its end is kept."""
+        assert self._indexes is not None, "the first batch gives a file its name"
         files = {
             segment_file_name(base, INDEX_SUFFIX): self._indexes.offset_index(),
             segment_file_name(base, TIME_INDEX_SUFFIX): self._indexes.time_index(),
@@ -235,7 +235,7 @@ class _SegmentWriter:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Whole or absent, and on the disk when this returns, but for its name (`sync_path`)."""
+    """Write a file whole or not at all; it is durable on return, except its name (`sync_path`)."""
     unfinished = path.with_name(f"{path.name}{UNFINISHED_SUFFIX}")
     with unfinished.open("wb") as out:
         out.write(data)

@@ -1,4 +1,4 @@
-"""One partition from the tier into a partition of another cluster, exactly once: a task's work."""
+"""Copies a partition from the tier into a partition of another cluster, exactly once, in a task."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from rsm_backends.store_config import StoreConfig
 
 COLUMNS = ("key", "value", "offset", "timestamp", "headers")
 TRANSACTION_BYTES = 16 * 1024 * 1024
-"""Keys and values of one transaction: what a killed restore produces once more."""
+"""Bytes of keys and values in one transaction, which a killed restore produces once more."""
 
 RECORD_BYTES = 70
-"""What a record takes beside key and value, about: many empty ones fill a transaction too."""
+"""Approximate bytes of a record beside key and value: many empty ones fill a transaction, too."""
 
 RUNS_MAX = 4_000_000
-"""Of the mapping of one partition; 24 bytes each. The marker of a transaction ends a run:
-what holds more of them is mapped as far as this goes, and that is said.
+"""Runs in the mapping of one partition, of 24 bytes each. Each transaction marker ends a run: a
+partition with more runs is mapped only in part, which is reported.
 """
 
 
 class Since(NamedTuple):
-    """Where a run went on: the next offset of the source, and of the target."""
+    """The point where a run continued: the next offset of the source, and of the target."""
 
     source_offset: int
     target_offset: int
@@ -46,8 +46,8 @@ class Since(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRestore:
-    """What a task restores: `begun` of the partition `source`, as far as the tier has it. `slices`
-    are ascending. With `since` only what is behind it on both sides is compared. Picklable.
+    """The work of a task: restore the range `begun` of the partition `source`, as far as the tier
+    has it. `slices` are ascending. With `since` only later records are compared. Picklable.
     """
 
     source: TopicIdPartition
@@ -63,14 +63,14 @@ class PartitionRestore:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the tier has the range from its beginning, so that all can be compared."""
+        """True if the tier has the range from its beginning, so that all of it can be compared."""
         return bool(self.slices) and self.slices[0].first_offset == self.begun.first_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a run did for one partition. `resumed` None: it began at the beginning. `undecided`
-    records were left out of committed ones, for the markers of their transactions are lost.
+    """The result of a run for one partition. `resumed` None: it started at the beginning.
+    `undecided` counts records left out because the markers of their transactions are lost.
     """
 
     partition: int
@@ -82,13 +82,12 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The target's partition held against the source, record by record.
+    """The comparison of the target's partition with the source, record by record.
 
-    `runs` are triples of int64: source offset, target offset, records; both offsets go on by one
-    within a run. `difference` says where source and target part, None that they are the same.
-    `unmapped_from`: the runs are as many as there may be, and this offset of the source and what is
-    behind it is in none of them; None: they have all records. `offsets_kept`: every record has the
-    offset that it had.
+    `runs` are triples of int64: source offset, target offset, records; both offsets ascend by one
+    within a run. `difference` is the first difference, or None. `unmapped_from`: the runs have
+    reached their limit, and records from this source offset on are in none of them; None: they have
+    all records. `offsets_kept`: every record has its offset of the source.
     """
 
     partition: int
@@ -105,7 +104,7 @@ class Compared:
 
 
 def produce_partition(work: PartitionRestore) -> Produced:
-    """Go on where the target says it is. Conflict: the target holds something else."""
+    """Continue where the target's progress ends. Conflict if the target holds another restore."""
     writer = PartitionWriter(
         work.address, work.topic, work.source.partition, work.owner, work.producer_settings
     )
@@ -113,7 +112,7 @@ def produce_partition(work: PartitionRestore) -> Produced:
         progress = writer.take_over()
         if progress is None:
             _check_is_whole(work)
-            # Before the first record, so that what a killed run left is known to be ours.
+            # Committed before the first record, so that a later run recognises the records as ours.
             begin = Progress(work.begun.first_offset, work.begun.text())
             writer.commit(begin)
             return _produce(work, writer, begin, None)
@@ -125,7 +124,7 @@ def produce_partition(work: PartitionRestore) -> Produced:
 
 
 def _check_goes_on(work: PartitionRestore, progress: Progress) -> None:
-    """The plan was made by what the target said then; this is what holds."""
+    """Checks the target's progress, now that other writers are fenced: the plan may be outdated."""
     name = f"{work.topic}-{work.source.partition} of the target"
     noted = parse_begun(progress.what)
     if noted is None or not work.begun.goes_on(noted):
@@ -136,14 +135,14 @@ def _check_goes_on(work: PartitionRestore, progress: Progress) -> None:
             reason="ANOTHER_RESTORE",
         )
     if noted.first_offset != work.begun.first_offset or noted.end_offset != work.begun.end_offset:
-        raise RetryLater(f"{name} was begun as {noted} by a run that ended just now: run it again")
+        raise RetryLater(f"a run that has just ended began {name} as {noted}: run it again")
 
 
 def _check_is_whole(work: PartitionRestore) -> None:
     if not work.is_whole:
         raise RetryLater(
-            f"{work.topic}-{work.source.partition} of the target was emptied while this run began, "
-            "which was to go on there: run it again"
+            f"{work.topic}-{work.source.partition} of the target was emptied while this run began "
+            "to continue it: run it again"
         )
 
 
@@ -173,7 +172,7 @@ def _from(slices: Sequence[SegmentSlice], first_offset: int) -> list[SegmentSlic
 
 
 def compare_partition(work: PartitionRestore) -> Compared:
-    """Read both sides, and map the offsets as far as they are the same."""
+    """Read both sides, compare records, and map offsets up to the first difference."""
     runs = array("q")
     records = 0
     unmapped_from: int | None = None
@@ -195,20 +194,20 @@ def compare_partition(work: PartitionRestore) -> Compared:
 
 def _difference(wanted: KafkaRecord | None, found: KafkaRecord | None) -> str | None:
     if wanted is None:
-        return None if found is None else f"the target goes on at its offset {found.offset}"
+        return None if found is None else f"the target continues at its offset {found.offset}"
     if found is None:
         return f"the target ends before the source's offset {wanted.offset}"
     for field in ("timestamp_ms", "key", "value", "headers"):
         if getattr(wanted, field) != getattr(found, field):
             return (
-                f"the {field} of the source's offset {wanted.offset} is another at the target's "
+                f"the {field} of the source's offset {wanted.offset} differs at the target's "
                 f"offset {found.offset}"
             )
     return None
 
 
 def _extend(runs: array[int], source: int, target: int) -> bool:
-    """False: there is no room for one more run."""
+    """Adds a record to the runs; False if they have reached their limit."""
     if runs and source == runs[-3] + runs[-1] and target == runs[-2] + runs[-1]:
         runs[-1] += 1
     elif len(runs) < 3 * RUNS_MAX:

@@ -1,4 +1,4 @@
-"""What of a topic is restored: the data source's own options, partition by partition."""
+"""Finds the ranges of a topic to restore, with the data source's own options."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from rlm.data_plane.read_request import Isolation
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A topic, or some of its partitions, and where to begin and end: texts as the data source
-    takes them (`earliest`, `latest`, JSON by topic and partition, milliseconds); None: all.
-    `skip_lost`: offsets that are in no segment are passed over, and told.
+    """A topic, or some of its partitions, with start and end as in the data source's options
+    (`earliest`, `latest`, JSON by topic and partition, milliseconds); None: all. `skip_lost`:
+    offsets in no segment are skipped and reported.
     """
 
     topic: str
@@ -37,21 +37,21 @@ class Wanted:
     skip_lost: bool = False
 
     def query(self, isolation: Isolation) -> dict[str, str]:
-        """As options of the data source."""
+        """The options of the data source."""
         subscription = (
             {"assign": json.dumps({self.topic: list(self.partitions)})}
             if self.partitions
             else {"subscribe": self.topic}
         )
         lost = {"failOnDataLoss": "false"} if self.skip_lost else {}
-        # A partition whose records are all older has nothing in the range; others may.
+        # A partition whose records are all older is empty in the range; others may not be.
         quiet = {"startingOffsetsByTimestampStrategy": "latest"} if self.starting_timestamp else {}
         return {**subscription, **self._limits(), **quiet, **lost, "isolation": isolation.value}
 
     @property
     def asked(self) -> str:
-        """The same for all runs of one command, whatever its limits mean by now. Short: limits by
-        topic and partition may be longer than what a target takes as a note.
+        """A short id of the limits, the same for all runs of one command, whatever offsets they
+        mean by now. Limits by topic and partition may be too long for a target's note.
         """
         limits = json.dumps(self._limits(), sort_keys=True)
         return hashlib.sha256(limits.encode()).hexdigest()[:16]
@@ -68,7 +68,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Slices by partition, ascending and without a hole; and how tasks read."""
+    """Slices by partition, ascending, and the settings with which tasks read."""
 
     slices: Mapping[TopicIdPartition, tuple[SegmentSlice, ...]]
     settings: ReadSettings
@@ -83,13 +83,13 @@ def find_ranges(
     *,
     only: Collection[int] | None = None,
 ) -> Ranges:
-    """`only` these partitions are looked at, of all that the limits name; None: all of them.
+    """The ranges of `only` these partitions, of all that the limits name; None: all of them.
 
-    InvalidRequest names the option, NotFound what is not tiered (any more).
+    InvalidRequest names the option, NotFound the topic or partition not tiered (any more).
     """
     query = wanted.query(isolation) | {"columns": ",".join(columns)}
     options = parse_options({**tier_options, **query})
-    # What goes while it is read was there at the plan: that is never passed over.
+    # Segments deleted after the plan are an error in any case, even with `skip_lost`.
     settings = replace(options.read_settings(), fail_on_data_loss=True)
     pruning = NOTHING_PRUNED if only is None else prune([In(("partition",), tuple(only))])
     found: dict[TopicIdPartition, list[SegmentSlice]] = {}
@@ -101,17 +101,17 @@ def find_ranges(
 
 
 def nothing_to_restore(wanted: Wanted) -> NotFound:
-    """For a range that holds no offset of any partition."""
+    """The error for a range without an offset of any partition."""
     return NotFound(f"no offset of {wanted.topic} is in the range: there is nothing to restore")
 
 
 def source_name(source: TopicIdPartition, isolation: Isolation) -> str:
-    """A partition and how it is read, as a restore notes it."""
+    """A partition and its isolation, in the form of a restore's note."""
     return f"{source} {isolation.value}"
 
 
 def holes(slices: Sequence[SegmentSlice]) -> tuple[tuple[int, int], ...]:
-    """The offsets (inclusive) between slices of one partition, which nobody has any more."""
+    """The offsets (inclusive) between slices of one partition, which no longer exist."""
     return tuple(
         (before.last_offset + 1, after.first_offset - 1)
         for before, after in pairwise(slices)

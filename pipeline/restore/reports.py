@@ -1,4 +1,4 @@
-"""What a restore did, for people and for scripts."""
+"""The report of a restore, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pipeline.restore.log_directory_plan import RestoredLog
 
 @dataclass(frozen=True, slots=True)
 class ProducedPartition:
-    """`source_end` is exclusive. `records` and `bytes` are those of this run, `resumed_from` where
-    it went on (None: at the beginning). `same_records`: found again in the target, None where that
-    was not asked for. `compared_from`: the tier no longer has what is before this offset of the
-    source, which an earlier run produced; only the rest is compared and mapped. `offsets_kept`:
-    every record has the offset it had. `unmapped_from`: the mapping ends before this offset of the
-    source, for want of room. `lost`: offsets (inclusive) of the range that are in no
-    segment. `undecided` records this run left out, as the markers of their transactions are lost.
+    """The result for a partition. `source_end` is exclusive. `records` and `bytes` are of this run,
+    which continued at `resumed_from` (None: it started at the beginning). `same_records`: number
+    found equal in the target, None without a comparison. `compared_from`: an earlier run produced
+    the records before this source offset, which the tier no longer has; only the rest is compared
+    and mapped. `offsets_kept`: every record has its offset of the source. `unmapped_from`: the
+    mapping ends before this source offset, at its limit. `lost`: offsets (inclusive) of the range
+    in no segment. `undecided` counts records left out because the markers of their transactions are
+    lost.
     """
 
     partition: int
@@ -46,7 +47,7 @@ class ProduceReport:
 
     @property
     def ok(self) -> bool:
-        """Every record that was compared is there once, as it was."""
+        """True if every compared record is in the target exactly once, unchanged."""
         return all(each.difference is None for each in self.partitions)
 
     def as_json(self) -> dict[str, object]:
@@ -61,7 +62,7 @@ class ProduceReport:
 
     def lines(self) -> Iterable[str]:
         for each in self.partitions:
-            went_on = "" if each.resumed_from is None else f", went on at {each.resumed_from}"
+            went_on = "" if each.resumed_from is None else f", continued at {each.resumed_from}"
             yield (
                 f"{self.topic}-{each.partition}, offsets {each.source_start} to "
                 f"{each.source_end - 1}: {each.records} records produced to {self.target}{went_on}"
@@ -71,8 +72,8 @@ class ProduceReport:
                 yield f"{self.topic}-{each.partition}: the offsets {first} to {last} are lost"
             if each.undecided:
                 yield (
-                    f"{self.topic}-{each.partition}: {each.undecided} records were left out: lost "
-                    "offsets hold the outcome of their transactions"
+                    f"{self.topic}-{each.partition}: {each.undecided} records were left out: the "
+                    "outcome of their transactions is lost"
                 )
         if self.mapping_file is not None:
             for each in self.partitions:
@@ -83,8 +84,8 @@ class ProduceReport:
 
 def _unmapped(partition: str, offset: int) -> str:
     return (
-        f"{partition}: the mapping is CUT before the offset {offset} of the source, as it has more "
-        "runs than there may be; move groups that are at that offset or behind it by time "
+        f"{partition}: the mapping is CUT before the offset {offset} of the source, where it "
+        "reached its limit; move consumer groups at that offset or behind it by time "
         "(kafka-consumer-groups --reset-offsets --to-datetime)"
     )
 
@@ -98,14 +99,14 @@ def _compared(each: ProducedPartition) -> str:
     if each.compared_from is not None:
         return (
             f"; {each.same_records} from the offset {each.compared_from} on read back and the "
-            f"same, {kept}; what is before is no longer in the tier: not compared and not mapped"
+            f"same, {kept}; earlier ones are no longer in the tier: not compared and not mapped"
         )
     return f"; all {each.same_records} read back and the same, {kept}"
 
 
 @dataclass(frozen=True, slots=True)
 class LogPartition:
-    """One log as a broker finds it."""
+    """A restored log, as a broker finds it."""
 
     directory: str
     topic_id: str
@@ -124,7 +125,7 @@ class LogDirsReport:
 
     @property
     def ok(self) -> bool:
-        """What is not whole is an error."""
+        """True: an incomplete log is an error instead."""
         return True
 
     def as_json(self) -> dict[str, object]:
@@ -155,6 +156,6 @@ class LogDirsReport:
                 f"{each.segments} segments, {log.log_bytes} bytes, topic id {each.topic_id}"
             )
         yield (
-            "do the same on every broker that has a replica, then start them: one that starts "
-            "empty and leads would have the others cut to nothing"
+            "do the same on every broker that has a replica, then start them: a broker that "
+            "starts empty and leads would make the others truncate their logs to nothing"
         )

@@ -1,7 +1,7 @@
-"""Whether a topic may take what is restored, and what one is made with. Pure.
+"""Checks that a topic may take a restore, and gives the configs for a new one. Pure.
 
-A broker deletes what is older than `retention.ms` whenever it was written: a restored history would
-be gone within minutes. Compaction would take records, LogAppendTime the timestamps.
+A broker deletes records older than `retention.ms`, whenever they were written: a restored history
+would be gone within minutes. Compaction would remove records, LogAppendTime change timestamps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEW_TOPIC_CONFIGS: Mapping[str, str] = {
     "retention.bytes": "-1",
     "message.timestamp.type": "CreateTime",
 }
-"""Of a topic that a restore makes. Its owner sets the retention once it is in use."""
+"""Configs of a topic that a restore creates. Its owner sets the retention once it is in use."""
 
 _MUST_BE: Mapping[str, tuple[str, str]] = {
     "retention.ms": ("-1", "the broker would delete old records as soon as they are written"),
@@ -28,12 +28,12 @@ _MUST_BE: Mapping[str, tuple[str, str]] = {
 
 
 def check_target(target: TargetTopic, partitions_needed: int, *, topic: str) -> None:
-    """Conflict that names what has to be changed; nothing was written."""
+    """Conflict that names the change needed in the target; nothing was written."""
     if target.partitions < partitions_needed:
         raise Conflict(
-            f"{target.name} of the target has {target.partitions} partitions, {topic} has "
-            f"{partitions_needed}: a key would not be where its readers look. Make it with "
-            f"{partitions_needed}",
+            f"{target.name} of the target has {target.partitions} partitions, but {topic} has "
+            f"{partitions_needed}, so keys would be in other partitions than their readers expect: "
+            f"create it with {partitions_needed}",
             reason="PARTITIONS",
         )
     for config, (wanted, why) in _MUST_BE.items():
@@ -47,5 +47,5 @@ def check_target(target: TargetTopic, partitions_needed: int, *, topic: str) -> 
 
 
 def new_topic_configs(wanted: Mapping[str, str]) -> dict[str, str]:
-    """`wanted` beside what a restore needs, which it may not undo."""
+    """The configs of a new topic: `wanted`, overridden by those that a restore needs."""
     return {**wanted, **NEW_TOPIC_CONFIGS}

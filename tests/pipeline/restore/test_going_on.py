@@ -70,7 +70,7 @@ def test_limits_that_retention_has_passed_stop_only_what_was_not_begun() -> None
     before = plan(tier(0, 30), wanted)
     again = plan(tier(10, 30), wanted, noted(before, 15))
     assert spans(again)[0] == ((0, 30), [(10, 19), (20, 29)])
-    with pytest.raises(Conflict, match="orders-0: offsets 0 to 9 are below the first offset"):
+    with pytest.raises(Conflict, match="orders-0: offsets 0 to 9 are below the first readable"):
         plan(tier(10, 30), wanted)
 
 

@@ -222,7 +222,7 @@ def test_the_last_one_to_take_over_shuts_the_others_out(broker: KafkaBroker) -> 
     first.send(KafkaRecord(7, 1_600_000_000_000, b"k", b"zombie", ()))
     second = PartitionWriter(address, "fenced", 0, OWNER, {})
     assert second.take_over() == Progress(7, "something")
-    with pytest.raises(Fenced, match="only the last goes on"):
+    with pytest.raises(Fenced, match="only the last one continues"):
         first.commit(Progress(8, "something"))
     first.close()
     second.close()
@@ -257,7 +257,7 @@ def test_what_differs_is_told_by_its_offsets(broker: KafkaBroker, tier: Captured
     produce_records(broker.bootstrap, "differs", 0, [NewRecord(b"one more")])
     compared = compare_partition(work)
     assert compared.difference is not None
-    assert "the target goes on at its offset" in compared.difference
+    assert "the target continues at its offset" in compared.difference
 
 
 def test_a_topic_is_made_so_that_nothing_restored_is_deleted(broker: KafkaBroker) -> None:
@@ -298,6 +298,6 @@ def test_tasks_that_run_twice_at_once_are_refused_before_anything_is_asked() -> 
 
 
 def test_what_a_restore_must_decide_itself_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"transactional.id is the restore's own"):
+    with pytest.raises(InvalidRequest, match=r"transactional.id is set by the restore"):
         kafka_target.KafkaAddress({"transactional.id": "mine"})
     assert "hunter2" not in repr(KafkaAddress({"sasl.password": "hunter2"}))
