@@ -31,7 +31,7 @@ def test_seeds_that_nobody_chose_hold_as_well() -> None:
 
 def following(seed: int, events: int) -> Result:
     """Topics whose tier follows DeleteRecords on the brokers."""
-    return run(seed, events, plan=Plan(nodes=3, hold_bytes_max=-1, following=True))
+    return run(seed, events, plan=Plan(nodes=3, following=True))
 
 
 def test_the_tier_follows_delete_records_and_nothing_else() -> None:
