@@ -219,19 +219,21 @@ class _Asking:
     async def look_at(self, held: Sequence[LocalSegment]) -> None:
         """What this machine holds needs nobody's answer. What it does not hold says nothing."""
         for segment in held:
+            position = 0
             for first, last in self.damage.missing:
                 if segment.base_offset <= last and first < (segment.next_base_offset or 0):
-                    await self._take_held(segment.log_path, first, last)
+                    position = await self._take_held(segment.log_path, first, last, position)
 
-    async def _take_held(self, log: Path, at: int, last: int) -> None:
-        position = 0
+    async def _take_held(self, log: Path, at: int, last: int, position: int) -> int:
+        """From `position` on; how far it was read, since holes are many, and ascend as it does."""
         while at <= last and self._bytes <= self.limits.bytes_max:
             data, position = await asyncio.to_thread(batches_from, log, at, position)
             taken = await self._taken(data, at, last, str(log))
             if not taken.stretches:
-                return
+                break
             await self._keep(taken)
             at = taken.next_offset
+        return position
 
     async def _taken(self, data: bytes, at: int, last: int, source: str) -> Taken:
         return await asyncio.to_thread(

@@ -433,7 +433,8 @@ class PartitionDriver:
             if fill is not None:
                 return replace(order, damage=damage, stretch=fill)
             work.filled(step.base_offset)  # the lost range is what it lacks
-            await asyncio.to_thread(self.mender.forget, work.partition)
+            if step.end_offset < state.next_offset:  # else the rest of it is copied next
+                await asyncio.to_thread(self.mender.forget, work.partition)
             return None
         part = next_stretch(damage, state.next_offset, state.lost_ranges)
         if part is None:

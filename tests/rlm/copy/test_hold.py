@@ -13,6 +13,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.log_names import segment_file_name
 from rlm.control.node_problem import ProblemArea
 from rlm.control.run_events import HoldReleased
+from rlm.copy import held_batches
 from rlm.copy.hold import HoldLimits
 from rlm.copy.partition_status import Role
 from rlm.leadership.broker_answers import TopicConfig
@@ -92,6 +93,37 @@ def test_files_that_vanish_between_others_are_copied_from_the_hold_whoever_else_
             assert lost(node.events) == []
             assert units(tmp_path) == []
             await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_what_is_held_of_a_damaged_segment_is_walked_once_for_all_its_holes(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each hole was looked for from the beginning, and once more for each that was lost."""
+    outage, looked = Outage(), list[int]()
+    size = len(orders.log_bytes(10)) // 10
+
+    def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
+        if log.name == f"{10:020d}.log":
+            looked.append(position // size)
+        return held_batches.batches_from(log, at, position)
+
+    monkeypatch.setattr("rlm.copy.mending.batches_from", batches_from)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        world.replicas = cluster(orders, b1=[*range(10), *range(20, 30)])
+        async with holding(world, outage) as node:
+            data = bytearray(orders.log_bytes(10))
+            for each in (2, 5):
+                data[each * size + 65] ^= 1
+            (orders.directory / f"{10:020d}.log").write_bytes(data)  # the link is the same file
+            await asyncio.sleep(A_FEW_SCANS_S)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert looked == [0, 3]  # the same file: nothing that it lacks is in it
+            assert lost(node.events) == [(12, 12), (15, 15)]
 
     run_virtually(main)
 
