@@ -63,17 +63,7 @@ PURE_MODULES = (
 )
 """Pure whatever they say of themselves; a module whose docstring says so is held to it as well."""
 SAYS_PURE = re.compile(r"\bPure[.:]")
-PLAIN_WORDS = (
-    "kafka_formats",
-    "rsm_backends",
-    "pipeline/catalogue",
-    "pipeline/cli",
-    "pipeline/decode",
-    "pipeline/export",
-    "pipeline/jobs",
-    "pipeline/restore",
-    "pipeline/source",
-)
+PLAIN_WORDS = ("kafka_formats", "rsm_backends", "pipeline")
 """Packages and folders whose docstrings were put into plain words (docs/STYLE.md); add to it."""
 FOREIGN_OPENING = re.compile(r"(What|Whether|Who|Whose|How|When|Which)\b")
 CODECS_ALLOWED = {"rlmm/wire/": {"kio", "uuid"}, "kafka_client/": {"kio", "uuid"}}

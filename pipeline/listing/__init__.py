@@ -1,1 +1,1 @@
-"""Whole buckets listed by many tasks at once."""
+"""Lists whole buckets with many tasks at once."""

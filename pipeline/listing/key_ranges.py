@@ -1,7 +1,7 @@
-"""A bucket's keys cut into ranges that tasks list at the same time. Pure.
+"""Cuts a bucket's keys into ranges that tasks list at the same time. Pure.
 
-Ranges are cut at boundaries and together hold every key there can be, so that whatever the
-boundaries were chosen by, no object is missed and none is listed twice.
+The ranges together hold every possible key, so that, whatever the boundaries, no object is missed
+or listed twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 PARTITION_MARKS_MAX_TOPICS = 200
-"""Topics are cut by the first digit of the partition only while there are few of them."""
+"""Up to this number of topics, each is also cut by the first digit of the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class KeyRange:
     last: str | None
 
     def holds_no_more(self, key: str) -> bool:
-        """Whether the range ends before `key`."""
+        """True if the range ends before `key`."""
         return self.last is not None and key.encode() > self.last.encode()
 
 
@@ -32,8 +32,8 @@ def behind_folder(folder: str) -> str:
 
 
 def marks_of_folders(folders: Sequence[str]) -> list[str]:
-    """Boundaries at the ends of folders, and inside of them while there are few: partitions are
-    folders whose names begin with a digit.
+    """Boundaries at the ends of folders, and, if they are few, inside them: partitions are folders
+    whose names begin with a digit.
     """
     marks = [behind_folder(each) for each in folders]
     if len(folders) <= PARTITION_MARKS_MAX_TOPICS:
@@ -42,7 +42,7 @@ def marks_of_folders(folders: Sequence[str]) -> list[str]:
 
 
 def ranges_between(store: str, marks: Iterable[str]) -> list[KeyRange]:
-    """The whole store, cut at the marks."""
+    """Ranges of the whole store, cut at the marks."""
     cuts = sorted(set(marks), key=str.encode)
     lows: list[str | None] = [None, *cuts]
     highs: list[str | None] = [*cuts, None]
@@ -50,6 +50,8 @@ def ranges_between(store: str, marks: Iterable[str]) -> list[KeyRange]:
 
 
 def dealt_out(ranges: Sequence[KeyRange], groups: int) -> list[list[KeyRange]]:
-    """At most so many groups, neighbours apart: a large topic's ranges go to many tasks."""
+    """The ranges in at most `groups` groups, neighbours apart, so that many tasks share a large
+    topic.
+    """
     count = max(1, min(groups, len(ranges)))
     return [list(ranges[at::count]) for at in range(count)]

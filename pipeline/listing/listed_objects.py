@@ -1,7 +1,7 @@
-"""Every object of the stores as a Spark table, listed in tasks.
+"""Lists every object of the stores as a Spark table, in tasks.
 
-Columns: store, key, size, modified_ms (-1 where the store does not tell); and, null where the key
-is no segment's: topic, topic_id, partition, start_offset, segment_id, suffix.
+Columns: store, key, size, modified_ms (-1 if the store does not give it); and, null for keys that
+do not belong to segments: topic, topic_id, partition, start_offset, segment_id, suffix.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _NO_SEGMENT: _Segment = (None, None, None, None, None)
 
 
 def listed_objects(spark: SparkSession, stores: Mapping[str, StoreConfig]) -> DataFrame:
-    """Lists when it is computed, each time anew: keep it (`persist`) to look at it twice."""
+    """The table. Each computation lists anew: keep it (`persist`) to read it twice."""
     if not stores:
-        raise InvalidRequest("say where the bucket is", field="--store")
+        raise InvalidRequest("is missing: give the bucket's address", field="--store")
     ranges = [each for config in stores.values() for each in key_ranges(config)]
     tasks = TASKS_PER_SLOT * spark.sparkContext.defaultParallelism
     groups = dealt_out(ranges, tasks)
@@ -58,7 +58,7 @@ def listed_objects(spark: SparkSession, stores: Mapping[str, StoreConfig]) -> Da
 
 @dataclass(frozen=True)
 class _ListGroups:
-    """What a task does: list the groups whose numbers it is given."""
+    """The work of a task: list the groups with the given numbers."""
 
     configs: Mapping[str, StoreConfig]
     groups: Sequence[Sequence[KeyRange]]
@@ -80,7 +80,7 @@ def object_rows(config: StoreConfig, page: Sequence[ObjectInfo]) -> pa.RecordBat
     suffixes: list[str | None] = []
     stem_before, segment = "", _NO_SEGMENT
     for each in page:
-        # The three objects of a segment are neighbours, and say the same of it.
+        # The three objects of a segment are neighbours, and their keys differ only in the suffix.
         stem, suffix = segment_stem(each.key)
         if suffix is not None and stem != stem_before:
             stem_before, segment = stem, _segment(config.prefix, each.key)

@@ -1,4 +1,4 @@
-"""Stores as plain calls, for tasks and for the driver: each opens its own and closes it."""
+"""Blocking calls to stores, for tasks and the driver; each opens its own store and closes it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ from rsm_backends.store import ObjectInfo, ObjectStore
 from rsm_backends.store_config import StoreConfig
 
 FOLDER_PAGES_MAX = 100
-"""Pages in which topic folders are looked for; what is behind them one task lists."""
+"""Pages in which topic folders are looked for; one task lists all keys behind them."""
 
 ONE_RANGE_KEYS_MAX = PAGE_KEYS_MAX
-"""A store of so few keys is not cut: each range more is a task, and a request or more."""
+"""A store with at most this many keys is not cut: each further range costs a task and a request."""
 
 PAGES_MAX = 10_000_000
 FIRST_PAGE_KEYS = 30
 PAGE_GROWTH = 6
-"""Pages grow from few keys to full ones: a short range is not to bring a thousand behind it."""
+"""Growth of pages from few keys to full ones, so that a short range does not fetch a thousand more.
+"""
 
 
 def config_named(configs: Mapping[str, StoreConfig], name: str) -> StoreConfig:
-    """InvalidRequest: no option says where it is."""
+    """The store of this name; InvalidRequest if no option gives its address."""
     config = configs.get(name)
     if config is None:
         raise InvalidRequest(
-            f"no option says where the store {name!r} is", field="strandline.store"
+            f"no option gives the address of the store {name!r}: give strandline.store.{name}",
+            field="strandline.store",
         )
     return config
 
 
 def key_ranges(config: StoreConfig) -> list[KeyRange]:
-    """The store's keys in ranges, by its folders of topics: a request for a thousand. One range
-    where there are few keys.
+    """The store's keys in ranges, by its topic folders; one request lists a thousand of them. One
+    range if the keys are few.
     """
     marks = asyncio.run(_folder_marks(config))
     return ranges_between(config.name, marks)
@@ -61,8 +63,8 @@ async def _folder_marks(config: StoreConfig) -> list[str]:
 def list_ranges(
     config: StoreConfig, ranges: Iterable[KeyRange]
 ) -> Iterator[tuple[ObjectInfo, ...]]:
-    """The objects of some ranges, a page at a time, each range in order. Errors as the store raises
-    them.
+    """The objects of some ranges, a page at a time, each range in order. Errors of the store are
+    passed on.
     """
     with asyncio.Runner() as runner:
         context = opened(config)
@@ -80,7 +82,7 @@ def _pages(
     cursor = range_.after
     limit = FIRST_PAGE_KEYS
     for _ in range(PAGES_MAX):
-        # Not by `Runner.run`, which has a handler for Ctrl-C shown as text twice, and so the page.
+        # Not `Runner.run`: its handler for Ctrl-C formats the page as text, twice.
         page = loop.run_until_complete(store.list_page(config.prefix, cursor=cursor, limit=limit))
         limit = min(limit * PAGE_GROWTH, PAGE_KEYS_MAX)
         if page.objects and range_.holds_no_more(page.objects[-1].key):
@@ -90,4 +92,4 @@ def _pages(
         cursor = page.next_cursor
         if cursor is None:
             return
-    raise RetryLater(f"the store {config.name!r} lists without an end")
+    raise RetryLater(f"the list of store {config.name!r} does not end after {PAGES_MAX} pages")

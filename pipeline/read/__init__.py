@@ -1,1 +1,1 @@
-"""From the objects of a segment to Arrow, in a task."""
+"""Reads the objects of a segment into Arrow, in a task."""

@@ -1,7 +1,7 @@
 """The keys of segments that Aiven's plug-in encrypted: data keys, wrapped under RSA key pairs.
 
-The wrapping is RSA-OAEP with SHA3-512 for both its digest and its mask, which the cryptography
-library does not offer: so the padding is undone here, on the numbers of the key.
+The wrapping is RSA-OAEP with SHA3-512 for both digest and mask, which the cryptography library does
+not offer; so the padding is removed here, with the numbers of the key.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ _AES_KEY_BYTES = (16, 24, 32)
 
 
 class AivenKeys:
-    """Private keys in PEM, by the names of their files. Its text shows no key."""
+    """Private keys from PEM files, with the names of the files. Its text shows no key."""
 
     def __init__(self, keys: Sequence[tuple[str, RSAPrivateNumbers]]) -> None:
         self._keys = keys
 
     def __repr__(self) -> str:
-        """How many there are."""
+        """The number of keys."""
         return f"AivenKeys({len(self._keys)})"
 
     @classmethod
     def load(cls, paths: Iterable[str]) -> AivenKeys:
-        """Files, or folders of `*.pem`; InvalidRequest names one that can't be read."""
+        """Load files, or folders of `*.pem`; InvalidRequest names one that can't be read."""
         files = [file for path in paths for file in _files(Path(path))]
         if len(files) > KEY_FILES_MAX:
             raise InvalidRequest(f"{len(files)} files are more than {KEY_FILES_MAX}", field=OPTION)
         keys = [(file.stem, numbers) for file in files if (numbers := _read(file)) is not None]
         if files and not keys:
             raise InvalidRequest(
-                "there is no RSA private key without a passphrase in the files it names",
+                "the files that it names hold no RSA private key without a passphrase",
                 field=OPTION,
             )
         return cls(keys)
 
     def data_key(self, encryption: Encryption, *, source: str) -> bytes:
         """The key of a segment's chunks; Refused if no private key here unwraps it."""
-        # A key named for the id is the likely one; that the padding is right says which it is.
+        # A key named after the id is the likely one; only the right key gives a correct padding.
         likely_first = sorted(self._keys, key=lambda key: key[0] != encryption.key_id)
         for _, numbers in likely_first:
             key = _unwrapped(numbers, encryption.wrapped_data_key)
@@ -59,7 +59,7 @@ class AivenKeys:
         raise Refused(
             f"{source}: the segment is encrypted under the key pair {encryption.key_id[:60]!r}: "
             f"name its private key in the option {OPTION}"
-            + (f" (none of the {len(self._keys)} there fits)" if self._keys else "")
+            + (f" (the {len(self._keys)} keys given do not fit)" if self._keys else "")
         )
 
 
@@ -74,7 +74,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read(file: Path) -> RSAPrivateNumbers | None:
-    """None for what is no private key: a folder has the public ones beside."""
+    """The private key in a file; None for anything else, as folders also hold the public keys."""
     try:
         with file.open("rb") as opened:
             data = opened.read(KEY_FILE_BYTES_MAX)
@@ -88,7 +88,7 @@ def _read(file: Path) -> RSAPrivateNumbers | None:
 
 
 def _unwrapped(key: RSAPrivateNumbers, wrapped: bytes) -> bytes | None:
-    """RSA-OAEP undone (RFC 8017, 7.1.2) with an empty label; None if the padding is not right."""
+    """Decodes RSA-OAEP (RFC 8017, 7.1.2) with an empty label; None if the padding is wrong."""
     modulus = key.public_numbers.n
     size = (modulus.bit_length() + 7) // 8
     number = int.from_bytes(wrapped, "big")

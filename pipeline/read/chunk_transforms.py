@@ -1,4 +1,4 @@
-"""Chunks of Aiven's plug-in back to the segment's bytes: decrypted, then decompressed."""
+"""Turns chunks of Aiven's plug-in back into the segment's bytes: decrypts, then decompresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IV_BYTES = 12
 
 
 class ChunkTransforms:
-    """Of one segment. `data_key` is that of its encryption, None without one."""
+    """The transforms of one segment. `data_key` is its encryption's; None if not encrypted."""
 
     def __init__(self, transforms: Transforms, data_key: bytes | None, *, source: str) -> None:
         self._transforms = transforms
@@ -29,7 +29,9 @@ class ChunkTransforms:
             self._cipher = _Cipher(encryption, data_key)
 
     def groups(self, start: int, end: int, group_bytes: int) -> Iterator[list[Chunk]]:
-        """The chunks that hold bytes [start, end) of the segment, as many together as fit."""
+        """The chunks with bytes [start, end) of the segment, in groups of at most `group_bytes`
+        or one chunk.
+        """
         group: list[Chunk] = []
         size = 0
         for chunk in self._transforms.chunks.chunks():
@@ -46,7 +48,7 @@ class ChunkTransforms:
             yield group
 
     def undone(self, group: list[Chunk], stored: memoryview) -> Iterator[bytes | memoryview]:
-        """The segment's bytes of each chunk. `stored` is what the object has of `group`."""
+        """The segment's bytes of each chunk. `stored` are the object's bytes of `group`."""
         at = 0
         for chunk in group:
             data = stored[at : at + chunk.stored_bytes]
@@ -56,7 +58,7 @@ class ChunkTransforms:
             yield self._undone(chunk, data)
 
     def index(self, stored: Buffer, position: int) -> bytes:
-        """An index: one encrypted chunk, never compressed."""
+        """The bytes of an index, which is one encrypted chunk, never compressed."""
         if self._cipher is None or not stored:
             return bytes(stored)
         return self._decrypted(self._cipher, stored, position)
@@ -74,7 +76,7 @@ class ChunkTransforms:
                 ) from error
         if len(data) != chunk.original_bytes:
             raise self._corrupt(
-                f"the chunk has {len(data)} bytes, the manifest says {chunk.original_bytes}",
+                f"the chunk has {len(data)} bytes, but the manifest has {chunk.original_bytes}",
                 chunk.position,
             )
         return data
@@ -84,7 +86,7 @@ class ChunkTransforms:
             return cipher.decrypted(stored)
         except (InvalidTag, ValueError):
             raise self._corrupt(
-                "the chunk fails its authentication: it is damaged, or not of this segment",
+                "the chunk fails its authentication: it is damaged, or of another segment",
                 position,
             ) from None
 
@@ -98,11 +100,11 @@ class _Cipher:
         self._aad = encryption.aad
 
     def decrypted(self, stored: Buffer) -> bytes:
-        """InvalidTag, or ValueError where there is no room for one."""
+        """The decrypted bytes. InvalidTag, or ValueError for data too short for a tag."""
         view = memoryview(stored)
         return self._gcm.decrypt(bytes(view[:_IV_BYTES]), view[_IV_BYTES:], self._aad)
 
 
 def stored_range(group: list[Chunk]) -> Range:
-    """Where the chunks of a group stand in the object: one behind another."""
+    """The bytes of a group's chunks in the object, where they are adjacent."""
     return Range(group[0].position, sum(chunk.stored_bytes for chunk in group))

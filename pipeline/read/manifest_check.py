@@ -1,4 +1,4 @@
-"""What a manifest must say of its segment, given what the catalogue says of it. Pure."""
+"""Compares a manifest with the catalogue's data of its segment. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlm.format.manifest import ChunkChecksums, Manifest
 
 
 def manifest_bytes_differ(segment: TieredSegment, data: Buffer) -> str | None:
-    """How the object differs from what the metadata log recorded of it; None if it does not."""
+    """The difference of a manifest's bytes from their record in the metadata log, or None."""
     recorded = segment.objects
     if recorded is None:
         return None
@@ -24,7 +24,7 @@ def manifest_bytes_differ(segment: TieredSegment, data: Buffer) -> str | None:
 
 
 def differences(segment: TieredSegment, manifest: Manifest) -> Iterator[str]:
-    """Each field in which manifest and catalogue say different things of the segment."""
+    """Each field of the segment in which manifest and catalogue differ."""
     for what, ours, theirs in (
         ("id", segment.segment_id, manifest.segment_id),
         ("start offset", segment.start_offset, manifest.start_offset),
@@ -40,12 +40,12 @@ def differences(segment: TieredSegment, manifest: Manifest) -> Iterator[str]:
             f"{segment.max_timestamp_ms}"
         )
     if segment.txn_index_empty != manifest.txn_index_empty:
-        yield "manifest and metadata differ about whether there is a transaction index"
+        yield "manifest and metadata disagree about the existence of a transaction index"
     recorded = segment.objects
     if recorded is None:
         return
     if manifest.checksums is None:
-        yield "the manifest holds no checksums of ours, the metadata does"
+        yield "the manifest has no checksums of ours, but the metadata has"
         return
     for name, sums, size, crc in (
         (".log", manifest.checksums.log, recorded.log_bytes, recorded.log_crc32c),
@@ -59,7 +59,7 @@ def differences(segment: TieredSegment, manifest: Manifest) -> Iterator[str]:
 
 
 def table_differs(sums: ChunkChecksums) -> str | None:
-    """Whether the chunks' checksums do not add up to the object's; None if they do."""
+    """The difference of the chunks' combined checksums from the object's, or None."""
     combined = 0
     for number, crc in enumerate(sums.chunks):
         size = min(sums.chunk_bytes, sums.size_bytes - number * sums.chunk_bytes)
@@ -67,7 +67,8 @@ def table_differs(sums: ChunkChecksums) -> str | None:
     if combined == sums.crc32c:
         return None
     return (
-        f"the chunks' checksums add up to CRC32C {combined:08x}, the object's is {sums.crc32c:08x}"
+        f"the chunks' checksums combine to CRC32C {combined:08x}, but the object's is "
+        f"{sums.crc32c:08x}"
     )
 
 

@@ -1,9 +1,9 @@
-"""Bytes of an object in order, through a few buffers that are used again and again.
+"""Streams the bytes of an object in order, through a few reused buffers.
 
-From a store on the network several ranges are fetched at once, ahead of the reader: one connection
-gives a fraction of what a store can. With as many readers as that they read one answer each, which
-is checked while it is in the processor's cache. Files are read when they are asked for: the system
-reads ahead of itself. Memory is bounded by the buffers.
+From a store on the network several ranges are fetched at once, ahead of the reader, since one
+connection gives a fraction of a store's speed. With as many readers as fetches, each reads one
+answer, which is checked while it is in the processor's cache. Files are read when needed: the
+system reads ahead by itself. Memory is bounded by the buffers.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from rsm_backends.blocking_reads import BlockingObject
 from rsm_backends.store_config import StoreConfig
 
 PIECE_BYTES = 16 * 1024 * 1024
-"""What one GET asks for. A request costs a store about as much as half a MiB, and us a fourth."""
+"""Bytes of one GET. A request costs a store as much as half a MiB of data, and us a quarter MiB."""
 
 STEP_BYTES = 1024 * 1024
-"""What is read at once of a file, or of an answer that one thread reads through: it is still in
-the processor's cache when it is checked.
+"""Bytes read at once from a file, or from an answer that one thread reads: they are still in the
+processor's cache when they are checked.
 """
 
 FETCHES = 4
-"""GETs under way at once for one task. With the pieces in use it holds at most `FETCHES` + 1, or
+"""GETs in progress at once for one task. With the pieces in use it holds at most `FETCHES` + 1, or
 with several readers + one each, of `PIECE_BYTES`: 80 MiB, or 96 with two.
 """
 
 SMALL_BYTES = 1024 * 1024
-"""Up to this a buffer is made as large as is asked for, and not for any piece."""
+"""Up to this size a buffer is made as large as needed, above it as large as a whole piece."""
 
 KEPT_BUFFERS = FETCHES + 2
-"""Of `PIECE_BYTES`, for a process's next task: fresh memory costs as much as what is read into it.
+"""Buffers of `PIECE_BYTES` kept for a process's next task: fresh memory costs as much as reading
+into it.
 """
 
 _kept: list[bytearray] = []
 
 DEADLINES_PER_PIECE = 3
-"""A read ends by itself within two deadlines of its store; what takes longer is hung."""
+"""A read ends by itself within two deadlines of its store; a longer one hangs."""
 
 
 class Range(NamedTuple):
@@ -59,8 +60,8 @@ def ranges(start: int, end: int, piece_bytes: int) -> Iterator[Range]:
 class ObjectStream:
     """The buffers and, for a store on the network, the threads of one task and one store.
 
-    `readers` is how many threads of the task read at once; they share the GETs. `in_order`: what
-    `pieces` is given is read by one thread, from its start to its end.
+    `readers` is the number of threads of the task that read at once; they share the GETs.
+    `in_order`: one thread reads the ranges given to `pieces`, from start to end.
     """
 
     def __init__(self, config: StoreConfig, *, readers: int = 1) -> None:
@@ -80,7 +81,7 @@ class ObjectStream:
                 break
 
     def close(self) -> None:
-        """Leave the buffers to the next; the threads end with what they are doing."""
+        """Keep the buffers for the next task; threads end after their present read."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             for buffer in self._free:
@@ -89,9 +90,9 @@ class ObjectStream:
         self._free = []
 
     def pieces(self, opened: BlockingObject, wanted: Iterable[Range]) -> Generator[memoryview]:
-        """The bytes of each range, in order; a piece is good until the next is asked for.
+        """The bytes of each range, in order; a piece is valid until the next is asked for.
 
-        Ends early with a shorter piece, or an empty one, where the object does.
+        Ends early with a shorter or empty piece if the object ends.
         """
         if self._threads is None:
             return self._read(opened, wanted)
@@ -134,7 +135,7 @@ class ObjectStream:
                 if filled < size:
                     return
         finally:
-            # A buffer that a thread may still write to is nobody's: it goes with its thread.
+            # A buffer that a thread may still write to is not reused: it goes with its thread.
             fetches = [fetch for fetch, _, _ in under_way if not fetch.cancel()]
             done = wait(fetches, timeout=self._deadline_s).done
             self._free += [buffer for fetch, buffer, _ in under_way if fetch in done]
@@ -148,7 +149,7 @@ class ObjectStream:
             ) from None
 
     def _buffer(self, size: int) -> bytearray:
-        """A free one that is large enough; the others of too small a size are let go."""
+        """A free buffer that is large enough; those too small are dropped."""
         while True:
             try:
                 buffer = self._free.pop()

@@ -1,4 +1,4 @@
-"""The stores of one task or plan, opened when they are used, with their buffers and keys."""
+"""The stores of one task or plan, opened on first use, with their buffers and keys."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class OpenStore:
 
 
 class OpenStores:
-    """`with OpenStores(configs, key_paths) as stores:`; what it opened is closed at the end.
+    """`with OpenStores(configs, key_paths) as stores:`; opened stores are closed at the end.
 
-    `readers` is how many threads read segments at once; they end before the `with` does.
+    `readers` is the number of threads that read segments at once; they end before the block does.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class OpenStores:
 
     @property
     def keys(self) -> AivenKeys:
-        """Read when the first encrypted segment comes."""
+        """The private keys, read for the first encrypted segment."""
         if self._keys is None:
             self._keys = AivenKeys.load(self._key_paths)
         return self._keys
 
     def of(self, segment: TieredSegment) -> OpenStore:
-        """The store that holds a segment; InvalidRequest if no option says where it is."""
+        """The store of a segment; InvalidRequest if no option gives its address."""
         with self._opening:
             found = self._open.get(segment.store)
             if found is None:
@@ -81,7 +81,7 @@ class OpenStores:
         if config is None:
             raise InvalidRequest(
                 f"segment {segment.segment_id.id} of {segment.partition.topic} is in the store "
-                f"{name!r}: say where that is by the option strandline.store.{name}",
+                f"{name!r}: give its address by the option strandline.store.{name}",
                 field="strandline.store",
             )
         reads = open_blocking(

@@ -1,4 +1,4 @@
-"""Which bytes of a `.log` hold a range of offsets, by an offset index. Pure."""
+"""Finds the bytes of a `.log` that hold a range of offsets, by an offset index. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ batch of the second entry above an offset begins above it either way."""
 
 
 class ByteRange(NamedTuple):
-    """Bytes [start, end) of a segment; both are where a batch begins, or the end."""
+    """Bytes [start, end) of a segment; both are the start of a batch, or the end."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""The records of segments as Arrow: what data source, export and restore do in their tasks."""
+"""Reads the records of segments as Arrow, in the tasks of data source, export and restore."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def read_slices(
 ) -> Iterator[pa.RecordBatch]:
     """The records of `slices`, in their order, in batches of about 2 MB with `settings.columns`.
 
-    Runs in a task: blocks, and opens stores of its own, which it closes at its end. CorruptData
-    names object and position, and like NotFound the segment, its topic and offsets. NotFound: it
-    was deleted since the plan, unless `settings.fail_on_data_loss` is off: then `on_lost(slice,
-    offset)` is told that records of the slice are lost, all of them below `offset` were given, and
-    the next slice follows. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN):
-    read_committed, and the tier cannot tell which transactions were aborted. `on_undecided(n)`: n
-    records of a slice were left out of committed ones, for the markers of their transactions are
-    among lost offsets; the log has it, too.
+    Runs in a task: blocks, and opens its own stores, which it closes at its end. CorruptData names
+    object and position, and, like NotFound, the segment, its topic and offsets. NotFound if the
+    segment was deleted after the plan, unless `settings.fail_on_data_loss` is off: then
+    `on_lost(slice, offset)` is called, after all records of the slice below `offset` were returned,
+    and the next slice follows. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN): for
+    read_committed the tier cannot tell which transactions were aborted. `on_undecided(n)`: n
+    records of a slice were left out because the markers of their transactions are among lost
+    offsets; this is logged, too.
     """
     with OpenStores(stores, settings.aiven_keys) as opened:
         yield from read_opened(slices, opened, settings, on_lost=on_lost, on_undecided=on_undecided)
@@ -59,7 +59,7 @@ def read_opened(
     on_lost: Callable[[SegmentSlice, int], None] | None = None,
     on_undecided: Callable[[int], None] | None = None,
 ) -> Generator[pa.RecordBatch]:
-    """`read_slices` of stores that the caller opens and closes; close the iterator before them."""
+    """`read_slices` with stores that the caller opens and closes; close the iterator first."""
     transactions = TransactionIndexes(stores, verify=settings.verify)
     for part in slices:
         if part.first_offset > part.last_offset:
@@ -115,7 +115,8 @@ def _batches(
                 break
     if where.end < objects.manifest.log_bytes and not decoder.done:
         raise CorruptData(
-            f"an index names this position as behind offset {part.last_offset}, and it is not",
+            f"an index puts this position behind offset {part.last_offset}, but the batches before "
+            "it end earlier",
             source=objects.keys.log,
             position=where.end,
         )
@@ -123,8 +124,8 @@ def _batches(
     if count := decoder.undecided_records:
         log.warning(
             "%d records of %s-%d at the offsets %d to %d were left out: the markers of their "
-            "transactions are among offsets that are lost, so nothing tells whether they are "
-            "committed; isolation read_uncommitted gives them",
+            "transactions are among lost offsets, so it is unknown if they are committed; "
+            "isolation read_uncommitted returns them",
             count,
             partition.topic,
             partition.partition,
@@ -136,7 +137,7 @@ def _batches(
 
 
 def _where(part: SegmentSlice, objects: SegmentObjects) -> ByteRange:
-    """Which bytes of the log are read; no index is asked for a whole segment."""
+    """The bytes of the log to read; a whole segment needs no index."""
     segment, log_bytes = part.segment, objects.manifest.log_bytes
     if part.first_offset <= segment.start_offset and part.last_offset >= segment.end_offset:
         return ByteRange(0, log_bytes)
@@ -149,9 +150,10 @@ def _where(part: SegmentSlice, objects: SegmentObjects) -> ByteRange:
 
 
 def _check_jump(piece: memoryview, position: int, part: SegmentSlice, source: str) -> None:
-    """Behind a jump into the log the first batch begins at or below the slice's first offset.
+    """CorruptData unless, after a jump into the log, the first batch begins at or below the slice's
+    first offset.
 
-    Otherwise the index is wrong, and what it jumped over would be missing.
+    Otherwise the index is wrong, and skipped records would be missing.
     """
     if position == 0 or len(piece) < _BASE_OFFSET.size:
         return
@@ -166,7 +168,7 @@ def _check_jump(piece: memoryview, position: int, part: SegmentSlice, source: st
 
 
 def _behind(batch: pa.RecordBatch, before: int) -> int:
-    """The offset behind the batch's last record, where its column was asked for."""
+    """The offset behind the batch's last record, or `before` without that column."""
     at = batch.schema.get_field_index("offset")
     if at < 0 or not batch.num_rows:
         return before

@@ -1,8 +1,8 @@
-"""The three objects of one segment, as a task reads them: checked, and without their transforms.
+"""Reads the three objects of one segment in a task: verified, and with their transforms undone.
 
-Trust goes down one chain, as in a node: the metadata has the CRC32C of the manifest, and that has
-those of the chunks of `.log` and `.indexes`. Of segments that other programs wrote there may be no
-checksums: then the CRC of each batch is all there is.
+Trust follows one chain, as in a node: the metadata has the CRC32C of the manifest, and the manifest
+has those of the chunks of `.log` and `.indexes`. Segments written by other programs may have no
+checksums: then only the CRC of each batch is checked.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from rlm.format.manifest import (
 from rsm_backends.blocking_reads import BlockingObject
 
 INDEX_BYTES_MAX = 256 * 1024 * 1024
-"""Of one index: a segment of 2 GiB with an entry a batch has less."""
+"""Largest index: that of a segment of 2 GiB with an entry for each batch is smaller."""
 
 Damage = Callable[[CorruptData], None]
-"""What to do with a chunk that fails its checksum, if not to raise."""
+"""Called for a chunk that fails its checksum, instead of raising."""
 
 
 class SegmentObjects:
-    """Opens nothing before it is asked. `verify` off: only batches are held against their CRCs.
+    """Opens nothing before it is needed. `verify` off: only the CRCs of batches are checked.
 
     CorruptData names object and position; `wrapped` and `naming` add the segment and its offsets.
     """
@@ -51,7 +51,7 @@ class SegmentObjects:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The manifest, held against the catalogue."""
+        """The manifest. CorruptData if it differs from the catalogue."""
         name = self.keys.manifest
         data = self.stored_manifest()
         if (wrong := manifest_bytes_differ(self.segment, data)) is not None:
@@ -62,13 +62,13 @@ class SegmentObjects:
         return manifest
 
     def stored_manifest(self) -> bytes:
-        """Its bytes as stored, cut where they are too many for a manifest."""
+        """The manifest's bytes as stored, cut at the largest size of a manifest."""
         recorded = self.segment.objects
         most = MANIFEST_BYTES_MAX if recorded is None else recorded.manifest_bytes + 1
         return self._bytes(self.keys.manifest, Range(0, min(most, MANIFEST_BYTES_MAX)))
 
     def index(self, index: IndexType) -> bytes | None:
-        """One index, whole; None where the segment has none of this type."""
+        """One index, whole; None if the segment has no index of this type."""
         wanted = self._index_range(index)
         if wanted is None:
             return None
@@ -78,7 +78,7 @@ class SegmentObjects:
         return self._without_transforms(index, wanted, self._bytes(name, wanted))
 
     def index_in(self, stored: memoryview, index: IndexType) -> bytes | None:
-        """The same out of the whole object's bytes, whose checksums are the caller's business."""
+        """As `index`, from the whole object's bytes, whose checksums the caller has checked."""
         wanted = self._index_range(index)
         if wanted is None:
             return None
@@ -86,18 +86,18 @@ class SegmentObjects:
         return self._without_transforms(index, wanted, data)
 
     def stored_indexes(self) -> bytes:
-        """All bytes of `.indexes` as stored, up to one more than there should be."""
+        """All bytes of `.indexes` as stored, at most one more than expected."""
         sums = self.manifest.checksums
         ends = [found.position + found.size for found in self.manifest.indexes.values()]
         size = max(ends, default=0) if sums is None else sums.indexes.size_bytes
         return self._bytes(self.keys.indexes, Range(0, min(size, INDEX_BYTES_MAX) + 1))
 
     def first_byte(self, name: str) -> bytes:
-        """Of one of the objects; NotFound if it is not there."""
+        """The first byte of an object; NotFound if it is absent."""
         return self._bytes(name, Range(0, 1))
 
     def bytes_behind_the_log(self) -> bool:
-        """Whether the `.log` object goes on where it should end: its last reader may have heard."""
+        """True if the `.log` object is longer than it should be; asks the store if no read told."""
         transforms = self.manifest.transforms
         end = self.manifest.log_bytes if transforms is None else transforms.chunks.stored_bytes
         if self._log_object_bytes is not None:
@@ -105,10 +105,10 @@ class SegmentObjects:
         return bool(self._bytes(self.keys.log, Range(end, 1)))
 
     def log(self, start: int, end: int, on_damage: Damage | None = None) -> Generator[memoryview]:
-        """Bytes [start, end) of the segment in pieces; each is good until the next is asked for.
+        """Bytes [start, end) of the segment in pieces; each is valid until the next is asked for.
 
-        No byte comes out whose checksum was not looked at; without `on_damage` none whose checksum
-        was wrong. CorruptData at the position where bytes are missing.
+        Every byte is checked before it is returned; without `on_damage` a wrong checksum raises
+        CorruptData. CorruptData also at the position where bytes are missing.
         """
         end = min(end, self.manifest.log_bytes)
         if start >= end:
@@ -124,28 +124,28 @@ class SegmentObjects:
             yield from pieces
 
     def unchecked_log(self) -> Generator[memoryview]:
-        """The whole segment in pieces, as `log`; checksums are the caller's business."""
+        """The whole segment in pieces, as `log`; the caller checks the checksums."""
         end = self.manifest.log_bytes
         if self._transforms is not None:
             return self._transformed(self._transforms, 0, end)
         return self._plain(0, end)
 
     def wrapped(self, error: NotFound) -> NotFound:
-        """The same error, for people: which offsets are gone."""
+        """The error with the segment's name and offsets, and what to do."""
         return NotFound(
             f"{self._named()}, is not in the store {self.segment.store!r} any more ({error}): "
-            "retention may have deleted it since it was planned. Run it again to plan anew; a "
-            "query passes over what is gone where failOnDataLoss is false"
+            "retention may have deleted it after the plan. Run it again to plan anew; a query with "
+            "failOnDataLoss=false skips missing segments"
         )
 
     @contextmanager
     def naming(self) -> Generator[None]:
-        """CorruptData from within is for people, too: which offsets are damaged."""
+        """Adds the segment's name and offsets to a CorruptData of the block."""
         try:
             yield
         except CorruptData as error:
             raise CorruptData(
-                f"{error.detail}. It is of {self._named()}",
+                f"{error.detail}. It belongs to {self._named()}",
                 source=error.source,
                 position=error.position,
             ) from error
@@ -199,7 +199,7 @@ class SegmentObjects:
     def _checked(
         self, start: int, end: int, sums: ChunkChecksums, on_damage: Damage | None
     ) -> Generator[memoryview]:
-        """Whole chunks are fetched and held against their checksums; the asked part comes out."""
+        """Fetches whole chunks, checks their checksums, and returns the wanted part."""
         chunk_bytes = sums.chunk_bytes
         piece_bytes = max(self._store.stream.piece_bytes // chunk_bytes, 1) * chunk_bytes
         at = start // chunk_bytes * chunk_bytes
@@ -226,7 +226,7 @@ class SegmentObjects:
             self._log_object_bytes = opened.object_bytes
         if at < end:
             raise CorruptData(
-                f"the object ends here, {end} bytes or more were stored",
+                f"the object ends here, but {end} bytes or more were stored",
                 source=self.keys.log,
                 position=at,
             )
@@ -249,7 +249,7 @@ class SegmentObjects:
                     at += len(data)
 
     def _verified(self, name: str, wanted: Range, sums: ChunkChecksums) -> bytes:
-        """A small range, by the checksums of the chunks it lies in."""
+        """A small range, verified by the checksums of its chunks."""
         chunk_bytes, end = sums.chunk_bytes, wanted.start + wanted.size
         start = wanted.start // chunk_bytes * chunk_bytes
         behind = min(-(-end // chunk_bytes) * chunk_bytes, sums.size_bytes)
@@ -257,14 +257,14 @@ class SegmentObjects:
         check_chunks(data, start, sums, name)
         if start + len(data) < behind:
             raise CorruptData(
-                f"the object ends here, {sums.size_bytes} bytes were stored",
+                f"the object ends here, but {sums.size_bytes} bytes were stored",
                 source=name,
                 position=start + len(data),
             )
         return bytes(data[wanted.start - start : end - start])
 
     def _bytes(self, name: str, wanted: Range) -> bytes:
-        """A range of one object, fewer bytes where it ends before."""
+        """A range of one object; fewer bytes if the object ends before."""
         if not wanted.size:
             return b""
         end = wanted.start + wanted.size
@@ -286,9 +286,9 @@ def check_chunks(
     source: str,
     on_damage: Damage | None = None,
 ) -> None:
-    """Hold whole chunks, the first of which begins at `position`, against their checksums.
+    """Check whole chunks, the first of which begins at `position`, by their checksums.
 
-    CorruptData at the first that differs, or each of them to `on_damage`.
+    Raises CorruptData for the first that differs, or calls `on_damage` for each.
     """
     chunk_bytes, size_bytes = sums.chunk_bytes, sums.size_bytes
     number = position // chunk_bytes

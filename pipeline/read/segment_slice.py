@@ -1,4 +1,4 @@
-"""What a task is given to read: a part of a segment, and how it shall be read. Pure: data only."""
+"""The input of a reading task: parts of segments, and the settings of the read. Pure: data only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from pipeline.catalogue.tiered_segment import TieredSegment
 from rlm.data_plane.read_request import Isolation
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""Those of a record without `headers`, in the order of Kafka's own data source."""
+"""The columns of a record without `headers`, in the order of Spark's own Kafka source."""
 
 LATER_MAX = 64
-"""Segments behind a slice that its task may look into for the end of its transactions.
+"""Segments behind a slice in which its task may look for the end of its transactions.
 
 A transaction is listed where its ABORT marker is. Brokers end transactions within minutes
-(`transaction.max.timeout.ms`), so that more indexes than this are never needed, but for segments of
-a few kilobytes.
+(`transaction.max.timeout.ms`), so that only segments of a few kilobytes could need more indexes.
 """
 
 
@@ -25,9 +24,9 @@ a few kilobytes.
 class SegmentSlice:
     """The offsets `first_offset` to `last_offset` (inclusive) of a segment. Picklable.
 
-    `later`: for read_committed, the partition's segments behind this one that tell of its
-    transactions, ascending: those that list aborted ones, and the two at the ends of each hole.
-    `behind_holes` are the first offsets of those of them that stand right behind a hole.
+    `later`: for read_committed, later segments of the partition that tell of its transactions,
+    ascending: those that list aborted ones, and the two at the ends of each hole. `behind_holes`
+    are the first offsets of those directly behind a hole.
     """
 
     segment: TieredSegment
@@ -39,14 +38,13 @@ class SegmentSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
-    """How slices are read. Picklable: it goes to tasks.
+    """The settings with which tasks read slices. Picklable.
 
-    `columns` are what the batches have, in this order; `headers` is one of them where it is asked
-    for. `verify` holds objects against the checksums that we recorded of them, beside the CRC of
-    every batch, which is always checked. Without `fail_on_data_loss` a segment that was deleted
-    since the plan is passed over, and `on_lost` told. `aiven_keys` are PEM files, or folders of
-    them, on the machine that reads: for segments that Aiven's plug-in encrypted. `batch_bytes_max`
-    None: `RECORDS_BYTES_MAX` of the decoder.
+    `columns` are the columns of the batches, in this order; `headers` may be one of them. `verify`
+    checks objects by our recorded checksums, beside the CRC of every batch, which is always
+    checked. Without `fail_on_data_loss` a segment deleted after the plan is skipped, and `on_lost`
+    called. `aiven_keys` are PEM files, or folders of them, on the machine that reads: for segments
+    that Aiven's plug-in encrypted. `batch_bytes_max` None: `RECORDS_BYTES_MAX` of the decoder.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -62,17 +60,17 @@ def plan_slices(
 ) -> list[SegmentSlice]:
     """The slices that hold the offsets `first_offset` to `last_offset` (inclusive).
 
-    `segments` are those of one partition, ascending, and for read_committed all to its end: the
-    indexes behind the range decide about it. What is not decided there must not be asked for: see
+    `segments` are those of one partition, ascending, and for read_committed all to its end: later
+    indexes decide about transactions in the range. Undecided offsets must not be asked for: see
     `pipeline.read.transactions.stable_end`.
     """
     if first_offset < 0:
-        raise InvalidRequest(f"{first_offset} is no offset", field="first_offset")
+        raise InvalidRequest(f"{first_offset} is not an offset", field="first_offset")
     slices: list[SegmentSlice] = []
     later: tuple[TieredSegment, ...] = ()
     behind_holes: tuple[int, ...] = ()
     behind: TieredSegment | None = None
-    at_hole = False  # whether one is right behind `behind`
+    at_hole = False  # true if a hole follows `behind` directly
     for segment in reversed(segments):
         if behind is not None and isolation is Isolation.READ_COMMITTED:
             hole = segment.last_offset + 1 < behind.first_offset

@@ -1,7 +1,7 @@
-"""Which transactions were aborted or never decided, and up to where the tier itself tells.
+"""Finds transactions that were aborted or never decided, and the offset up to which the tier tells.
 
-The rule is a node's (`rlm/data_plane/transaction_walk.py`). A task is not given every segment
-behind its own, but those that tell anything: see `plan_slices`.
+The rule is a node's (`rlm/data_plane/transaction_walk.py`). Of the segments behind its own, a task
+gets only those that tell of transactions: see `plan_slices`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REASON = "TRANSACTIONS_UNKNOWN"
 
 
 class TransactionIndexes:
-    """Of the segments that a task reads; the last few are kept for the next slice."""
+    """The transaction indexes of a task's segments; the last few are kept for the next slice."""
 
     def __init__(self, stores: OpenStores, *, verify: bool = True) -> None:
         self._stores = stores
@@ -34,12 +34,12 @@ class TransactionIndexes:
         )
 
     def walked(self, part: SegmentSlice) -> TransactionWalk:
-        """All aborted transactions that touch the slice, and those that nothing decides any more.
+        """All aborted transactions that touch the slice, and those that can't be decided any more.
 
-        Conflict(TRANSACTIONS_UNKNOWN) when `LATER_MAX` segments do not hold the end of all.
+        Conflict(TRANSACTIONS_UNKNOWN) if `LATER_MAX` segments do not have the ends of all.
         """
         walk = TransactionWalk(part.first_offset, part.last_offset)
-        # What is open at a segment's end matters only where its marker may be lost.
+        # Transactions open at a segment's end matter only if their markers may be lost.
         holes = bool(part.behind_holes)
         for segment in (part.segment, *part.later):
             behind_hole = segment is not part.segment and segment.first_offset in part.behind_holes
@@ -48,9 +48,9 @@ class TransactionIndexes:
                 return walk
         if len(part.later) >= LATER_MAX:
             raise Conflict(
-                f"which transactions of segment {part.segment.segment_id} were aborted is not told "
-                f"by the {LATER_MAX} segments behind it that tell of any: read it with isolation "
-                "read_uncommitted",
+                f"the aborted transactions of segment {part.segment.segment_id} are unknown: the "
+                f"next {LATER_MAX} segments with transactions do not end them all. Read it with "
+                "isolation read_uncommitted",
                 reason=REASON,
             )
         return walk
@@ -75,7 +75,7 @@ def _read(
 ) -> SegmentTransactions:
     source = objects.keys.indexes
     data = b"" if segment.txn_index_empty else objects.index(IndexType.TRANSACTION) or b""
-    # Markers above `last_offset` are a diverged tail's: they decide nothing.
+    # Markers above `last_offset` belong to a diverged tail and decide nothing.
     aborted = tuple(
         entry
         for entry in transaction_index.parse(data, source=source)
@@ -95,11 +95,11 @@ def _read(
 
 
 def stable_end(segments: Sequence[TieredSegment], stores: OpenStores) -> int:
-    """The first offset that a reader of committed records must not ask for (exclusive end).
+    """The end (exclusive) of the offsets that a reader of committed records may ask for.
 
-    From there on transactions are open at the tier's end: whether they are committed is decided in
-    segments that are not tiered yet. `segments` are those of one partition to its end, ascending.
-    Conflict(TRANSACTIONS_UNKNOWN) if its last segment does not tell; NotFound if it is gone.
+    From there on transactions are open at the tier's end; their outcome is in segments that are not
+    tiered yet. `segments` are those of one partition to its end, ascending.
+    Conflict(TRANSACTIONS_UNKNOWN) if the last segment does not tell; NotFound if it is gone.
     """
     if not segments:
         return 0
@@ -119,7 +119,7 @@ def stable_end(segments: Sequence[TieredSegment], stores: OpenStores) -> int:
 
 def _unknown(last: TieredSegment, why: str) -> Conflict:
     return Conflict(
-        f"which transactions are open at the end of the tier is not known, since the last segment "
+        f"the transactions open at the end of the tier are unknown, since the last segment "
         f"{last.segment_id} {why}: read with isolation read_uncommitted, or wait until the next "
         "segment is copied",
         reason=REASON,

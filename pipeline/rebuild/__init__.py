@@ -1,1 +1,1 @@
-"""A metadata snapshot made from manifests alone: the pure parts."""
+"""Makes a metadata snapshot from manifests alone: the pure parts."""

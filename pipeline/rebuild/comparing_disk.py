@@ -1,4 +1,4 @@
-"""A disk that writes nothing: it holds what would be written against a file that is there."""
+"""A disk that writes nothing, and compares the bytes to write with an existing file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rlmm.log.disk import AppendFile, OsDisk
 
 
 class OtherBytes(Exception):  # noqa: N818  it is an answer
-    """The file has other bytes than those that would be written in its place."""
+    """The file has other bytes than those to write."""
 
 
 class ComparingDisk(OsDisk):
-    """For one writer, which ends by renaming to `path` what it wrote."""
+    """For one writer, which ends by renaming its file to `path`."""
 
     def __init__(self, path: Path) -> None:
         self._file = _ComparedFile(self, path)

@@ -1,4 +1,4 @@
-"""Why a segment of the bucket gets no row in a rebuilt snapshot."""
+"""The reasons for leaving a segment of the bucket out of a rebuilt snapshot."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Values stand in reports. What is left out stays in the bucket: to the new cluster it is
-    unknown, and what the log never knew is never deleted.
+    """A reason; reports show its value. A segment left out stays in the bucket: it is unknown to
+    the new cluster, which never deletes unknown segments.
     """
 
     INCOMPLETE = "incomplete"
@@ -26,19 +26,19 @@ MEANING = {
     Reason.INCOMPLETE: "without a manifest, which is written last: an upload that never finished",
     Reason.DAMAGED: "the manifest cannot be read, or its objects are gone or have other lengths",
     Reason.DIVERGED: "copied by a leader whose offsets a later leader wrote anew",
-    Reason.IN_DOUBT: "contradicts a later copy at an offset that no manifest tells; --accept-doubt",
-    Reason.OTHER_MANAGER: "another RemoteStorageManager's, beside our own in one partition",
-    Reason.SECOND_COPY: "the same segment is in a store that was named before",
-    Reason.ID_TWICE: "its segment id is another partition's, too",
-    Reason.TOPIC_ID_TWICE: "its topic id is that of another topic name, too",
+    Reason.IN_DOUBT: "contradicts a later copy, from an unknown offset on; see --accept-doubt",
+    Reason.OTHER_MANAGER: "by another RemoteStorageManager, in a partition with segments of ours",
+    Reason.SECOND_COPY: "the same segment is in a store named before",
+    Reason.ID_TWICE: "another partition has the same segment id",
+    Reason.TOPIC_ID_TWICE: "another topic name has the same topic id",
     Reason.ASKED: "as asked by --leave-out",
 }
-"""For people."""
+"""The reasons in words, for reports."""
 
 NEEDS_SOMEBODY = frozenset(
     {Reason.DAMAGED, Reason.IN_DOUBT, Reason.ID_TWICE, Reason.TOPIC_ID_TWICE}
 )
-"""With these a report is not `ok`: an only copy may be among them."""
+"""Reasons with which a report is not `ok`: the only copy of records may be left out."""
 
 
 @dataclass(frozen=True, slots=True)

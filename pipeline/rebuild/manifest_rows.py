@@ -1,4 +1,4 @@
-"""Manifests read and judged in Spark tasks: one row a segment, many GETs at once."""
+"""Reads and judges manifests in Spark tasks: one row a segment, many GETs at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
 
 SEGMENTS_AT_ONCE = 256
-"""Their manifests, of up to 0.1 MB where segments are large, are held until they are judged."""
+"""Manifests read and held at once; each has up to 0.1 MB where segments are large."""
 
 TOLD_SCHEMA = (
     "store string, topic string, topic_id string, partition int, segment_id string, "
@@ -57,7 +57,7 @@ SEGMENT_COLUMNS = ("store", "topic", "topic_id", "partition", "segment_id", "sta
 
 
 def listed_segments(objects: DataFrame) -> DataFrame:
-    """Objects brought together: a row a segment, with its objects' lengths, null where absent."""
+    """The listed segments: one row each, with the lengths of its objects, null for absent ones."""
     sizes = [
         f.max(f.when(f.col("suffix") == suffix.value, f.col("size"))).alias(_size_column(suffix))
         for suffix in ObjectSuffix
@@ -72,8 +72,8 @@ def _size_column(suffix: ObjectSuffix) -> str:
 def told_segments(
     segments: DataFrame, stores: Mapping[str, StoreConfig], *, tasks: int
 ) -> DataFrame:
-    """What the manifests of `listed_segments` say, in the columns of TOLD_SCHEMA; `row` is null
-    and `reason` says why where a segment is to be left out.
+    """The content of the manifests of `listed_segments`, in the columns of TOLD_SCHEMA. For a
+    segment to leave out, `row` is null and `reason` says why.
     """
     spread = segments.repartition(tasks)
     return spread.mapInArrow(_ReadManifests(dict(stores)), TOLD_SCHEMA)
@@ -81,7 +81,7 @@ def told_segments(
 
 @dataclass(frozen=True)
 class _ReadManifests:
-    """What a task does."""
+    """The work of a task: read and judge the manifests of some segments."""
 
     configs: Mapping[str, StoreConfig]
 
@@ -95,7 +95,7 @@ class _ReadManifests:
                     for at in range(0, batch.num_rows, SEGMENTS_AT_ONCE):
                         rows = batch.slice(at, SEGMENTS_AT_ONCE).to_pylist()
                         reading = self._told(rows, stores, stack)
-                        # Not by `Runner.run`, which shows what comes of it as text, twice.
+                        # Not `Runner.run`, which formats the result as text, twice.
                         told = runner.get_loop().run_until_complete(reading)
                         yield pa.RecordBatch.from_pylist(told, schema=_ARROW)
             finally:
@@ -139,7 +139,7 @@ def _judged(stored: StoredSegment, data: Read | None) -> ToldSegment | NotTold:
         case None:
             return _incomplete(stored)
         case NotFound():
-            return NotTold(Reason.INCOMPLETE, "its manifest went while the bucket was read")
+            return NotTold(Reason.INCOMPLETE, "its manifest was deleted while the bucket was read")
         case CorruptData():
             return NotTold(Reason.DAMAGED, str(data))
     return told_by(stored, data)
@@ -165,7 +165,7 @@ def _row(
 
 
 def stored_segment(row: Mapping[str, Any]) -> StoredSegment:
-    """A row of `listed_segments` as the planners have it."""
+    """A row of `listed_segments` in the form of the planners."""
     partition = TopicIdPartition(row["topic"], Uuid.parse(row["topic_id"]), row["partition"])
     sizes = {
         suffix: row[_size_column(suffix)]
@@ -180,4 +180,4 @@ def _incomplete(stored: StoredSegment) -> NotTold:
     missing = " and ".join(f".{each}" for each in ObjectSuffix if each not in stored.sizes)
     if ObjectSuffix.MANIFEST not in stored.sizes:
         return NotTold(Reason.INCOMPLETE, f"without {missing}")
-    return NotTold(Reason.DAMAGED, f"its manifest is there, and its {missing} is gone")
+    return NotTold(Reason.DAMAGED, f"its manifest exists, but its {missing} is gone")

@@ -1,4 +1,4 @@
-"""Rows of a snapshot, sorted by Spark, brought to the driver a bounded part of them at a time."""
+"""Brings the rows of a snapshot, sorted by Spark, to the driver, a bounded part at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipeline.spark.worker_garbage import begin_task
 
 
 def rows_in_key_order(rows: DataFrame, parts: int) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of all rows of ROWS_SCHEMA that have a key. The driver holds one of so many
+    """Key and value of all rows of ROWS_SCHEMA that have a key. The driver holds one of `parts`
     parts, and fetches the next.
     """
     keyed = rows.where("key IS NOT NULL").select("key", "value")
     ordered = keyed.repartitionByRange(parts, "key").sortWithinPartitions("key")
-    # A row of Spark takes the driver 8 us; so thousands come as one.
+    # A row of Spark takes the driver 8 us; so thousands are packed into one.
     packed = ordered.mapInArrow(_packed, "rows binary")
     for (data,) in packed.toLocalIterator(prefetchPartitions=True):
         table = pa.ipc.open_stream(data).read_all()

@@ -1,4 +1,4 @@
-"""One partition's segments, from Spark's grouped rows to rows of a snapshot: what a task does."""
+"""Turns one partition's segments from Spark's grouped rows into rows of a snapshot, in a task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlmm.records.fixed_layout import decode_segment_row
 from rlmm.segment import RemoteLogSegmentMetadata
 
 ROWS_SCHEMA = "key binary, value binary, told string"
-"""A row of the snapshot, or in `told` what the report says of the partition (JSON)."""
+"""A row of the snapshot, or in `told` the partition's part of the report (JSON)."""
 
 _ARROW = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("told", pa.string())])
 LEFT_OUT_TOLD_MAX = 100
@@ -30,8 +30,9 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True)
 class RebuildPartitions:
-    """`first_offsets`: where each partition's metadata offsets begin. `store_order`: of a segment
-    in two stores the one in the earlier counts. `id_twice`: ids that two partitions have.
+    """The work of a task. `first_offsets`: the start of each partition's metadata offsets.
+    `store_order`: of a segment in two stores the one in the earlier counts. `id_twice`: segment ids
+    that two partitions have.
     """
 
     first_offsets: Mapping[PartitionKey, int]
@@ -42,14 +43,14 @@ class RebuildPartitions:
     mode: Mode | None
 
     def rows_of(self, table: pa.Table) -> pa.Table:
-        """Of all segments of one partition, in the columns of TOLD_SCHEMA."""
+        """The rows for all segments of one partition, given in the columns of TOLD_SCHEMA."""
         told = _Told()
         kept = self._chosen(table.to_pylist(), told)
         found = self._rebuilt(kept, told)
         return pa.Table.from_batches(_batches(found, told), schema=_ARROW)
 
     def _chosen(self, rows: list[dict[str, Any]], told: _Told) -> list[dict[str, Any]]:
-        """One row for each segment that counts."""
+        """The rows of segments that are not left out, one each."""
         rows.sort(key=lambda row: (self.store_order.index(row["store"]), row["segment_id"]))
         newest = max(rows, key=lambda row: (row["event_ms"], row["topic"]))
         is_ours = any(row["is_ours"] for row in rows)
@@ -90,7 +91,7 @@ class RebuildPartitions:
                 told.leave_out(row, Reason.IN_DOUBT, _epochs(segment))
             elif segment.segment_id.id in lineage.diverged:
                 told.leave_out(row, Reason.DIVERGED, _epochs(segment))
-        # Nobody but its own manager may copy or expire what another one wrote.
+        # Only the manager that wrote segments may copy to their partition or expire them.
         mode = (self.mode or Mode.SIDECAR) if is_ours else Mode.READ_ONLY
         first = self.first_offsets[kept[0]["topic_id"], kept[0]["partition"]]
         found = partition_rows(segments, lineage, mode, first_offset=first)
@@ -103,7 +104,7 @@ def _epochs(segment: RemoteLogSegmentMetadata) -> str:
 
 
 class _Told:
-    """What the report says of one partition; examples are bounded, counts are not."""
+    """The report's part about one partition; examples are bounded, counts are not."""
 
     def __init__(self) -> None:
         self.cut = 0
@@ -111,7 +112,7 @@ class _Told:
         self.examples: list[LeftOut] = []
 
     def leave_out(self, row: Mapping[str, Any], reason: Reason, why: str) -> None:
-        """Count it, and keep the first few."""
+        """Count a segment left out, and keep the first few as examples."""
         count = self.counts.setdefault(reason.value, [0, 0])
         count[0] += 1
         count[1] += max(row["log_bytes"], 0)

@@ -1,13 +1,13 @@
-"""The metadata rows of one partition, from the segments that the bucket has of it. Pure.
+"""Makes the metadata rows of one partition from its segments in the bucket. Pure.
 
-Rows as a node's own would be that copied these segments and had its claim voided: every finished
-segment with its intervals, coverage by the rules of `rlmm/rows/coverage.py`, highest copied offsets
-by epoch, and a lost range wherever, above the lowest offset, nothing serves. What no manifest tells
-is said in the safest way: no claim stands, log start is the lowest offset that is served.
+The rows are like those of a node that copied these segments and had its claim voided: every
+finished segment with its intervals, coverage by the rules of `rlmm/rows/coverage.py`, highest
+copied offsets by epoch, and a lost range wherever no segment serves offsets above the lowest one.
+State that is in no manifest gets the safest value: no claim, and the lowest served offset as log
+start.
 
-Invariant: a segment is in the rows only if look-ups reach something of it. What they do not reach
-would be deleted by the first pass of retention as unreferenced; without a row it is unknown, and
-stays.
+Invariant: a segment is in the rows only if look-ups reach a part of it. The first pass of retention
+would delete any other as unreferenced; without a row it is unknown, and stays.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 
 WHY_LOST = "not in the bucket when the metadata was rebuilt from it"
 OFFSETS_BESIDES_SEGMENTS = 2
-"""Metadata offsets that a partition takes besides one a segment: the claim's and the mode's."""
+"""Metadata offsets of a partition besides one for each segment: those of the claim and the mode."""
 
 NOWHERE = Uuid(bytes(16))
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltPartition:
-    """`rows` in key order; those of the whole state (totals) are not among them."""
+    """A rebuilt partition. `rows` are in key order, without those of the whole state (totals)."""
 
     partition: TopicIdPartition
     mode: Mode
@@ -50,18 +50,18 @@ class RebuiltPartition:
 
 
 def offsets_taken(segments: int) -> int:
-    """How many metadata offsets a partition of so many segments takes."""
+    """Number of metadata offsets for a partition with this many segments."""
     return segments + OFFSETS_BESIDES_SEGMENTS
 
 
 def first_offsets(
     partitions: Collection[tuple[str, int, int, int]],
 ) -> tuple[dict[tuple[str, int], int], int]:
-    """Where the metadata offsets of each (topic id, partition) begin, and where the last ones end,
-    from (topic id, partition, segments, latest copy in ms).
+    """The first metadata offset of each (topic id, partition), and the end of the last, from
+    (topic id, partition, segments, latest copy in ms).
 
-    Of topics of one name the log met the newest last, and readers who say no id get that one: by
-    the latest copy, as a catalogue of manifests has it.
+    Among topics with the same name the one with the latest copy gets the highest offsets, because
+    readers that give no id get the last one: as in a catalogue of manifests.
     """
     latest: dict[str, int] = {}
     for topic_id, _, _, copied_ms in partitions:
@@ -82,10 +82,10 @@ def partition_rows(
     *,
     first_offset: int,
 ) -> RebuiltPartition | None:
-    """Rows for those of `segments` that the lineage reaches; None if it reaches none.
+    """Rows for those of `segments` that the lineage reaches; None if it reaches no segment.
 
-    Metadata offsets from `first_offset` on are theirs: the claim's, the segments' in the order in
-    which they were copied, the mode's.
+    They use metadata offsets from `first_offset` on: for the claim, for the segments in the order
+    of their copies, for the mode.
     """
     left_out = lineage.diverged | lineage.in_doubt
     kept = [each for each in segments if each.segment_id.id not in left_out]
@@ -135,7 +135,7 @@ def _partition_row(
     first_offset: int,
 ) -> PartitionRow:
     newest = finished[-1]
-    # Below the last epoch: the leader of that one may still correct the lineage, an older may not.
+    # Below the last epoch, whose leader may still correct the lineage; older ones may not.
     claim = Claim(
         token=first_offset,
         leader_epoch=lineage.epochs[-1].epoch - 1,
@@ -146,7 +146,7 @@ def _partition_row(
     return PartitionRow(
         newest.segment_id.partition.topic,
         mode,
-        # Above the claim: the next claimant settles what counts as copied, as after a mode change.
+        # Above the claim: the next claimant decides what counts as copied, as after a mode change.
         mode_offset=first_offset + len(finished) + 1,
         claim=claim,
         claim_voided=True,

@@ -1,12 +1,12 @@
-"""Which leader epoch each offset of a partition belongs to, from its segments alone. Pure.
+"""Finds the leader epoch of each offset of a partition from its segments alone. Pure.
 
-A segment that was copied under a higher leader epoch knows more of what became of the log, so
-segments are believed in that order. One that contradicts what is settled has diverged: a leader
-copied it, and a later leader wrote something else there. It is right up to where they part.
+A segment copied under a higher leader epoch knows more of the log's history, so segments are
+believed in that order. A segment that contradicts settled offsets has diverged: a leader copied it,
+and a later leader wrote other records there. It is right up to the first contradiction.
 
-A segment's first epoch begins where the segment does, or anywhere before. So where such an epoch
-contradicts another segment it is not known from which offset on: serving what is in doubt would
-give out bytes that the log never kept. Segments in doubt are named, and left to the operator.
+A segment's first epoch begins at the segment's start, or anywhere before. So if such an epoch
+contradicts another segment, the offset from which it does is unknown: serving offsets in doubt
+could return records that the log never kept. Segments in doubt are named and left to the operator.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLineage:
-    """`diverged` lie outside of it as a whole; `in_doubt` may, in part. `cut` are in it, and end in
-    a tail that is not. All by segment id.
+    """A resolved lineage. `diverged` segments lie wholly outside of it; those `in_doubt` may, in
+    part. `cut` segments lie in it, but have a tail outside. All by segment id.
     """
 
     epochs: Epochs
@@ -36,7 +36,7 @@ class ResolvedLineage:
 def resolve_lineage(
     segments: Sequence[RemoteLogSegmentMetadata], *, accept_doubt: bool = False
 ) -> ResolvedLineage:
-    """`accept_doubt`: segments in doubt count as far as nothing contradicts them."""
+    """The lineage. `accept_doubt`: segments in doubt count as far as no other contradicts them."""
     settled, every = _Settled(), _Settled()
     in_doubt: set[Uuid] = set()
     doubtful: list[Range] = []
@@ -49,7 +49,7 @@ def resolve_lineage(
         every.add(segment, ranges, told)
         if doubt is not None:
             doubtful.append(doubt)
-        # What is in doubt itself says no more than that others beside it are.
+        # A segment in doubt settles nothing; it only puts others at the same offsets in doubt.
         touches = any(low <= last and segment.start_offset <= high for low, high in doubtful)
         if not accept_doubt and (touches or told < end):
             in_doubt.add(segment.segment_id.id)
@@ -80,16 +80,16 @@ def _epoch(piece: EpochRange) -> int:
 
 @dataclass(slots=True)
 class _Settled:
-    """Disjoint ranges whose epoch is settled, ascending; their epochs never fall."""
+    """Disjoint ranges whose epoch is settled, ascending; their epochs never descend."""
 
     pieces: list[EpochRange] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     exact: set[int] = field(default_factory=set)
-    """Epochs whose first offset is known: a segment holds what is right before it."""
+    """Epochs whose first offset is known: a segment holds the offset directly before it."""
 
     def agrees_up_to(self, ranges: Iterable[EpochRange]) -> tuple[int, EpochRange | None]:
-        """The last offset up to which nothing settled contradicts, and the first piece that does;
-        (OFFSET_MAX, None) without any.
+        """The last offset before a contradiction, and the first settled piece that contradicts;
+        (OFFSET_MAX, None) without a contradiction.
         """
         for each in ranges:
             conflict = self._first_conflict(each)
@@ -105,7 +105,7 @@ class _Settled:
             at += 1
         at = max(at, 0)
         if at < len(self.pieces) and self.pieces[at].epoch < each.epoch:
-            # No lower epoch follows: all of this one came to nothing.
+            # Epochs never descend: everything of this lower epoch was discarded.
             return each.start, self.pieces[at]
         at = bisect_right(self.pieces, each.epoch, at, key=_epoch)
         if at < len(self.pieces) and self.pieces[at].start <= each.end:
@@ -113,8 +113,8 @@ class _Settled:
         return None
 
     def doubt(self, segment: RemoteLogSegmentMetadata, end: int, cause: EpochRange) -> Range | None:
-        """The offsets up to `end` of which only `segment` tells, if the epoch that contradicts it
-        behind them may have begun among them.
+        """The offsets up to `end` that only `segment` has, if the epoch that contradicts it behind
+        them may have begun among them.
         """
         if cause.epoch in self.exact:
             return None
@@ -131,7 +131,7 @@ class _Settled:
     def add(
         self, segment: RemoteLogSegmentMetadata, ranges: Sequence[EpochRange], end: int
     ) -> None:
-        """Settle what `segment` says of offsets up to `end`, where nothing is settled yet."""
+        """Settle the epochs of `segment` for offsets up to `end` that are not settled yet."""
         for epoch, low, high in ranges:
             if low > end:
                 return
@@ -158,7 +158,7 @@ class _Settled:
         return lower.epoch == upper.epoch and lower.end + 1 == upper.start
 
     def lineage(self) -> Epochs:
-        """Each epoch with the lowest offset that is settled as its own."""
+        """Each epoch with its lowest settled offset."""
         entries: list[EpochEntry] = []
         for piece in self.pieces:
             if not entries or entries[-1].epoch != piece.epoch:

@@ -1,4 +1,4 @@
-"""A rebuilt snapshot becomes a file: once, whole, and by one run at a time."""
+"""Writes a rebuilt snapshot to a file: once, whole, and by one run at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlmm.metadata_log import SnapshotId
 from rlmm.rows.snapshot_rows import to_proposals
 
 EPOCH = 1
-"""Of the snapshot's name: the new quorum's own epochs begin above it."""
+"""The epoch in the snapshot's name: the new quorum's own epochs begin above it."""
 ROWS_AT_ONCE = 1_000
 
 log = logging.getLogger(__name__)
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 def write_snapshot(
     folder: Path, end_offset: int, rows: Iterable[tuple[bytes, bytes]]
 ) -> tuple[Path, bool]:
-    """The snapshot of these rows, which are in key order, and whether it was there. Such a one is
-    left as it is: InvalidRequest, if it is not the same, byte for byte. InvalidRequest: the folder
-    takes no file. Conflict: another run writes there. Errors of `rows` as they are.
+    """Write these rows, which are in key order; returns the path, and True if the file existed. An
+    existing file is not changed: InvalidRequest if it differs in any byte. InvalidRequest if the
+    folder is not writable. Conflict if another run writes there. Errors of `rows` are passed on.
     """
     snapshot = SnapshotId(end_offset, EPOCH)
     path = folder / snapshot_file_name(snapshot)
@@ -41,7 +41,7 @@ def write_snapshot(
             _write(ComparingDisk(path) if was_there else OsDisk(), folder, snapshot, rows)
         except OtherBytes:
             raise InvalidRequest(
-                f"{path} is there already, and what the bucket tells makes other bytes: name "
+                f"{path} exists already, and the bucket's segments now give other bytes: name "
                 "another folder",
                 field="--output",
             ) from None
@@ -55,7 +55,7 @@ def _write(
         writer = SnapshotWriter(disk, folder, snapshot, last_contained_timestamp_ms=0, voters=())
     proposals = iter(to_proposals(rows))
     try:
-        # Read apart from what is written: Spark's own errors may be the system's, too.
+        # Rows are read outside of `_written_to`: Spark's errors may be OSErrors, too.
         while part := list(islice(proposals, ROWS_AT_ONCE)):
             with _written_to(folder):
                 writer.add(part)
@@ -68,8 +68,8 @@ def _write(
 
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
-    """Two at once would take each other's unfinished file away, or finish it. A lock of the folder
-    goes with its process.
+    """Locks the folder: two writers at once would remove each other's unfinished file, or finish
+    it. The lock ends with its process.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""From a listed segment and its manifest to its row, or why there is none. Pure."""
+"""Turns a listed segment and its manifest into its row, or a reason against it. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 @dataclass(frozen=True, slots=True)
 class ToldSegment:
-    """`row` is in COPY_SEGMENT_STARTED, without custom metadata: `objects`, None where another
-    manager wrote the segment.
+    """A segment from its manifest. `row` is in COPY_SEGMENT_STARTED, without custom metadata, which
+    is `objects`: None if another manager wrote the segment.
     """
 
     row: RemoteLogSegmentMetadata
@@ -27,14 +27,14 @@ class ToldSegment:
 
 @dataclass(frozen=True, slots=True)
 class NotTold:
-    """Why a segment's manifest makes no row."""
+    """The reason why a segment's manifest gives no row."""
 
     reason: Reason
     why: str
 
 
 def told_by(stored: StoredSegment, manifest_bytes: bytes) -> ToldSegment | NotTold:
-    """Every length that a listing knows must be as the manifest says."""
+    """The segment's row if every listed length is as in the manifest, else the reason."""
     found = _usual(stored, manifest_bytes) or _told(stored, manifest_bytes)
     if isinstance(found, WholeSegment):
         found = ToldSegment(found.row, found.custom_metadata)
@@ -65,14 +65,14 @@ def _told(stored: StoredSegment, manifest_bytes: bytes) -> WholeSegment | ToldSe
 
 
 def _of_another_manager(stored: StoredSegment, manifest: Manifest) -> ToldSegment | NotTold:
-    """Without checksums: a row like those of Kafka's own metadata manager."""
+    """The row of a manifest without checksums, like those of Kafka's own metadata manager."""
     if (manifest.segment_id, manifest.start_offset) != (stored.segment_id, stored.start_offset):
-        return NotTold(Reason.DAMAGED, "its manifest is another segment's")
+        return NotTold(Reason.DAMAGED, "its manifest belongs to another segment")
     transforms = manifest.transforms
     expected = manifest.log_bytes if transforms is None else transforms.chunks.stored_bytes
     listed = stored.sizes[ObjectSuffix.LOG]
     if listed != expected:
-        return NotTold(Reason.DAMAGED, f".log has {listed} bytes, the manifest says {expected}")
+        return NotTold(Reason.DAMAGED, f".log has {listed} bytes, but {expected} by the manifest")
     end = max((each.position + each.size for each in manifest.indexes.values()), default=0)
     if stored.sizes[ObjectSuffix.INDEXES] < end:
         return NotTold(Reason.DAMAGED, f".indexes is shorter than the {end} bytes of its indexes")

@@ -1,1 +1,1 @@
-"""A bucket compared with the metadata: the pure parts, and what tasks do."""
+"""Compares a bucket with the metadata: the pure parts, and the work of tasks."""

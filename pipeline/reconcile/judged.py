@@ -1,4 +1,4 @@
-"""Listed objects joined with the metadata, and judged, in Spark."""
+"""Joins listed objects with the metadata and judges them, in Spark."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _JudgeObjects:
         classes: list[str] = []
         before = None
         for store, key, *known in zip(*columns, strict=True):
-            # The objects of a segment are of one class, and neighbours after the join.
+            # The objects of a segment have the same class, and are neighbours after the join.
             stem, suffix = segment_stem(key)
             this = None if suffix is None else (store, stem, known)
             is_same = this is not None and this == before
@@ -90,8 +90,8 @@ class _JudgeObjects:
 
 
 def incomplete_segments(judged: DataFrame) -> DataFrame:
-    """Segments that the metadata never knew and that have not all three objects: copies that ended
-    early.
+    """Segments that were never in the metadata and lack some of the three objects: copies that
+    ended early.
     """
     foreign = judged.where(
         (f.col("class") == ObjectClass.FOREIGN.value) & f.col("suffix").isNotNull()
@@ -101,7 +101,7 @@ def incomplete_segments(judged: DataFrame) -> DataFrame:
 
 
 def table_rows(judged: DataFrame) -> DataFrame:
-    """The judged objects, those of incomplete segments told from other foreign ones."""
+    """The judged objects; those of incomplete segments get a class of their own."""
     marked = incomplete_segments(judged).withColumn("incomplete", f.lit(True))
     told = f.when(f.col("incomplete"), SegmentClass.INCOMPLETE.value).otherwise(f.col("class"))
     joined = judged.join(marked, SEGMENT, "left").withColumn("class", told)
@@ -145,8 +145,8 @@ def judged_segments(
 
 @dataclass(frozen=True)
 class _FindMissing:
-    """Of rows whose objects the list has not as they must be. They may have been listed too early,
-    so that each is asked for.
+    """Checks rows whose objects are not listed as expected: each object is asked for, since the
+    list may have passed it too early.
     """
 
     configs: Mapping[str, StoreConfig]

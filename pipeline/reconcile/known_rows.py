@@ -1,7 +1,7 @@
-"""The metadata as a Spark table, read in tasks: of a node over HTTP, or of a snapshot file.
+"""Reads the metadata as a Spark table, in tasks: from a node over HTTP, or from a snapshot file.
 
-A node is asked for its rows, and for tombstones only about segments that turn out to have no row;
-a snapshot file has both.
+A node is asked for its rows, and for tombstones only of segments without a row; a snapshot file has
+both.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ PartitionName = tuple[str, str, int]
 
 
 def known_of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
-    """The file must be where the task runs: on this machine, or on a disk that all share."""
+    """The rows of a snapshot file, which must be readable where the task runs: on this machine, or
+    on a disk that all machines share.
+    """
     return spark.range(0, 1, 1, 1).mapInArrow(_ReadSnapshot(path.absolute()), KNOWN_SCHEMA)
 
 
@@ -89,7 +91,7 @@ class _ReadSnapshot:
 
 
 def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:
-    """Its segments and tombstones. CorruptData: the file is damaged."""
+    """The segments and tombstones of a snapshot. CorruptData if the file is damaged."""
     limits = CopyLimits()
     for key, value in from_proposals(read_snapshot(OsDisk(), path)):
         if key[0] == RowKind.SEGMENT:
@@ -113,7 +115,7 @@ def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:
 
 
 def _told_by(custom_metadata: bytes | None) -> dict[str, object]:
-    """The store, and the lengths of the three objects; nulls, if another manager wrote it."""
+    """The store and the lengths of the three objects; nulls if another manager wrote the row."""
     custom = custom_of(custom_metadata)
     if custom is None:
         return dict.fromkeys(("known_store", *map(known_size, ObjectSuffix)))
@@ -139,8 +141,8 @@ def _in_batches(rows: Iterator[dict[str, object]]) -> Iterator[pa.RecordBatch]:
 
 
 def known_of_node(spark: SparkSession, address: NodeAddress) -> DataFrame:
-    """All rows, in every state, of every incarnation of a topic. The partitions are asked for when
-    this is called, the rest when it is computed.
+    """All rows of a node, in every state, of every incarnation of a topic. The partitions are read
+    at the call, the rows when the table is computed.
     """
     names = list(_partitions(address))
     groups = [
@@ -193,14 +195,14 @@ class _AskForRows:
                     "state": each["state"],
                     "known_start": each["start_offset"],
                     "known_end": each["end_offset"],
-                    "due_ms": 0,  # asked for where the state makes it matter
+                    "due_ms": 0,  # asked for later if the state needs it
                     **_told_by(raw),
                 }
 
 
 def asked_anew(segments: DataFrame, address: NodeAddress) -> DataFrame:
-    """What a node says of segments by their ids: of those without a row, tombstones; of those that
-    are being deleted, when their objects may go. Columns of KNOWN_SCHEMA.
+    """A node's answers about segments by their ids: tombstones of those without a row, and the time
+    when objects may go of those being deleted. Columns of KNOWN_SCHEMA.
     """
     columns = segments.select("topic", "topic_id", "partition", "segment_id")
     return columns.mapInArrow(_AskAgain(address), KNOWN_SCHEMA)

@@ -1,4 +1,4 @@
-"""How many of each class, their bytes and the first few names, in one pass over a table."""
+"""Counts rows by class, with their bytes and the first few names, in one pass over a table."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Found:
     examples: list[str] = field(default_factory=list)
 
     def add(self, count: int, size_bytes: int, names: Iterable[str]) -> None:
-        """Take in another part."""
+        """Add another part."""
         self.count += count
         self.size_bytes += size_bytes
         self.examples = sorted([*self.examples, *names])[:EXAMPLES_MAX]
 
 
 def tally(frame: DataFrame, classes: Iterable[str]) -> dict[str, Found]:
-    """By class, those that are empty among them. Columns of `frame`: class, name, size."""
+    """The counts by class, empty classes included. Columns of `frame`: class, name, size."""
     found = {each: Found() for each in classes}
     parts = frame.select("class", "name", "size").mapInArrow(_tally_of_task, _SCHEMA)
     for row in parts.collect():

@@ -1,9 +1,9 @@
-"""Multipart uploads that nobody ends: of segments being deleted, of orphans, and of unknown,
-incomplete ones.
+"""Finds multipart uploads that nobody will end: of segments being deleted, of orphans, and of
+unknown, incomplete segments.
 
-Every store tells of uploads by the exact key. Most tell of those below a prefix as well, which
-finds segments that have neither a row nor an object; MinIO does not, so that there only keys which
-the metadata or the list names can be asked about.
+Every store lists uploads of an exact key. Most also list those below a prefix, which finds segments
+with neither a row nor an object; MinIO does not, so there only keys from the metadata or the list
+of objects can be checked.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _BEGUN_SCHEMA = (
     "topic string, topic_id string, partition int, segment_id string, start_offset bigint"
 )
 SEGMENTS_BEGUN_MAX = 100_000
-"""Segments that uploads below a prefix are told of: more in one bucket are left to the next run."""
+"""Segments taken from uploads below a prefix; more in one bucket are left to the next run."""
 
 Begun = tuple[str, str, int, str, int]
-"""A segment of which an upload was seen; see COLUMNS."""
+"""A segment with an upload; see COLUMNS."""
 
 
 def begun_segments(stores: Mapping[str, StoreConfig]) -> list[Begun]:
-    """The segments of all uploads that the stores tell of. To be asked before the metadata is: a
-    copy has its row before its first upload.
+    """The segments of all uploads that the stores list. Call it before reading the metadata: a copy
+    has its row before its first upload.
     """
     return asyncio.run(_begun(stores))[:SEGMENTS_BEGUN_MAX]
 
@@ -73,8 +73,8 @@ async def _begun(stores: Mapping[str, StoreConfig]) -> list[Begun]:
 def dangling_uploads(
     known: DataFrame, judged: DataFrame, stores: Mapping[str, StoreConfig], begun: Sequence[Begun]
 ) -> DataFrame:
-    """Uploads that are there now, with the columns of JUDGED_SCHEMA: class UPLOAD, 0 bytes, `name`
-    is `store:key upload id`. `begun` was looked for before `known` was.
+    """The dangling uploads that exist now, in the columns of JUDGED_SCHEMA: class UPLOAD, 0 bytes,
+    `name` is `store:key upload id`. `begun` must have been read before `known`.
     """
     deleting = known.where(f.col("state") == SegmentState.DELETE_SEGMENT_STARTED.name)
     asked = deleting.select(
@@ -99,7 +99,7 @@ def dangling_uploads(
 
 @dataclass(frozen=True)
 class AskForUploads:
-    """What a task does: ask each store for the uploads of segments, by their keys."""
+    """The work of a task: ask each store for the uploads of segments, by their keys."""
 
     configs: Mapping[str, StoreConfig]
 

@@ -1,4 +1,4 @@
-"""What each object, and each segment as a whole, turns out to be. Pure.
+"""Classifies each object, and each segment as a whole. Pure.
 
 Objects are judged by the collector's own rule (`rlm/reconcile/collection_plan.py`); segments by
 that of the node's reconciliation (`rlm/reconcile/reconciliation.py`).
@@ -21,7 +21,7 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentSt
 
 
 class SegmentClass(StrEnum):
-    """What is wrong with a segment beside its objects' classes. Values stand in reports."""
+    """A problem of a segment beside its objects' classes. Reports show the values."""
 
     MISSING = "missing"
     INCOMPLETE = "incomplete"
@@ -31,13 +31,13 @@ MEANING = {
     ObjectClass.LIVE: "of segments that can be read: stay",
     ObjectClass.COPY_PENDING: "being copied: stay",
     ObjectClass.DELETE_PENDING: "being deleted, after its delay: stay",
-    ObjectClass.ORPHAN: "of deleted segments: the collector may take them",
-    ObjectClass.FOREIGN: "never known to the metadata: never touched",
+    ObjectClass.ORPHAN: "of deleted segments: the collector may delete them",
+    ObjectClass.FOREIGN: "never in the metadata: never touched",
     ObjectClass.OWN: "cluster marker and snapshots: stay",
-    SegmentClass.MISSING: "finished by the metadata, and not whole in the bucket: DATA IS GONE",
-    SegmentClass.INCOMPLETE: "foreign, and not all three objects: an upload that ended early",
+    SegmentClass.MISSING: "finished in the metadata, but not complete in the bucket: DATA IS GONE",
+    SegmentClass.INCOMPLETE: "foreign, without all three objects: an upload that ended early",
 }
-"""For people."""
+"""The classes in words, for reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ NEVER = "NEVER"
 
 
 def object_class(key: str, prefix: str, known: KnownSegment | None, *, now_ms: int) -> ObjectClass:
-    """By what the metadata said after the object was listed. The objects of one segment, whose keys
-    differ in their suffixes alone, are of one class.
+    """The class of an object, by the metadata as read after the object was listed. The objects of
+    one segment, whose keys differ only in their suffixes, have the same class.
     """
     parsed = parse_segment_key(prefix, key)
     if parsed is None or known is None or known.state == NEVER:
@@ -70,7 +70,7 @@ def object_class(key: str, prefix: str, known: KnownSegment | None, *, now_ms: i
 
 
 def custom_of(custom_metadata: bytes | None) -> CustomMetadata | None:
-    """Ours, else None."""
+    """The custom metadata if it is ours, else None."""
     if custom_metadata is None:
         return None
     try:
@@ -80,6 +80,6 @@ def custom_of(custom_metadata: bytes | None) -> CustomMetadata | None:
 
 
 def segment_id_of(row: Mapping[str, Any]) -> RemoteLogSegmentId:
-    """Of the columns topic, topic_id, partition, segment_id."""
+    """The segment id in the columns topic, topic_id, partition, segment_id."""
     partition = TopicIdPartition(row["topic"], Uuid.parse(row["topic_id"]), row["partition"])
     return RemoteLogSegmentId(partition, Uuid.parse(row["segment_id"]))

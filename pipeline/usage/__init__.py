@@ -1,1 +1,1 @@
-"""What a tier holds and what that costs: the pure parts, pictures and page."""
+"""The content of a tier and its cost: the pure parts, pictures and page."""

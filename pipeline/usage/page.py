@@ -1,4 +1,4 @@
-"""The usage report as one HTML file: nothing is loaded from anywhere, labels are escaped."""
+"""The usage report as one HTML file, which loads nothing; labels are escaped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def usage_page(
     made_at: str,
     where: str,
 ) -> str:
-    """`pictures`: what they show, and the PNG. `where` is the store's address."""
+    """The page. `pictures`: name and PNG of each. `where` is the store's address."""
     now = projected[0]
     cards = (
         (human_bytes(now.size_bytes), "in the bucket"),
@@ -73,8 +73,8 @@ def usage_page(
             f"{prices.storage_gib_month:g} a GiB and month, {prices.put_1000:g} a thousand writes, "
             f"{prices.get_1000:g} a thousand reads, {prices.egress_gib:g} a GiB read, in "
             f"{escape(prices.currency)}. Age is the time since an object was written; writes are "
-            "the requests that it took, of which a month has those of the last 30 days. Prices of "
-            "topics and ages are without reads: a bucket does not tell of what they are.</p></main>"
+            "the requests that this took; a month has those of the last 30 days. Prices of topics "
+            "and ages are without reads: a bucket does not tell what is read.</p></main>"
             "</body></html>\n",
         )
     )

@@ -1,4 +1,4 @@
-"""The pictures of a usage report, drawn without a screen."""
+"""Draws the pictures of a usage report, without a screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGE_COLOURS = ("#0b3c5d", "#1d6a96", "#4d9bbf", "#8cc0cf", "#c9dcd8", "#e6d5b8")
 PRICE_COLOURS = ("#1d6a96", "#e09f3e", "#9e2a2b")
 _DATES: Any = AutoDateLocator
 _DATE_TEXTS: Any = ConciseDateFormatter
-"""Without types of their own."""
+"""matplotlib has no types for these two."""
 
 INK, GRID = "#22303c", "#dfe5e8"
 STYLE: Any = {
@@ -63,7 +63,7 @@ def topics_picture(usages: Sequence[TopicUsage]) -> bytes:
         _byte_ticks(axes.xaxis, max(left))
         axes.grid(axis="x", color=GRID)
         axes.set_axisbelow(True)
-        axes.set_title("What the tier holds, by topic and age", pad=14)
+        axes.set_title("Bytes in the tier, by topic and age", pad=14)
         figure.legend(
             ncols=len(AGES), loc="outside lower center", frameon=False, fontsize=9,
             handlelength=1.0, columnspacing=1.4,
@@ -72,7 +72,7 @@ def topics_picture(usages: Sequence[TopicUsage]) -> bytes:
 
 
 def growth_picture(days: Sequence[tuple[date, int]]) -> bytes:
-    """PNG: bytes that are there now by the day on which they were written, added up."""
+    """PNG: the sum of present bytes by the day of their write."""
     with rc_context(STYLE):
         figure, axes = _figure(9, 3.6)
         dates: list[Any] = [day for day, _ in days]
@@ -92,12 +92,12 @@ def growth_picture(days: Sequence[tuple[date, int]]) -> bytes:
         axes.set_ylim(bottom=0)
         axes.grid(axis="y", color=GRID)
         axes.set_axisbelow(True)
-        axes.set_title("What is there, by the day it was written", pad=14)
+        axes.set_title("Bytes in the tier, by day of write", pad=14)
         return _png(figure)
 
 
 def price_picture(projected: Sequence[Projection], currency: str) -> bytes:
-    """PNG: a month's price, now and later, by what it is for."""
+    """PNG: a month's price, now and later, by storage, writes and reads."""
     with rc_context(STYLE):
         figure, axes = _figure(9, 3.6)
         names = [
@@ -124,14 +124,14 @@ def price_picture(projected: Sequence[Projection], currency: str) -> bytes:
         axes.grid(axis="y", color=GRID)
         axes.set_axisbelow(True)
         axes.set_ylabel(f"{currency} a month")
-        axes.set_title("What a month costs, if writing goes on and nothing expires", pad=14)
+        axes.set_title("Price of a month, if writes continue and nothing expires", pad=14)
         if any(bottom):
             axes.legend(frameon=False, loc="upper left", ncols=3)
         return _png(figure)
 
 
 def _byte_ticks(axis: Any, most: float) -> None:
-    """Round numbers of the unit that fits the largest value."""
+    """Set ticks at round numbers of the unit that fits the largest value."""
     unit, name = 1, "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if most < 2 * unit * 1024:

@@ -1,4 +1,4 @@
-"""What a store asks for bytes and requests, from a TOML table. Pure."""
+"""A store's prices for bytes and requests, from a TOML table. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from kafka_formats.errors import InvalidRequest
 
 DEFAULT_PRICES = """\
-# What a month costs. Take the numbers from your own bill or contract; --prices reads such a file.
+# Prices of a store. Take the numbers from your own bill or contract; --prices reads such a file.
 source = "Amazon S3 Standard, us-east-1, first 50 TB: list price to be checked"
 as_of = "2025-01"
 currency = "USD"
@@ -28,7 +28,7 @@ TEXT_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """In `currency`; where they come from is `source` and `as_of`."""
+    """Prices in `currency`; `source` and `as_of` tell where they come from."""
 
     source: str
     as_of: str
@@ -39,31 +39,31 @@ class Prices:
     egress_gib: float
 
     def storage(self, size_bytes: float) -> float:
-        """For a month."""
+        """The price of storage for a month."""
         return size_bytes / GIB * self.storage_gib_month
 
     def puts(self, requests: float) -> float:
-        """For so many."""
+        """The price of this many writes."""
         return requests / 1000 * self.put_1000
 
     def reads(self, requests: float, size_bytes: float) -> float:
-        """For so many GETs of so many bytes in all."""
+        """The price of this many GETs, with `size_bytes` in all."""
         return requests / 1000 * self.get_1000 + size_bytes / GIB * self.egress_gib
 
 
 def parse_prices(text: str, *, source: str) -> Prices:
-    """InvalidRequest names the field that is unknown, missing or no price."""
+    """The prices in a text; InvalidRequest names a field that is unknown, missing or no price."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidRequest(f"{source} is no TOML: {error}", field="--prices") from None
+        raise InvalidRequest(f"{source} is not TOML: {error}", field="--prices") from None
     names = [each.name for each in fields(Prices)]
     unknown = sorted(found.keys() - set(names))
     missing = [name for name in names if name not in found]
     if unknown or missing:
         wrong = unknown[0] if unknown else missing[0]
         raise InvalidRequest(
-            f"{source}: {wrong[:60]!r} is {'unknown' if unknown else 'missing'}; there are "
+            f"{source}: {wrong[:60]!r} is {'unknown' if unknown else 'missing'}; the fields are "
             f"{', '.join(names)}",
             field="--prices",
         )
@@ -79,18 +79,20 @@ def parse_prices(text: str, *, source: str) -> Prices:
 
 
 def changed(prices: Prices, given: Mapping[str, str]) -> Prices:
-    """With single prices of the command line, `name=number`."""
+    """The prices with changes from the command line, `name=number`."""
     names = [each.name for each in fields(Prices) if each.name not in _TEXTS]
     changes: dict[str, Any] = {}
     for name, text in given.items():
         if name not in names:
             raise InvalidRequest(
-                f"{name[:60]!r} is unknown; there are {', '.join(names)}", field="--price"
+                f"{name[:60]!r} is unknown; known are {', '.join(names)}", field="--price"
             )
         try:
             value = float(text)
         except ValueError:
-            raise InvalidRequest(f"{text[:60]!r} is no number", field=f"--price {name}") from None
+            raise InvalidRequest(
+                f"{text[:60]!r} is not a number", field=f"--price {name}"
+            ) from None
         changes[name] = _number(value, name)
     if given:
         changes["source"] = f"{prices.source}, with changes"

@@ -1,4 +1,4 @@
-"""What a tier holds by topic and age, what it costs, and what it will. Pure."""
+"""The content of a tier by topic and age, its price, and the price to come. Pure."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ AGES: tuple[tuple[str, int | None], ...] = (
     ("90 days to a year", 365),
     ("over a year", None),
 )
-"""Names, and days up to which they reach (exclusive). Age is time since the object was written."""
+"""Name and upper limit in days (exclusive). Age is the time since the object was written."""
 
 PROJECTED_MONTHS = (0, 1, 3, 6, 12)
 OTHER = "(no segments)"
-"""Stands for the topic of objects that are no segment's: marker, snapshots, foreign ones."""
+"""Topic of objects that do not belong to a segment: marker, snapshots, foreign ones."""
 
 READ_BYTES = 4 * 2**20
-"""What one GET fetches when a month's reads are guessed in bytes."""
+"""Bytes of one GET, to turn an estimate of a month's reads in bytes into requests."""
 
 PART_BYTES = 12 * 2**20
-"""What a node uploads at once (`copier.part_bytes`): larger objects are one request a part, and
-two more.
+"""Size of an upload's part on a node (`copier.part_bytes`): a larger object takes one request for
+each part, and two more.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Objects of a topic in one age class. `puts` is what writing them took."""
+    """Objects of a topic in one age class. `puts` counts the requests that wrote them."""
 
     topic: str
     age: int
@@ -46,8 +46,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class TopicUsage:
-    """One topic. `recent_bytes` and `recent_puts`: written within the last 30 days. By age, in the
-    order of `AGES`: what there is, the requests that writing it took, and its part of `price`.
+    """The usage of one topic. `recent_bytes` and `recent_puts`: written within the last 30 days. By
+    age, in the order of `AGES`: bytes and objects, the requests that wrote them, and their part of
+    `price`.
     """
 
     topic: str
@@ -65,13 +66,13 @@ class TopicUsage:
 
     @property
     def price(self) -> float:
-        """Of a month like the last one."""
+        """The price of a month like the last one."""
         return self.storage_price + self.put_price
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """A month so many months from now, if as much is written as in the last 30 days and nothing
+    """The month `months` from now, if as much is written as in the last 30 days and nothing
     expires.
     """
 
@@ -83,12 +84,12 @@ class Projection:
 
     @property
     def price(self) -> float:
-        """All of it."""
+        """The whole price."""
         return self.storage_price + self.put_price + self.read_price
 
 
 def puts_of(size_bytes: int) -> int:
-    """Requests that writing an object took."""
+    """Number of requests that wrote an object of this size."""
     return 1 if size_bytes <= PART_BYTES else -(-size_bytes // PART_BYTES) + 2
 
 
@@ -135,8 +136,8 @@ def _is_recent(age: int) -> bool:
 def projections(
     usages: Sequence[TopicUsage], prices: Prices, *, read_bytes: int = 0, read_requests: int = 0
 ) -> list[Projection]:
-    """Of some topics, or one. `read_bytes` and `read_requests` of a month are the operator's guess,
-    for the whole tier: a bucket does not tell what is read.
+    """Projections for some topics. `read_bytes` and `read_requests` of a month are the operator's
+    estimate for the whole tier: a bucket does not tell what is read.
     """
     size = sum(each.size_bytes for each in usages)
     added = sum(each.recent_bytes for each in usages)
@@ -154,7 +155,7 @@ def projections(
 
 
 def human_bytes(count: float) -> str:
-    """Of a table or an axis."""
+    """A number of bytes as text, for tables and axes."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

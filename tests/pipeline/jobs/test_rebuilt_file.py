@@ -37,7 +37,7 @@ def test_the_same_snapshot_made_again_is_left_as_it_is(tmp_path: Path) -> None:
 def test_another_snapshot_of_the_name_is_never_written_over(tmp_path: Path) -> None:
     written, _ = write_snapshot(tmp_path, 63, rows(2))
     before = written.read_bytes()
-    with pytest.raises(InvalidRequest, match=f"{written.name} is there already.*other bytes"):
+    with pytest.raises(InvalidRequest, match=f"{written.name} exists already.*other bytes"):
         write_snapshot(tmp_path, 63, rows(3))
     assert written.read_bytes() == before
     assert list(tmp_path.iterdir()) == [written]

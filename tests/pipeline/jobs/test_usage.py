@@ -45,7 +45,7 @@ def test_the_default_table_says_where_it_comes_from_and_that_it_is_to_be_checked
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("= 3", "is no TOML"),
+        ("= 3", "is not TOML"),
         (DEFAULT_PRICES + "\nput_100 = 1", "'put_100' is unknown"),
         (DEFAULT_PRICES.replace("get_1000", "# "), "'get_1000' is missing"),
         (DEFAULT_PRICES.replace("0.005 ", "-1 "), "0 or more"),
