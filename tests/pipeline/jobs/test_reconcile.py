@@ -217,7 +217,7 @@ def test_a_table_that_is_there_is_refused_before_the_bucket_is_listed(
     left = tmp_path / "what a killed run left"
     (left / "_temporary" / "0").mkdir(parents=True)
     listed = mock.patch.object(job, "listed_objects", side_effect=AssertionError("listed"))
-    with listed, pytest.raises(InvalidRequest, match="killed run left: there is a folder") as told:
+    with listed, pytest.raises(InvalidRequest, match="killed run left: a folder or file") as told:
         reconcile(spark, tmp_path / "tier", table=str(left), **given)
     assert told.value.field == "--table"
     assert "name a new one, or remove it" in str(told.value)
