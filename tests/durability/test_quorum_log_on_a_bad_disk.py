@@ -160,7 +160,7 @@ async def quorum_sync_sites() -> list[str]:
 
 
 NEEDLESS = {
-    "disk_queue._run > quorum_state.store: names":
+    "disk_queue._run > quorum_state_file.store: names":
         "a sole voter tells nobody of its epoch before the epoch's checkpoint syncs the same names",
 }  # fmt: skip
 

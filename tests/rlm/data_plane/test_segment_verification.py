@@ -279,6 +279,6 @@ def test_the_last_part_is_not_given_before_the_end_was_found_right(tmp_path: Pat
 def test_a_batch_over_the_limit_is_no_damage_but_names_the_setting(replica: ReplicaWriter) -> None:
     job = first_job(replica.log_dir)
     small = replace(job, limits=UploadLimits(batch_bytes_max=100))
-    with pytest.raises(InvalidRequest, match="over the limit of 100: raise it") as caught:
+    with pytest.raises(InvalidRequest, match="over the limit of 100: raise the limit") as caught:
         verify(small)
     assert caught.value.field == "copier.batch_bytes_max"
