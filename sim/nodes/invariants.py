@@ -339,10 +339,12 @@ class Auditor:
             "committed_is_applied",
             f"{machine.name} applies {offset}, what is committed ends at {self.committed_end}",
         )
+        assert machine.process is not None
+        known = machine.process.level_known
         self.check(
-            offset < self.reference.level_offset or machine.level_known >= self.reference.level,
+            offset < self.reference.level_offset or known >= self.reference.level,
             "unknown_level_is_not_applied",
-            f"{machine.name} knows {machine.level_known} and applies {offset}",
+            f"{machine.name} knows {known} and applies {offset}",
         )
         self._applicable_is_durable(machine, process, offset + 1)
         self.check(

@@ -103,6 +103,8 @@ class Process:
 
     life: Life
     incarnation: Incarnation
+    level_known: int
+    """Of the release that runs; the machine's is the one that the next start runs."""
     log: QuorumLog | None = None
     server: DriverServer | None = None
     view: MemoryView | None = None
@@ -221,7 +223,7 @@ class Machine:
         life = MachineLife(f"{self.name}.{self.boots}", latency_ms=self.latency_ms, machine=self)
         directory = Uuid.parse(self.key.directory_id)
         incarnation = Incarnation(self.key.node_id, directory, self.boots)
-        self.process = Process(life, incarnation)
+        self.process = Process(life, incarnation, self.level_known)
         self.world.loop.spawn(life, self._run(self.process))
 
     async def _run(self, process: Process) -> None:
@@ -258,7 +260,7 @@ class Machine:
                 now_ms=self.now_ms,
                 monotonic=self.monotonic,
                 limits=replace(
-                    world.metadata_limits, feature_levels=FeatureLevels(1, self.level_known)
+                    world.metadata_limits, feature_levels=FeatureLevels(1, process.level_known)
                 ),
                 on_failure=failed,
             )

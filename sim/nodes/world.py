@@ -213,7 +213,8 @@ class World:
         know the feature level; only then.
         """
         self.note(machine, f"stopped: {message}")
-        if machine.level_known < self.auditor.reference.level:
+        assert machine.process is not None
+        if machine.process.level_known < self.auditor.reference.level:
             machine.level_known = LEVEL_RAISED  # the operator installs the new release
         elif not machine.excused:
             self.auditor.unexcused(machine, message)

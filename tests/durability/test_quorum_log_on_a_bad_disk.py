@@ -7,10 +7,13 @@ aside together with what callers had been told until then. Each such state is th
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +184,31 @@ async def test_each_sync_left_out_is_caught() -> None:
             caught[site] = True
     assert caught == {site: site not in NEEDLESS for site in caught}
     assert len(caught) > 4
+
+
+class UnreadableDisk(CrashDisk):
+    """Its log gives no bytes once `error` is set."""
+
+    error: OSError | None = None
+
+    def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
+        if self.error is not None and path.suffix == ".log":
+            raise self.error
+        return super().read(path, position, length)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+async def test_a_log_that_cannot_be_read_says_what_to_do(number: int) -> None:
+    disk, told = UnreadableDisk(), Told()
+    await live(disk, told, life=0)
+    log = await open_log(disk)
+    try:
+        disk.error = OSError(number, os.strerror(number))
+        with pytest.raises(RetryLater, match="Check the disk"):
+            await log.read(log.describe().log_start_offset, limit=1_000)
+    finally:
+        disk.error = None
+        await log.close()
 
 
 @pytest.mark.parametrize("fault", ["fail_sync_at", "full_at"])

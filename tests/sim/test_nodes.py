@@ -34,6 +34,17 @@ def test_every_invariant_holds_and_all_nodes_heal(first: int) -> None:
     assert sum(result.done for result in results) > 0
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        2010543675,  # a process that met a level it does not know while it started told it twice
+        2010543824,  # a log that could not be read ended the process with a bare OSError
+    ],
+)
+def test_seeds_that_failed_once_hold(seed: int) -> None:
+    held("nodes", run, [seed], events=6000)
+
+
 def test_seeds_that_nobody_chose_hold_as_well() -> None:
     held("nodes", run, fresh(FRESH_SEEDS), events=2000)
 
